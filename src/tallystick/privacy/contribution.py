@@ -1,0 +1,265 @@
+"""What one client's records add to a round, before anything is shared: dense, sparse or factored.
+
+Each form holds one vector per record; :func:`total` puts every one of them on the grid, clips it there and adds up
+exact integers. The three forms of the same vectors give the same bits. They exist because speed lives here: a
+factored contribution (coefficient × row, as in any generalised linear model) is summed by one matrix product, which
+float64 BLAS does exactly while all partial sums are integers below 2^53.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from tallystick.core.errors import BoundsError, DataError
+from tallystick.privacy.clipping import clip_group, clip_record, grid_record
+from tallystick.privacy.grid import Grid
+
+__all__ = ["Contribution", "Dense", "Factored", "GridRows", "Sparse", "total", "total_by_person"]
+
+_EXACT = 2.0**53
+_NOT_A_NUMBER = (
+    "a record's contribution holds NaN or infinity",
+    "Nothing was shared. Check the program's arithmetic (a division by zero, an overflow) on this data set.",
+)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Dense:
+    """``values``: one row per record, as many columns as the grid has coordinates."""
+
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sparse:
+    """Compressed rows: record i holds ``values[indptr[i]:indptr[i+1]]`` at ``indices``, ascending and distinct."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int64]
+    values: NDArray[np.float64]
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class GridRows:
+    """Records already on a grid of 2^-bits: made once per study, used in every round.
+
+    ``values`` are integers stored as float64 so that BLAS can sum them; ``squares`` and ``sums`` are each row's exact
+    Σ x² and Σ |x|. Rows longer than ``limit`` (an L2 norm, in grid units) are shortened towards zero at construction.
+    """
+
+    values: NDArray[np.float64]
+    bits: int
+    squares: NDArray[np.int64]
+    sums: NDArray[np.int64]
+
+    @classmethod
+    def make(cls, rows: NDArray[np.float64], *, bits: int, limit: float) -> GridRows:
+        """Put ``rows`` on the grid and shorten those of L2 norm above ``limit``."""
+        bound = int(np.floor(np.ldexp(limit, bits)))
+        values = np.empty(rows.shape, dtype=np.float64)
+        squares = np.empty(rows.shape[0], dtype=np.int64)
+        sums = np.empty(rows.shape[0], dtype=np.int64)
+        if not _grid_rows(np.ascontiguousarray(rows), float(np.ldexp(1.0, bits)), bound, values, squares, sums):
+            raise DataError(_NOT_A_NUMBER[0], remedy=_NOT_A_NUMBER[1])
+        for array in (values, squares, sums):
+            array.setflags(write=False)
+        return cls(values=values, bits=bits, squares=squares, sums=sums)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Factored:
+    """Record i contributes coefficients[i, c] · rows[i, :] to block c; block by block, row-major, as on the grid."""
+
+    coefficients: NDArray[np.float64]
+    rows: GridRows
+
+
+Contribution = Dense | Sparse | Factored
+
+
+def total(contribution: Contribution, grid: Grid) -> NDArray[np.int64]:
+    """The exact integer sum over records of their clipped vectors."""
+    acc = np.zeros(grid.size, dtype=np.int64)
+    starts, stops, bounds = grid.edges()
+    l1 = grid.norm == "l1"
+    if isinstance(contribution, Dense):
+        _check_width(contribution.values.shape[1], grid)
+        ok = _sum_dense(contribution.values, starts, stops, bounds, l1, grid.scale, acc)
+    elif isinstance(contribution, Sparse):
+        _check_width(contribution.size, grid)
+        c = contribution
+        ok = _sum_sparse(c.indptr, c.indices, c.values, starts, stops, bounds, l1, grid.scale, acc)
+    else:
+        ok = _sum_factored(contribution, grid, acc)
+    if not ok:
+        raise DataError(_NOT_A_NUMBER[0], remedy=_NOT_A_NUMBER[1])
+    return acc
+
+
+def total_by_person(contribution: Contribution, grid: Grid, persons: NDArray[np.int64]) -> NDArray[np.int64]:
+    """As :func:`total`, but records of one person (equal codes 0..k−1) are added first and their SUM is clipped."""
+    dense = densify(contribution, grid)
+    acc = np.zeros(grid.size, dtype=np.int64)
+    starts, stops, bounds = grid.edges()
+    order = np.argsort(persons, kind="stable").astype(np.int64)
+    if not _sum_persons(dense, persons, order, starts, stops, bounds, grid.norm == "l1", grid.scale, acc):
+        raise DataError(_NOT_A_NUMBER[0], remedy=_NOT_A_NUMBER[1])
+    return acc
+
+
+def densify(contribution: Contribution, grid: Grid) -> NDArray[np.float64]:
+    """The same vectors, one dense row per record (an oracle, and the slow path of rare forms)."""
+    if isinstance(contribution, Dense):
+        return contribution.values
+    if isinstance(contribution, Sparse):
+        out = np.zeros((len(contribution.indptr) - 1, contribution.size))
+        rows = np.repeat(np.arange(out.shape[0]), np.diff(contribution.indptr))
+        out[rows, contribution.indices] = contribution.values
+        return out
+    coefficients = _integer_coefficients(contribution, grid)
+    products = coefficients[:, :, None] * contribution.rows.values[:, None, :]
+    return np.ldexp(products.reshape(len(products), -1), -grid.fraction_bits)
+
+
+def _check_width(width: int, grid: Grid) -> None:
+    if width != grid.size:
+        raise BoundsError(
+            f"a contribution has {width} coordinates where the round sums {grid.size}",
+            remedy="Return a vector as long as the groups declare.",
+        )
+
+
+def _integer_coefficients(contribution: Factored, grid: Grid) -> NDArray[np.float64]:
+    coefficients = contribution.coefficients
+    if coefficients.ndim == 1:
+        coefficients = coefficients[:, None]
+    return np.rint(np.ldexp(coefficients, grid.fraction_bits - contribution.rows.bits))
+
+
+def _sum_factored(contribution: Factored, grid: Grid, acc: NDArray[np.int64]) -> bool:
+    """One exact matrix product for the records within the bound, the dense path for the others.
+
+    A record is within the bound iff ‖c‖²·‖x‖² ≤ B² (L1: ‖c‖₁·‖x‖₁ ≤ B), tested in exact integers. The product is
+    exact because every partial sum is an integer of modulus ≤ Σ_i |c_i|·max|x_i| < 2^53, which is checked per block.
+    """
+    rows = contribution.rows
+    coefficients = _integer_coefficients(contribution, grid)
+    _check_width(coefficients.shape[1] * rows.values.shape[1], grid)
+    if not np.isfinite(coefficients).all():
+        return False
+    starts, stops, bounds = grid.edges()
+    l1 = grid.norm == "l1"
+    if len(bounds) == 1:
+        sizes = rows.sums if l1 else rows.squares
+        within = _within_bound(coefficients, sizes, int(bounds[0]), l1)
+    else:
+        within = np.zeros(len(coefficients), dtype=np.bool_)
+    if not within.all():
+        outside = ~within
+        products = coefficients[outside][:, :, None] * rows.values[outside][:, None, :]
+        scaled = np.ldexp(products.reshape(len(products), -1), -grid.fraction_bits)
+        if not _sum_dense(scaled, starts, stops, bounds, l1, grid.scale, acc):
+            return False
+        coefficients = np.where(within[:, None], coefficients, 0.0)
+    if len(coefficients) == 0:
+        return True
+    largest = float(np.abs(coefficients).max()) * float(np.abs(rows.values).max(initial=0.0))
+    block = len(coefficients) if largest == 0 else max(1, int((_EXACT - 1) // largest))
+    for first in range(0, len(coefficients), block):
+        part = coefficients[first : first + block].T @ rows.values[first : first + block]
+        acc += part.astype(np.int64).reshape(-1)
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _within_bound(coefficients, sizes, bound, l1):  # type: ignore[no-untyped-def]
+    n, k = coefficients.shape
+    out = np.zeros(n, np.bool_)
+    for i in range(n):
+        total_size = 0.0
+        for c in range(k):
+            a = abs(coefficients[i, c])
+            total_size += a if l1 else a * a
+        # Integers below 2^53 are exact in float64; anything larger is far above any bound unless the row is zero.
+        if sizes[i] == 0:
+            out[i] = True
+        elif total_size < 2.0**53:
+            limit = bound if l1 else bound * bound
+            out[i] = np.int64(total_size) <= limit // sizes[i]
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _grid_rows(rows, scale, bound, values, squares, sums):  # type: ignore[no-untyped-def]
+    n, d = rows.shape
+    u = np.empty(d, np.int64)
+    for i in range(n):
+        for j in range(d):
+            x = rows[i, j]
+            if not np.isfinite(x):
+                return False
+            u[j] = np.int64(np.rint(min(max(x * scale, -(2.0**62)), 2.0**62)))
+        clip_group(u, 0, d, bound, False)
+        squares[i] = 0
+        sums[i] = 0
+        for j in range(d):
+            values[i, j] = float(u[j])
+            squares[i] += u[j] * u[j]
+            sums[i] += abs(u[j])
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _sum_dense(values, starts, stops, bounds, l1, scale, acc):  # type: ignore[no-untyped-def]
+    for i in range(values.shape[0]):  # noqa: SIM110 - a loop is what numba compiles
+        if not clip_record(values[i], starts, stops, bounds, l1, scale, acc):
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _sum_sparse(indptr, indices, values, starts, stops, bounds, l1, scale, acc):  # type: ignore[no-untyped-def]
+    """Only the entries present are visited; absent zeros would add nothing to a norm, so the bits are the dense ones."""
+    groups = starts.shape[0]
+    first = np.empty(groups, np.int64)
+    last = np.empty(groups, np.int64)
+    for i in range(indptr.shape[0] - 1):
+        low, high = indptr[i], indptr[i + 1]
+        at = low
+        for g in range(groups):
+            first[g] = at - low
+            while at < high and indices[at] < stops[g]:
+                at += 1
+            last[g] = at - low
+        u = np.empty(high - low, np.int64)
+        if not grid_record(values[low:high], first, last, bounds, l1, scale, u):
+            return False
+        for e in range(low, high):
+            acc[indices[e]] += u[e - low]
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _sum_persons(values, persons, order, starts, stops, bounds, l1, scale, acc):  # type: ignore[no-untyped-def]
+    """Each person's records, on the grid, added as integers and clipped once (values beyond ±2^40 saturate there)."""
+    n = order.shape[0]
+    d = acc.shape[0]
+    u = np.zeros(d, np.int64)
+    for at in range(n):
+        i = order[at]
+        for j in range(d):
+            if not np.isfinite(values[i, j]):
+                return False
+            u[j] += np.int64(np.rint(min(max(values[i, j] * scale, -(2.0**40)), 2.0**40)))
+        if at == n - 1 or persons[order[at + 1]] != persons[i]:
+            for g in range(starts.shape[0]):
+                clip_group(u, starts[g], stops[g], bounds[g], l1)
+            for j in range(d):
+                acc[j] += u[j]
+                u[j] = 0
+    return True
