@@ -1,1 +1,1 @@
-""""""
+"""The exact arithmetic and the secrets: field, keystream, shares, signatures. Raw tools, not for users' hands."""

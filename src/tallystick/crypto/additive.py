@@ -1,0 +1,140 @@
+"""Additive shares among m servers, m − 1 of them compressed to 32-byte seeds.
+
+values = share_0 + … + share_{m−1} mod p. All shares but one are expansions of fresh random seeds and travel as
+the seed; the remaining one is values − Σ expansions and travels as a vector. Any m − 1 shares are (up to the
+generator) independent of the values: m − 1 seeds are random bytes, and a vector share is masked by the uniform
+expansion of every seed missing from the coalition.
+
+Who gets the vector rotates over clients and rounds, so the servers' traffic is even; that choice is public and
+deterministic. A share is expanded in a context naming study, round, client and server, so a seed sent twice or
+to another server stands for unrelated values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.core.identifiers import digest
+from tallystick.core.randomness import WordSource
+from tallystick.core.redaction import Secret
+from tallystick.crypto import field, prg
+
+__all__ = [
+    "SeedShare",
+    "Share",
+    "VectorShare",
+    "add_share_into",
+    "combine",
+    "context_for",
+    "share_context",
+    "split",
+    "vector_server_for",
+]
+
+_CONTEXT_LABEL = b"tallystick/share/v1"
+_ROTATION_LABEL = b"tallystick/vector-server/v1"
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class SeedShare:
+    """A share that travels as its seed."""
+
+    seed: bytes
+
+    def __post_init__(self) -> None:
+        seed = self.seed.reveal() if isinstance(self.seed, Secret) else self.seed
+        if not isinstance(seed, bytes) or len(seed) != prg.SEED_BYTES:
+            raise RemoteProtocolError(
+                f"a seed share does not have {prg.SEED_BYTES} bytes",
+                remedy="Both sides must run the same protocol version; the share was not used.",
+            )
+        object.__setattr__(self, "seed", seed)
+
+    def __repr__(self) -> str:
+        return f"SeedShare({len(self.seed)} bytes)"
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class VectorShare:
+    """A share that travels as a field vector; its elements are checked when it is added."""
+
+    vector: NDArray[np.uint64]
+
+    def __post_init__(self) -> None:
+        field.check_vector(self.vector)
+
+    def __repr__(self) -> str:
+        return f"VectorShare({self.vector.size} elements)"
+
+
+Share = SeedShare | VectorShare
+
+
+def context_for(study_hash: bytes, round: int, client: str) -> bytes:
+    """The context of one client's sharing in one round of one study: 32 bytes, public."""
+    return digest(_CONTEXT_LABEL, study_hash, round.to_bytes(8, "little"), client.encode())
+
+
+def share_context(context: bytes, server: int) -> bytes:
+    """The context one server's seed is expanded in: the sharing's context and the server's index (4 bytes)."""
+    return context + server.to_bytes(4, "little")
+
+
+def vector_server_for(study_hash: bytes, round: int, client: str, servers: int) -> int:
+    """The index of the server that gets the vector: a hash of study and client picks the first, then turn by turn."""
+    first = int.from_bytes(digest(_ROTATION_LABEL, study_hash, client.encode())[:8], "little")
+    return (first + round) % servers
+
+
+def split(
+    values: NDArray[np.uint64], *, servers: int, vector_server: int, source: WordSource, context: bytes
+) -> tuple[Share, ...]:
+    """One share per server, the one at ``vector_server`` a vector, the others seeds drawn from ``source``."""
+    if servers < 2 or not 0 <= vector_server < servers:
+        raise LocalProtocolError(
+            f"no sharing among {servers} servers with the vector at index {vector_server}",
+            remedy="Share among two servers or more and choose one of them.",
+        )
+    if field.check_vector(values).size == 0:
+        raise LocalProtocolError("an empty vector is not shared", remedy="A contribution has at least one element.")
+    if not field.is_canonical(values):
+        raise LocalProtocolError("only canonical vectors are shared", remedy="Encode with crypto.fixed_point.to_field.")
+    rest = values.copy()
+    shares: list[Share] = []
+    for server in range(servers):
+        if server == vector_server:
+            shares.append(VectorShare(rest))
+        else:
+            seed = source.bytes(prg.SEED_BYTES)
+            prg.subtract_expanded(rest, seed, share_context(context, server))
+            shares.append(SeedShare(seed))
+    return tuple(shares)
+
+
+def add_share_into(
+    acc: NDArray[np.uint64], share: Share, *, server: int, context: bytes, party: str | None = None
+) -> None:
+    """What a server does with a client's share: acc += the share, expanded in its context if it is a seed."""
+    match share:
+        case SeedShare(seed=seed):
+            prg.add_expanded(acc, seed, share_context(context, server))
+        case VectorShare(vector=vector):
+            field.add_into(acc, vector, party=party)
+
+
+def combine(shares: Sequence[Share], size: int, context: bytes) -> NDArray[np.uint64]:
+    """The shared vector, from all shares in the order of the servers."""
+    if sum(isinstance(share, VectorShare) for share in shares) != 1:
+        raise RemoteProtocolError(
+            "a sharing has exactly one vector share",
+            remedy="Ask the client to share again; nothing was combined.",
+        )
+    total: NDArray[np.uint64] = np.zeros(size, dtype=np.uint64)
+    for server, share in enumerate(shares):
+        add_share_into(total, share, server=server, context=context)
+    return total

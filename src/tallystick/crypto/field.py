@@ -1,0 +1,206 @@
+"""The prime field of all sums: integers mod p = 2^64 − 2^32 + 1 in 64-bit words.
+
+A field vector is a one-dimensional, C-contiguous ``np.uint64`` array of canonical elements (< p). The prime
+leaves the door open to validity proofs (it is NTT-friendly; Z_2^64 would shut it) and costs nothing over plain
+64-bit addition. Signed integers live in −(p−1)/2 … (p−1)/2, the upper half of the field being the negatives.
+
+On the wire an element is 8 bytes, little-endian, canonical; anything else is refused, so that a vector has one
+encoding. (A vector written in the other byte order is refused when it shows, that is, when an element comes
+out ≥ p; what cannot show is caught by the format version in the message that carries it.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.core.randomness import WordSource
+from tallystick.crypto import kernels
+
+__all__ = [
+    "ELEMENT_BYTES",
+    "HALF",
+    "MODULUS",
+    "add",
+    "add_all_into",
+    "add_into",
+    "check_vector",
+    "decode_signed",
+    "encode_signed",
+    "from_bytes",
+    "is_canonical",
+    "subtract",
+    "subtract_into",
+    "sum_vectors",
+    "to_bytes",
+    "uniform",
+]
+
+MODULUS = 2**64 - 2**32 + 1
+HALF = (MODULUS - 1) // 2
+ELEMENT_BYTES = 8
+
+Vector = NDArray[np.uint64]
+
+
+def check_vector(v: Vector) -> Vector:
+    """The vector itself, if its type and layout are a field vector's (its elements are not looked at)."""
+    if not isinstance(v, np.ndarray) or v.dtype != np.uint64 or not v.dtype.isnative:
+        raise LocalProtocolError(
+            "a field vector is an array of native 64-bit unsigned integers",
+            remedy="Convert integers with crypto.field.encode_signed and bytes with crypto.field.from_bytes.",
+        )
+    if v.ndim != 1 or not v.flags.c_contiguous or not v.flags.aligned:
+        raise LocalProtocolError(
+            "a field vector is one-dimensional, contiguous and aligned", remedy="Pass np.ascontiguousarray(v).ravel()."
+        )
+    return v
+
+
+def _check_pair(acc: Vector, v: Vector, party: str | None) -> None:
+    check_vector(acc)
+    check_vector(v)
+    if not acc.flags.writeable:
+        raise LocalProtocolError("the accumulator is read-only", remedy="Accumulate into a vector of your own.")
+    if v.size != acc.size:
+        raise RemoteProtocolError(
+            f"a vector of {v.size} elements arrived where {acc.size} were agreed",
+            remedy="Compare the studies of both sides; the share was not used.",
+            party=party,
+        )
+
+
+def _refuse(party: str | None) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        "a vector has an element that is not below the modulus 2^64 - 2^32 + 1",
+        remedy="The sender must encode canonically (8 bytes, little-endian); the vector was not used.",
+        party=party,
+    )
+
+
+def is_canonical(v: Vector) -> bool:
+    """Whether every element is below p."""
+    return bool(kernels.is_canonical(check_vector(v)))
+
+
+def add_into(acc: Vector, v: Vector, *, party: str | None = None) -> None:
+    """acc += v. A ``v`` that is not canonical is refused, in the sender's name, and ``acc`` is as it was."""
+    _check_pair(acc, v, party)
+    if not kernels.add_checked(acc, v):
+        raise _refuse(party)
+
+
+def subtract_into(acc: Vector, v: Vector, *, party: str | None = None) -> None:
+    """acc −= v. A ``v`` that is not canonical is refused, in the sender's name, and ``acc`` is as it was."""
+    _check_pair(acc, v, party)
+    if not kernels.subtract_checked(acc, v):
+        raise _refuse(party)
+
+
+def add_all_into(acc: Vector, vectors: Sequence[Vector], *, parties: Sequence[str] | None = None) -> None:
+    """acc += every vector, two per visit of ``acc``. If one is refused, ``acc`` is as it was; ``parties`` names it."""
+    names: Sequence[str | None] = [None] * len(vectors) if parties is None else parties
+    if len(names) != len(vectors):
+        raise LocalProtocolError(
+            f"{len(vectors)} vectors came with {len(names)} names", remedy="Name each vector once."
+        )
+    for v, name in zip(vectors, names, strict=True):
+        _check_pair(acc, v, name)
+    added = 0
+    while added < len(vectors):
+        pair = vectors[added : added + 2]
+        if len(pair) == 2:
+            accepted = kernels.add_pair_checked(acc, pair[0], pair[1])
+        else:
+            accepted = kernels.add_checked(acc, pair[0])
+        if not accepted:
+            for v in vectors[:added]:
+                kernels.subtract_checked(acc, v)
+            raise _refuse(names[added if not is_canonical(pair[0]) else added + 1])
+        added += len(pair)
+
+
+def sum_vectors(vectors: Sequence[Vector], *, parties: Sequence[str] | None = None) -> Vector:
+    """The sum of one or more vectors of equal size, as a fresh vector."""
+    if not vectors:
+        raise LocalProtocolError("a sum of no vectors has no size", remedy="Sum at least one vector.")
+    total: Vector = np.zeros(check_vector(vectors[0]).size, dtype=np.uint64)
+    add_all_into(total, vectors, parties=parties)
+    return total
+
+
+def add(a: Vector, b: Vector) -> Vector:
+    """a + b, as a fresh vector; both are checked."""
+    return sum_vectors((a, b))
+
+
+def subtract(a: Vector, b: Vector) -> Vector:
+    """a − b, as a fresh vector; both are checked."""
+    difference = sum_vectors((a,))
+    subtract_into(difference, b)
+    return difference
+
+
+def encode_signed(values: NDArray[np.int64]) -> Vector:
+    """Signed integers as field elements; beyond ±(p−1)/2 (64-bit integers reach 2^31 further) is an error."""
+    if not isinstance(values, np.ndarray) or values.dtype != np.int64 or values.ndim != 1:
+        raise LocalProtocolError(
+            "integer totals are a one-dimensional array of 64-bit signed integers",
+            remedy="Round to the grid first (np.int64).",
+        )
+    if values.size and (int(values.max()) > HALF or int(values.min()) < -HALF):
+        raise LocalProtocolError(
+            "an integer lies outside the signed range of the field",
+            remedy="Admit only studies that pass crypto.fixed_point.check_headroom.",
+        )
+    unsigned = np.ascontiguousarray(values).view(np.uint64)
+    return np.where(values < 0, unsigned + np.uint64(MODULUS), unsigned)  # both wrap mod 2^64: v + p for v < 0
+
+
+def decode_signed(vector: Vector) -> NDArray[np.int64]:
+    """Inverse of :func:`encode_signed`; every canonical element has exactly one signed integer."""
+    if not is_canonical(vector):
+        raise LocalProtocolError("only canonical vectors are decoded", remedy="Add vectors with crypto.field only.")
+    return np.where(vector > np.uint64(HALF), vector - np.uint64(MODULUS), vector).view(np.int64)
+
+
+def to_bytes(vector: Vector) -> bytes:
+    """8 bytes an element, little-endian; only canonical vectors are written."""
+    if not is_canonical(vector):
+        raise LocalProtocolError("only canonical vectors are written", remedy="Add vectors with crypto.field only.")
+    return vector.astype("<u8", copy=False).tobytes()
+
+
+def from_bytes(raw: bytes | bytearray | memoryview, size: int, *, party: str | None = None) -> Vector:
+    """The vector in ``raw``: a read-only view if the bytes are immutable and aligned, else a copy.
+
+    A wrong length or an element ≥ p is the sender's fault and refused in its name.
+    """
+    length = memoryview(raw).nbytes
+    if size < 1 or length != ELEMENT_BYTES * size:
+        raise RemoteProtocolError(
+            f"a vector of {length} bytes arrived where {size} elements of {ELEMENT_BYTES} bytes were agreed",
+            remedy="Compare the studies of both sides; the share was not used.",
+            party=party,
+        )
+    view = np.frombuffer(raw, dtype="<u8")
+    if view.flags.writeable or not view.flags.aligned or not view.dtype.isnative:
+        view = view.astype(np.uint64)
+    vector: Vector = view.view(np.uint64)
+    vector.flags.writeable = False
+    if not kernels.is_canonical(vector):
+        raise _refuse(party)
+    return vector
+
+
+def uniform(size: int, source: WordSource) -> Vector:
+    """Independent uniform elements: the words of the stream in order, those ≥ p rejected (probability 2^-32 each)."""
+    vector = source.words(size)
+    vector = vector[vector < np.uint64(MODULUS)]
+    while vector.size < size:
+        more = source.words(size - vector.size)
+        vector = np.concatenate([vector, more[more < np.uint64(MODULUS)]])
+    return vector
