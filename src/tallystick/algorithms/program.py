@@ -86,7 +86,11 @@ class Program:
             remedy="Write reduce_in_aggregator(self, total, state) -> state.",
         )
 
-    def finished(self, state: State) -> bool:  # noqa: ARG002 - part of the interface
+    def query(self, state: State) -> State:
+        """The part of the state that clients map at; all of it unless a program keeps momentum or averages."""
+        return state
+
+    def finished(self, state: State) -> bool:
         """A stopping rule on released state only; unspent rounds stay unspent."""
         return False
 
@@ -143,7 +147,8 @@ def unpack_state(model: bytes, like: State) -> State:
         at += n
         out.append(piece.reshape(np.shape(part)) if np.ndim(part) else float(piece[0]))
     if isinstance(like, tuple):
-        return type(like)(*out) if hasattr(like, "_fields") else tuple(out)
+        make: Any = getattr(type(like), "_make", tuple)  # a NamedTuple keeps its names
+        return make(out)
     return out[0]
 
 

@@ -1,0 +1,278 @@
+"""The study: what is computed, on which columns with which public bounds, with which privacy, among whom.
+
+One TOML file, validated here; unknown keys are errors; the SHA-256 of its canonical JSON form is what every client
+approves and what every share, signature and noise key is bound to. Ranges that are privacy rules (ε, δ, rounds,
+servers, ``min_clients``) are left to :mod:`tallystick.privacy.rules`, so that they are refused with the rule's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tallystick.core.errors import StudyError
+from tallystick.core.identifiers import digest, format_hash
+from tallystick.privacy.rules import Claim, default_delta
+from tallystick.privacy.schema import Missing, Schema
+
+__all__ = ["Study", "apply_settings", "json_schema"]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, strict=False)
+
+
+class GroupSection(_Section):
+    """One group of coordinates and its share of the budget."""
+
+    name: str
+    share: float
+
+
+class StudySection(_Section):
+    """[study]: what it is called and what it computes."""
+
+    name: str = Field(min_length=1, max_length=100)
+    version: int = 1
+    program: str = Field(description="a built-in program's name, or the path of a program file")
+    target: str | None = None
+    features: tuple[str, ...] | None = Field(default=None, description="columns to learn from; all but the target")
+    purpose: str = ""
+    accept_noise: bool = Field(default=False, description="run even if the planner calls the study hopeless")
+    program_hash: str | None = Field(default=None, description="filled in for a program file: its SHA-256")
+
+
+class PrivacySection(_Section):
+    """[privacy]: what is promised."""
+
+    epsilon: float = 1.0
+    delta: float | None = None
+    neighbours: str = Field(default="replace-one", json_schema_extra={"enum": ["replace-one", "add-remove"]})
+    mechanism: str = Field(default="gaussian", json_schema_extra={"enum": ["gaussian", "laplace", "none"]})
+    unit: str = Field(default="record", json_schema_extra={"enum": ["record", "person"]})
+    person: str | None = Field(default=None, description="the column that names a person, for unit = person")
+    max_records: int = 1
+    max_institutions: int = 1
+    groups: tuple[GroupSection, ...] = ()
+
+
+class TrustSection(_Section):
+    """[trust]: who adds up, and who may collude."""
+
+    model: Literal["servers", "masks", "proxy", "parties", "gossip"] = "servers"
+    servers: int = 2
+    colluding: int | None = Field(default=None, description="servers that may collude; servers - 1 if left out")
+    parties: int = 3
+    min_clients: int | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
+    round_timeout_s: float = 60
+
+
+class MissingSection(_Section):
+    """[data] missing: what stands for a missing value, and what becomes of it."""
+
+    marker: str = "?"
+    policy: Literal["category", "drop", "error"] = "error"
+
+
+class NumberColumn(_Section):
+    """A real number within public bounds; one-hot on public cut points if ``bins`` are given."""
+
+    type: Literal["number"]
+    lower: float
+    upper: float
+    bins: tuple[float, ...] | None = None
+    log: bool = False
+
+
+class IntegerColumn(_Section):
+    """A whole number within public bounds."""
+
+    type: Literal["integer"]
+    lower: int
+    upper: int
+    step: int = 1
+
+
+class CategoryColumn(_Section):
+    """One of a public list of values; ``merge`` names the category of everything else."""
+
+    type: Literal["category"]
+    values: tuple[str | int | float | bool, ...]
+    merge: str | None = None
+
+
+class ItemsColumn(_Section):
+    """A set of items of a public vocabulary, at most ``max_per_record`` of them."""
+
+    type: Literal["items"]
+    vocabulary: tuple[str, ...]
+    max_per_record: int
+
+
+Column = Annotated[NumberColumn | IntegerColumn | CategoryColumn | ItemsColumn, Field(discriminator="type")]
+
+
+class DataSection(_Section):
+    """[data]: public facts about the records."""
+
+    records: int | None = Field(default=None, description="public number of records, all clients together")
+    missing: MissingSection | None = None
+    columns: dict[str, Column] = Field(default_factory=dict)
+
+
+class ResultsSection(_Section):
+    """[results]: who sees the released result."""
+
+    visible_to: tuple[str, ...] = ()
+
+
+class Study(_Section):
+    """A whole study file."""
+
+    study: StudySection
+    program: dict[str, Any] = Field(default_factory=dict)
+    privacy: PrivacySection = PrivacySection()
+    trust: TrustSection = TrustSection()
+    data: DataSection = DataSection()
+    results: ResultsSection = ResultsSection()
+
+    @classmethod
+    def parse(cls, text: str, *, settings: tuple[str, ...] = ()) -> Study:
+        """From TOML text, after ``section.key=value`` settings have been applied."""
+        try:
+            raw = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise StudyError(f"the study is not valid TOML: {error}", remedy="Correct the line named.") from None
+        return cls.from_dict(apply_settings(raw, settings))
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Study:
+        """From plain tables; an unknown key is an error that names the closest known one."""
+        try:
+            study = cls.model_validate(raw)
+        except ValidationError as error:
+            raise _explain(error) from None
+        _ = study.schema_of_data()  # bounds reversed, duplicate categories, … are found here, not in a client
+        return study
+
+    def canonical(self) -> bytes:
+        """Sorted, compact JSON with every default written out: equal studies have equal bytes."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def hash(self) -> bytes:
+        """What clients approve."""
+        return digest(b"tallystick/study/1", self.canonical())
+
+    @property
+    def printed_hash(self) -> str:
+        """``sha256:<64 hex>``."""
+        return format_hash(self.hash)
+
+    def schema_of_data(self) -> Schema:
+        """The declared columns."""
+        columns = {name: c.model_dump(exclude_none=True) for name, c in self.data.columns.items()}
+        return Schema.from_dict(columns)
+
+    def missing_policy(self) -> Missing | None:
+        """The declared policy for missing values."""
+        m = self.data.missing
+        return None if m is None else Missing(marker=m.marker, policy=m.policy)
+
+    def claim(self, *, rounds: int, shares: tuple[float, ...] = (1.0,), simulation: bool = False) -> Claim:
+        """The privacy claim of this study when run for ``rounds`` rounds."""
+        p, t = self.privacy, self.trust
+        delta = p.delta if p.delta is not None else default_delta(self.data.records, p.mechanism)
+        return Claim(
+            epsilon=p.epsilon,
+            delta=delta,
+            neighbours=p.neighbours,
+            mechanism=p.mechanism,
+            rounds=rounds,
+            trust=t.model,
+            servers=t.servers,
+            colluding=t.servers - 1 if t.colluding is None else t.colluding,
+            min_clients=t.min_clients,
+            records=self.data.records,
+            unit=p.unit,
+            max_records=p.max_records if p.unit == "person" else 1,
+            max_institutions=p.max_institutions if p.unit == "person" else 1,
+            shares=shares,
+            simulation=simulation,
+        )
+
+    def replace(self, section: str, **values: Any) -> Study:
+        """A new study with some keys of one section changed."""
+        raw = self.model_dump()
+        raw[section].update(values)
+        return Study.from_dict(raw)
+
+
+def json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a study file."""
+    schema = Study.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Tallystick study"
+    return schema
+
+
+def apply_settings(raw: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
+    """``--set privacy.epsilon=0.5``: TOML values, bare words taken as strings."""
+    out: dict[str, Any] = json.loads(json.dumps(raw, default=str)) if settings else raw
+    for setting in settings:
+        key, sign, text = setting.partition("=")
+        path = key.strip().split(".")
+        if not sign or len(path) < 2 or not all(path):
+            raise StudyError(f"--set {setting!r} is not of the form section.key=value")
+        try:
+            value = tomllib.loads(f"x = {text.strip()}")["x"]
+        except tomllib.TOMLDecodeError:
+            value = text.strip()
+        table = out
+        for part in path[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise StudyError(f"--set {setting!r}: {part!r} is a value, not a table")
+        table[path[-1]] = value
+    return out
+
+
+_NAMES = {
+    name
+    for section in (Study, StudySection, PrivacySection, TrustSection, DataSection, ResultsSection, MissingSection)
+    for name in section.model_fields
+} | {
+    "type",
+    "lower",
+    "upper",
+    "bins",
+    "log",
+    "step",
+    "values",
+    "merge",
+    "vocabulary",
+    "max_per_record",
+    "share",
+    "name",
+}
+
+
+def _explain(error: ValidationError) -> StudyError:
+    """The first finding, as a sentence with its key."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    where = ".".join(part for part in path if part not in ("number", "integer", "category", "items")) or "the study"
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], sorted(_NAMES), n=1)
+        return StudyError(
+            f"unknown key {where!r}",
+            rule="unknown-key",
+            remedy=f"Did you mean {close[0]!r}?" if close else "Remove it; the JSON Schema lists what is known.",
+        )
+    if first["type"] == "missing":
+        return StudyError(f"the key {where!r} is missing", rule="missing-key", remedy="Add it to the study file.")
+    return StudyError(f"{where}: {first['msg']}", rule="wrong-value", remedy="See the study's JSON Schema.")

@@ -1,0 +1,44 @@
+"""The seam between algorithms and trust models.
+
+An engine asks for the noisy total of a round and does not know who answers: m servers with secret shares, a reducer with
+masks, a proxy with ciphertexts. Every trust model that sums stands behind :class:`NoisyTotals`; MPC parties and gossip
+peers do not sum, and stand beside it with engines of their own (design §2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.privacy.plan import RoundPlan
+
+__all__ = ["NoisyTotal", "NoisyTotals", "RoundRequest"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundRequest:
+    """One round: the packed state every client maps at, and the plan of what may be added and what it costs."""
+
+    round: int
+    model: bytes
+    plan: RoundPlan
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyTotal:
+    """The noisy sum in grid units, and who was in it."""
+
+    values: NDArray[np.int64]
+    participants: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+class NoisyTotals(Protocol):
+    """Whoever adds up."""
+
+    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+        """The round's noisy total, or RoundAborted with nothing released."""
+        ...

@@ -1,0 +1,245 @@
+"""The plan: noise, clipping and budget of every round, derived once from public facts, shown before anything is spent.
+
+Calibration (spec/privacy 1.2, 1.3). A coalition of t servers and the aggregator sees the true sum plus the noise of the
+h = m − max(1, t) servers that are honest and not the observer itself; so the *honest* noise alone must suffice.
+
+* Gaussian: each server adds N_Z(0, s²/h); s² = D²/(2ρ_g). A sum of h discrete Gaussians is not exactly discrete
+  Gaussian; the difference is charged [KLS21, Prop. 4 and Thm. 1]:
+  ε_c = min( √(D²/s² + τd/2), D/s + τ√d ), ρ = ε_c²/2, τ = 10 Σ_{k<h} exp(−2π² (s²/h) k/(k+1)); share variance ≥ 4.
+* Laplace: pure ε, and no exact way to split the noise, so every server adds the full discrete Laplace of scale D/ε_g.
+
+Budget: ρ_total from (ε, δ) by the tight conversion (or ε itself for Laplace) is split over rounds by ``weights`` and
+within a round over groups by their shares; both splits are exact rationals that never add up to more than the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from tallystick.core.errors import PrivacyRefused
+from tallystick.privacy.accountant import epsilon_from_rho, pure_rho, rho_for, rho_from_epsilon
+from tallystick.privacy.grid import Grid, Group, Norm, fraction_bits_for
+from tallystick.privacy.mechanisms import round_up_scale, round_up_variance
+from tallystick.privacy.rules import Claim, check_claim
+from tallystick.privacy.sensitivity import Neighbours, person_multiplier, vector_sensitivity
+
+__all__ = ["GroupNoise", "Plan", "RoundPlan", "honest_servers", "make_plan"]
+
+_MIN_SHARE_VARIANCE = 4
+
+
+def honest_servers(servers: int, colluding: int) -> int:
+    """h = m − max(1, t): a curious server is itself a coalition of one (spec 1.2)."""
+    return servers - max(1, colluding)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNoise:
+    """What one server adds to each coordinate of one group, in grid units."""
+
+    group: Group
+    sensitivity: int
+    parameter: Fraction
+    """Variance of the discrete Gaussian, or scale of the discrete Laplace; 0 for no noise."""
+    variance: float
+    """Variance of one server's noise, in grid units."""
+    rho: Fraction
+    epsilon: Fraction | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundPlan:
+    """One round: the grid its vectors live on, the noise of each group, and what it costs."""
+
+    grid: Grid
+    noise: tuple[GroupNoise, ...]
+    mechanism: str
+    servers: int
+
+    @property
+    def rho(self) -> Fraction:
+        """zCDP cost of the round."""
+        return sum((n.rho for n in self.noise), Fraction(0))
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """Pure cost of the round, for Laplace."""
+        if self.mechanism != "laplace":
+            return None
+        return sum((n.epsilon or Fraction(0) for n in self.noise), Fraction(0))
+
+    @property
+    def per_server_std(self) -> float:
+        """Largest standard deviation one server adds to a coordinate, in real units."""
+        return math.sqrt(max(n.variance for n in self.noise)) / self.grid.scale
+
+    @property
+    def total_std(self) -> float:
+        """Standard deviation on a coordinate of the total, all servers together, in real units."""
+        return self.per_server_std * math.sqrt(self.servers)
+
+    def std_of(self, name: str) -> float:
+        """Standard deviation on the total of one group's coordinates, in real units."""
+        variance = next(n.variance for n in self.noise if n.group.name == name)
+        return math.sqrt(variance * self.servers) / self.grid.scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything that will be spent and added, round by round. Public: it may be shown to anyone."""
+
+    claim: Claim
+    rounds: tuple[RoundPlan, ...]
+    notes: tuple[str, ...] = ()
+    hopeless: str | None = None
+    """Why the planner expects nothing but noise, if it does."""
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def honest(self) -> int:
+        """Servers whose noise alone carries the guarantee."""
+        return honest_servers(self.claim.servers, self.claim.colluding)
+
+    @cached_property
+    def rho(self) -> Fraction:
+        """Whole zCDP cost."""
+        return sum((r.rho for r in self.rounds), Fraction(0))
+
+    @property
+    def differentially_private(self) -> bool:
+        """False only for mechanism "none"."""
+        return self.claim.mechanism != "none"
+
+    def spent_epsilon(self) -> float | None:
+        """The ε that Σρ promises at the claim's δ (for Laplace: the sum of the rounds' ε); None without noise."""
+        if self.claim.mechanism == "none":
+            return None
+        if self.claim.mechanism == "laplace":
+            return float(sum((r.epsilon or Fraction(0) for r in self.rounds), Fraction(0)))
+        return epsilon_from_rho(self.rho, self.claim.delta)
+
+
+def make_plan(
+    claim: Claim,
+    groups: Sequence[Sequence[Group]],
+    *,
+    fraction_bits: int | None = None,
+    weights: Sequence[float] | None = None,
+    notes: Sequence[str] = (),
+    hopeless: str | None = None,
+    details: dict[str, Any] | None = None,
+) -> Plan:
+    """Derive the plan of ``len(groups)`` rounds; ``weights`` split the budget over them (equal by default)."""
+    shares = [Fraction(w) for w in weights] if weights is not None else [Fraction(1)] * len(groups)
+    if len(shares) != len(groups) or len(groups) != claim.rounds or any(s <= 0 for s in shares):
+        raise PrivacyRefused(
+            "the budget's split over rounds does not fit the number of rounds",
+            rule="rounds-are-bounded",
+            remedy="Give one positive weight and one set of groups per round.",
+        )
+    check_claim(claim)
+    for round_groups in groups:
+        _check_shares(round_groups)
+    whole = sum(shares)
+    budget = _budget(claim)
+    norm: Norm = "l1" if claim.mechanism == "laplace" else "l2"
+    cache: dict[tuple[tuple[Group, ...], Fraction], RoundPlan] = {}
+    rounds = []
+    for round_groups, share in zip(groups, shares):
+        key = (tuple(round_groups), share)
+        if key not in cache:
+            cache[key] = _plan_round(claim, tuple(round_groups), norm, budget * share / whole, fraction_bits)
+        rounds.append(cache[key])
+    return Plan(claim=claim, rounds=tuple(rounds), notes=tuple(notes), hopeless=hopeless, details=dict(details or {}))
+
+
+def _check_shares(groups: Sequence[Group]) -> None:
+    if abs(sum(g.share for g in groups) - 1) > 1e-9:
+        raise PrivacyRefused(
+            f"the groups' shares {tuple(g.share for g in groups)} do not sum to 1.",
+            rule="shares-sum-to-one",
+            remedy="Shares are positive and sum to 1.",
+        )
+
+
+def _budget(claim: Claim) -> Fraction:
+    if claim.mechanism == "none":
+        return Fraction(0)
+    if claim.mechanism == "laplace":
+        return Fraction(claim.epsilon)
+    return rho_from_epsilon(claim.epsilon, claim.delta)
+
+
+def _plan_round(
+    claim: Claim, groups: tuple[Group, ...], norm: Norm, budget: Fraction, fraction_bits: int | None
+) -> RoundPlan:
+    # Unit "person": the SUM of a person's records at one institution is clipped to max_records times the record's
+    # bound, and the sensitivity is multiplied by the number of institutions a person may be known to (design §1).
+    groups = tuple(Group(name=g.name, size=g.size, bound=g.bound * claim.max_records, share=g.share) for g in groups)
+    if fraction_bits is None:
+        fraction_bits = min(fraction_bits_for(g.bound) for g in groups)
+    grid = Grid(groups=groups, fraction_bits=fraction_bits, norm=norm)
+    honest = honest_servers(claim.servers, claim.colluding)
+    # Shares arrive as floats that sum to 1 up to rounding: dividing by the exact sum keeps Σ shares ≤ 1.
+    whole = sum(Fraction(g.share) for g in groups)
+    noise = []
+    for group, bound in zip(groups, grid.integer_bounds):
+        neighbours: Neighbours = "add-remove" if claim.neighbours == "add-remove" else "replace-one"
+        sensitivity = int(vector_sensitivity(bound, neighbours) * person_multiplier(claim.max_institutions))
+        part = budget * Fraction(group.share) / whole
+        if claim.mechanism == "gaussian":
+            noise.append(_gaussian(group, sensitivity, part, honest))
+        elif claim.mechanism == "laplace":
+            noise.append(_laplace(group, sensitivity, part))
+        else:
+            noise.append(
+                GroupNoise(group=group, sensitivity=sensitivity, parameter=Fraction(0), variance=0.0, rho=Fraction(0))
+            )
+    return RoundPlan(grid=grid, noise=tuple(noise), mechanism=claim.mechanism, servers=claim.servers)
+
+
+def _gaussian(group: Group, sensitivity: int, rho: Fraction, honest: int) -> GroupNoise:
+    variance = round_up_variance(Fraction(sensitivity) ** 2 / (2 * rho * honest))
+    while honest > 1 and (
+        variance < _MIN_SHARE_VARIANCE or _charged_rho(sensitivity, variance, honest, group.size) > rho
+    ):
+        variance = round_up_variance(max(Fraction(_MIN_SHARE_VARIANCE), variance * Fraction(1001, 1000)))
+    charged = _charged_rho(sensitivity, variance, honest, group.size)
+    if charged > rho:
+        raise PrivacyRefused("the noise of a group falls short of its budget", rule="noise-covers-budget")
+    return GroupNoise(group=group, sensitivity=sensitivity, parameter=variance, variance=float(variance), rho=charged)
+
+
+def _charged_rho(sensitivity: int, share_variance: Fraction, honest: int, size: int) -> Fraction:
+    """ρ of the honest servers' h shares together [KLS21]; exactly D²/(2s²) for h = 1."""
+    exact = rho_for(sensitivity, share_variance * honest)
+    if honest == 1:
+        return exact
+    v = float(share_variance)
+    tau = 10 * sum(math.exp(-2 * math.pi**2 * v * k / (k + 1)) for k in range(1, honest))
+    if tau == 0.0:
+        return exact
+    ratio = math.sqrt(2 * float(exact))  # D/s
+    charged = min(math.sqrt(ratio**2 + tau * size / 2), ratio + tau * math.sqrt(size)) ** 2 / 2
+    return max(exact, Fraction(charged * (1 + 1e-12)))
+
+
+def _laplace(group: Group, sensitivity: int, epsilon: Fraction) -> GroupNoise:
+    scale = round_up_scale(Fraction(sensitivity) / epsilon)
+    charged = Fraction(sensitivity) / scale  # e^{-|x|/scale}: each coordinate unit costs 1/scale [GRS09; CKS20 §5]
+    # Variance of the discrete Laplace with a = e^{-1/scale}: 2a/(1−a)².
+    a = math.exp(-1 / float(scale))
+    variance = 2 * a / math.expm1(-1 / float(scale)) ** 2
+    return GroupNoise(
+        group=group,
+        sensitivity=sensitivity,
+        parameter=scale,
+        variance=variance,
+        rho=pure_rho(charged),
+        epsilon=charged,
+    )

@@ -1,0 +1,117 @@
+"""The one exit. Nothing computed from records leaves except as a :class:`Release`, and only this module makes one.
+
+A release carries the value, the privacy statement in words and as data, and the ledger entry that paid for it. Building
+one without a ledger entry for the same study is impossible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.core.errors import LocalProtocolError
+from tallystick.privacy.ledger import Entry
+from tallystick.privacy.plan import Plan
+
+__all__ = ["PrivacyStatement", "Release", "release", "state_privacy"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyStatement:
+    """What is promised, to whom it applies and against whom it holds. Public; ``as_dict()`` is the JSON form."""
+
+    epsilon: float | None
+    delta: float
+    neighbours: str
+    unit: str
+    mechanism: str
+    rho: float
+    rounds: int
+    noise_std: dict[str, float]
+    trust: dict[str, Any]
+    differentially_private: bool
+    statement: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The ``privacy`` object of a result."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "neighbours": self.neighbours,
+            "unit": self.unit,
+            "mechanism": self.mechanism,
+            "rho": self.rho,
+            "rounds": self.rounds,
+            "noise_std": dict(self.noise_std),
+            "trust": dict(self.trust),
+            "differentially_private": self.differentially_private,
+            "statement": self.statement,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """A value that may be shown to anyone, what it promises, and the ledger entry that paid for it."""
+
+    value: Any
+    privacy: PrivacyStatement
+    entry: Entry
+
+
+def release(value: Any, *, plan: Plan, study: bytes, entry: Entry) -> Release:
+    """Let ``value`` out. The entry must be committed and must be the charge of this very study and plan."""
+    if not entry.committed or entry.charge.study != study or entry.charge.rho != plan.rho:
+        raise LocalProtocolError("a release needs the committed ledger entry of its own study")
+    return Release(value=value, privacy=state_privacy(plan), entry=entry)
+
+
+def state_privacy(plan: Plan) -> PrivacyStatement:
+    """The statement of a plan: honest-only budget, relation and unit in words."""
+    claim = plan.claim
+    private = plan.differentially_private
+    last = plan.rounds[-1]
+    return PrivacyStatement(
+        epsilon=claim.epsilon if private else None,
+        delta=claim.delta if private else 0.0,
+        neighbours=claim.neighbours,
+        unit=claim.unit,
+        mechanism=claim.mechanism,
+        rho=float(plan.rho),
+        rounds=len(plan.rounds),
+        noise_std={"per_server": last.per_server_std, "total": last.total_std},
+        trust={
+            "model": claim.trust,
+            "servers": claim.servers,
+            "colluding": claim.colluding,
+            "honest": plan.honest,
+        },
+        differentially_private=private,
+        statement=_words(plan),
+    )
+
+
+def _words(plan: Plan) -> str:
+    claim = plan.claim
+    if not plan.differentially_private:
+        return (
+            "NOT differentially private: exact sums were computed, without noise. "
+            "For simulation only; do not publish anything derived from it."
+        )
+    what = "record" if claim.unit == "record" else "person"
+    change = f"replacing any one {what}" if claim.neighbours == "replace-one" else f"adding or removing any one {what}"
+    caps = ""
+    if claim.unit == "person":
+        caps = (
+            ", a person's records being bounded together at each institution "
+            f"(up to {claim.max_records} records' worth) "
+            f"and a person being known to at most {claim.max_institutions} institution(s)"
+        )
+    promise = f"epsilon = {claim.epsilon:g}" + (f", delta = {claim.delta:g}" if claim.delta else " (pure)")
+    group = "any one of the" if plan.claim.colluding <= 1 else f"any {claim.colluding} of the"
+    coalition = f"{group} {claim.servers} servers" if claim.servers else "no server"
+    return (
+        f"Differentially private with {promise}: {change} changes the probability of any outcome by a factor "
+        f"of at most e^epsilon{' (except with probability delta)' if claim.delta else ''}{caps}. "
+        f"The promise covers everything released in {len(plan.rounds)} round(s) and holds against the aggregator, every client and {coalition} "
+        f"together, whatever they do; the noise of {plan.honest} honest server(s) alone carries it."
+    )

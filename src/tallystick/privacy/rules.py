@@ -1,0 +1,162 @@
+"""The threat linter: a plan whose claim cannot hold is refused, with the rule's name.
+
+Each rule is a sentence about the public facts of a study. None reads a record. The table in ``docs/rules.md`` is
+checked against :data:`RULES` by a test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tallystick.core.errors import PrivacyRefused, StudyError
+
+__all__ = ["MAX_EPSILON", "MAX_ROUNDS", "RULES", "Claim", "check_claim", "default_delta"]
+
+MAX_EPSILON = 1e5
+"""Above this an ε says nothing at all; `mechanism = "none"` is the honest word for it."""
+MAX_ROUNDS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """Everything a privacy claim rests on: public facts only."""
+
+    epsilon: float
+    delta: float
+    neighbours: str
+    mechanism: str
+    rounds: int
+    trust: str = "servers"
+    servers: int = 2
+    colluding: int = 1
+    min_clients: int | None = None
+    records: int | None = None
+    unit: str = "record"
+    max_records: int = 1
+    max_institutions: int = 1
+    shares: tuple[float, ...] = (1.0,)
+    simulation: bool = False
+
+
+def default_delta(records: int | None, mechanism: str) -> float:
+    """min(10⁻⁶, 1/(10n)) for the Gaussian (spec 0.2); 0 for pure ε."""
+    if mechanism == "laplace":
+        return 0.0
+    return min(1e-6, 1 / (10 * records)) if records else 1e-6
+
+
+_Rule = tuple[str, Callable[[Claim], bool], str, str]
+
+RULES: tuple[_Rule, ...] = (
+    # name, holds, what is wrong, remedy; {…} is filled from the claim
+    (
+        "neighbours-are-named",
+        lambda c: c.neighbours in ("replace-one", "add-remove"),
+        'neighbours = "{neighbours}" is not a relation',
+        'Use "replace-one" (the number of records is public) or "add-remove".',
+    ),
+    (
+        "mechanism-is-known",
+        lambda c: c.mechanism in ("gaussian", "laplace", "none"),
+        'mechanism = "{mechanism}" does not exist',
+        'Use "gaussian", or "laplace" for pure epsilon.',
+    ),
+    (
+        "epsilon-is-positive-and-finite",
+        lambda c: c.mechanism == "none" or (math.isfinite(c.epsilon) and c.epsilon > 0),
+        "epsilon = {epsilon} promises nothing",
+        "Use a positive number; 1 is a common choice, below 0.1 needs many records.",
+    ),
+    (
+        "epsilon-means-something",
+        lambda c: c.mechanism == "none" or not c.epsilon > MAX_EPSILON,
+        "epsilon = {epsilon} allows odds of e^{epsilon}: no protection at all",
+        'Use a value below 10, or say mechanism = "none" in a simulation.',
+    ),
+    (
+        "pure-epsilon-has-no-delta",
+        lambda c: c.mechanism != "laplace" or c.delta == 0,
+        "laplace gives pure epsilon, so delta = {delta} has no meaning",
+        'Leave delta out, or use mechanism = "gaussian".',
+    ),
+    (
+        "delta-is-a-small-probability",
+        lambda c: c.mechanism != "gaussian" or (math.isfinite(c.delta) and 0 < c.delta < 1),
+        "delta = {delta} is not a probability in (0, 1)",
+        "Use a value well below 1/records, for example 1e-6.",
+    ),
+    (
+        "delta-below-one-record",
+        lambda c: c.mechanism != "gaussian" or not c.records or c.delta < 1 / c.records,
+        "delta = {delta} with {records} records permits publishing a record outright",
+        "Use a delta well below 1/records, for example 1/(10·records) or 1e-6.",
+    ),
+    (
+        "rounds-are-bounded",
+        lambda c: 1 <= c.rounds <= MAX_ROUNDS,
+        "{rounds} rounds cannot be run",
+        f"Use between 1 and {MAX_ROUNDS} rounds.",
+    ),
+    (
+        "replace-one-needs-records",
+        lambda c: c.neighbours != "replace-one" or (c.records is not None and c.records >= 1),
+        "replace-one makes the number of records public, and the study does not state it",
+        'Add `records = …` under [data], or use neighbours = "add-remove".',
+    ),
+    (
+        "two-servers-at-least",
+        lambda c: c.trust != "servers" or 2 <= c.servers <= 255,
+        "{servers} server(s): whoever runs it would see every institution's sum",
+        "Use servers = 2 or more (at most 255), run by different organisations.",
+    ),
+    (
+        "one-honest-server",
+        lambda c: c.trust != "servers" or 0 <= c.colluding <= c.servers - 1,
+        "colluding = {colluding} of {servers} servers leaves no honest one",
+        "Use at most colluding = servers - 1.",
+    ),
+    (
+        "a-sum-of-one-hides-nothing",
+        lambda c: c.min_clients is None or c.min_clients >= 2,
+        "min_clients = {min_clients}: the sum of one institution is that institution",
+        "Use min_clients = 3 or more (2 lets each institution compute the other's sum).",
+    ),
+    (
+        "unit-is-known",
+        lambda c: c.unit in ("record", "person"),
+        'unit = "{unit}" does not exist',
+        'Use "record", or "person" with person, max_records and max_institutions.',
+    ),
+    (
+        "person-caps-are-positive",
+        lambda c: c.max_records >= 1 and c.max_institutions >= 1,
+        "max_records = {max_records}, max_institutions = {max_institutions} must be at least 1",
+        "State how many records a person has at most at one institution, and at how many institutions.",
+    ),
+    (
+        "shares-sum-to-one",
+        lambda c: all(0 < s <= 1 for s in c.shares) and abs(sum(c.shares) - 1) < 1e-9,
+        "the groups' shares {shares} do not sum to 1",
+        "Shares are positive and sum to 1.",
+    ),
+    (
+        "no-noise-only-in-simulation",
+        lambda c: c.mechanism != "none" or c.simulation,
+        'mechanism = "none" publishes exact sums',
+        "It is for simulation, or for a study that every client's own configuration allows (allow_not_private = true).",
+    ),
+)
+
+
+def check_claim(claim: Claim) -> None:
+    """Raise for the first rule that does not hold: ``PrivacyRefused`` (exit 3) carrying the rule's name."""
+    facts = {name: getattr(claim, name) for name in claim.__dataclass_fields__}
+    for name, holds, wrong, remedy in RULES:
+        try:
+            fine = holds(claim)
+        except TypeError as error:
+            raise StudyError(f"the study's privacy figures are not numbers: {error}", rule=name) from None
+        if not fine:
+            raise PrivacyRefused(wrong.format(**facts) + ".", rule=name, remedy=remedy)
