@@ -6,9 +6,10 @@ one comparison and a select, no branch::
 
     t = p − b;  s = a − t;  s += p if a < t        for a, b < p:  a + b ≥ p  ⇔  a ≥ p − b
 
-A vector that came from elsewhere is checked for canonical form (< p) in the same visit: block by block, test
-then add, so that the second pass finds its operands in the first-level cache. When a block fails, what was
-already added is taken back, and the accumulator is as it was.
+A vector that came from elsewhere is checked for canonical form (< p) in the same visit, and the result of the
+check is read afterwards. If it failed, the visit is undone and the accumulator is as it was: the step loses
+nothing even for b ≥ p. (Addition: b = p gives t = 0, s = a; b > p gives t ≥ p > a, s = a + b mod 2^64.
+Subtraction: b ≥ p > a gives s = a − b + p mod 2^64. For b < p both are the field's own and undo each other.)
 
 Summing many vectors goes two at a time: the accumulator is read and written once per pair, which puts the
 checked modular sum ahead of ``np.add`` on the same bytes. (Measured: keeping one block of the accumulator in
@@ -42,34 +43,54 @@ def _compiled(function: _F) -> _F:
 
 _P = np.uint64(2**64 - 2**32 + 1)
 _ZERO = np.uint64(0)
-_BLOCK = 512  # words per block of a single stream: 4 KB of each operand
-_PAIR_BLOCK = 128  # three streams at once: smaller blocks measured faster
+_BLOCK = 1024  # keystream words taken or compacted together
+_PAIR_BLOCK = 128  # of each of two vectors: tested, then added from the first-level cache
 
 
 @_compiled
-def _all_canonical(v: Vector) -> bool:
+def _add(acc: Vector, v: Vector) -> bool:
     bad = _ZERO
     for i in range(v.size):
-        bad |= np.uint64(v[i] >= _P)
+        a = acc[i]
+        b = v[i]
+        bad |= np.uint64(b >= _P)
+        t = _P - b
+        s = a - t
+        acc[i] = s + _P if a < t else s
     return bool(bad == _ZERO)
 
 
 @_compiled
-def _add(acc: Vector, v: Vector) -> None:
-    for i in range(v.size):
-        a = acc[i]
-        t = _P - v[i]
-        s = a - t
-        acc[i] = s + _P if a < t else s
-
-
-@_compiled
-def _subtract(acc: Vector, v: Vector) -> None:
+def _subtract(acc: Vector, v: Vector) -> bool:
+    bad = _ZERO
     for i in range(v.size):
         a = acc[i]
         b = v[i]
+        bad |= np.uint64(b >= _P)
         s = a - b
         acc[i] = s + _P if a < b else s
+    return bool(bad == _ZERO)
+
+
+@_compiled
+def _undo_add(acc: Vector, v: Vector) -> None:
+    for i in range(v.size):
+        b = v[i]
+        if b > _P:
+            acc[i] = acc[i] - b
+        elif b < _P:
+            acc[i] = acc[i] - b + (_P if acc[i] < b else _ZERO)
+
+
+@_compiled
+def _undo_subtract(acc: Vector, v: Vector) -> None:
+    for i in range(v.size):
+        b = v[i]
+        t = _P - b
+        if b >= _P:
+            acc[i] = acc[i] - t
+        else:
+            acc[i] = acc[i] - t + (_P if acc[i] < t else _ZERO)
 
 
 @_compiled
@@ -95,34 +116,28 @@ def _both_canonical(v: Vector, w: Vector) -> bool:
 @_compiled
 def is_canonical(v: Vector) -> bool:
     """Whether every element is below p."""
-    for lo in range(0, v.size, _BLOCK):  # noqa: SIM110 - numba has no generators in all()
-        if not _all_canonical(v[lo : lo + _BLOCK]):
-            return False
-    return True
+    bad = _ZERO
+    for i in range(v.size):
+        bad |= np.uint64(v[i] >= _P)
+    return bool(bad == _ZERO)
 
 
 @_compiled
 def add_checked(acc: Vector, v: Vector) -> bool:
     """acc += v mod p, or False with ``acc`` as it was when some element of ``v`` is not below p."""
-    for lo in range(0, v.size, _BLOCK):
-        block = v[lo : lo + _BLOCK]
-        if not _all_canonical(block):
-            _subtract(acc, v[:lo])
-            return False
-        _add(acc[lo : lo + _BLOCK], block)
-    return True
+    if _add(acc, v):
+        return True
+    _undo_add(acc, v)
+    return False
 
 
 @_compiled
 def subtract_checked(acc: Vector, v: Vector) -> bool:
     """acc −= v mod p, or False with ``acc`` as it was when some element of ``v`` is not below p."""
-    for lo in range(0, v.size, _BLOCK):
-        block = v[lo : lo + _BLOCK]
-        if not _all_canonical(block):
-            _add(acc, v[:lo])
-            return False
-        _subtract(acc[lo : lo + _BLOCK], block)
-    return True
+    if _subtract(acc, v):
+        return True
+    _undo_subtract(acc, v)
+    return False
 
 
 @_compiled
@@ -132,8 +147,8 @@ def add_pair_checked(acc: Vector, v: Vector, w: Vector) -> bool:
         first = v[lo : lo + _PAIR_BLOCK]
         second = w[lo : lo + _PAIR_BLOCK]
         if not _both_canonical(first, second):
-            _subtract(acc, v[:lo])
-            _subtract(acc, w[:lo])
+            _undo_add(acc, w[:lo])
+            _undo_add(acc, v[:lo])
             return False
         _add_two(acc[lo : lo + _PAIR_BLOCK], first, second)
     return True
@@ -149,20 +164,19 @@ def absorb(acc: Vector, filled: int, words: Vector, negate: bool) -> int:
     words = words[: acc.size - filled]
     for lo in range(0, words.size, _BLOCK):
         block = words[lo : lo + _BLOCK]
-        if _all_canonical(block):
-            target = acc[filled : filled + block.size]
-            if negate:
-                _subtract(target, block)
-            else:
-                _add(target, block)
-            filled += block.size
+        target = acc[filled : filled + block.size]
+        if negate:
+            whole = subtract_checked(target, block)
         else:
-            for i in range(block.size):
-                if block[i] < _P:
-                    one = block[i : i + 1]
-                    if negate:
-                        _subtract(acc[filled : filled + 1], one)
-                    else:
-                        _add(acc[filled : filled + 1], one)
-                    filled += 1
+            whole = add_checked(target, block)
+        if whole:
+            filled += block.size
+            continue
+        for i in range(block.size):
+            if block[i] < _P:
+                if negate:
+                    _subtract(acc[filled : filled + 1], block[i : i + 1])
+                else:
+                    _add(acc[filled : filled + 1], block[i : i + 1])
+                filled += 1
     return filled
