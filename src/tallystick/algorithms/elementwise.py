@@ -1,9 +1,9 @@
 """Scores and nonlinear functions with the same bits for every block size, order and machine.
 
-Row independence must hold to the bit: the sum over records must not depend on which records share a block. A float BLAS
-product rounds differently with the shape of its block, so a score w·x is taken on the grid, where every partial sum is an
-integer below 2^53 and BLAS is exact. Nonlinear functions are evaluated element by element with +, ×, ÷ alone (IEEE-exact
-operations, no fastmath, no libm), so even two machines agree.
+Row independence must hold to the bit: the sum over records must not depend on which records share a block. A float
+BLAS product rounds differently with the shape of its block, so a score w·x is taken on the grid, where every partial
+sum is an integer below 2^53 and BLAS is exact. Nonlinear functions are evaluated element by element with +, ×, ÷
+alone (IEEE-exact operations, no fastmath, no libm), so even two machines agree.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ def grid_scores(rows: GridRows, weights: NDArray[np.float64]) -> NDArray[np.floa
     """``rows @ weights.T`` (weights: one row per class), exactly, for weights rounded to a grid of their own.
 
     The weights' grid is the finest on which ‖w‖·max‖x‖ < 2^53 in integers: by Cauchy-Schwarz no partial sum of any
-    score, in any order, leaves the range where float64 is exact. The grid depends on the public weights only.
+    score, in any order, leaves the range where float64 is exact. The grid depends on public facts only (the weights and
+    the rows' limit), never on the rows present, or blocks would differ.
     """
-    longest = math.sqrt(float(rows.squares.max(initial=0))) + 1.0
-    # The bound on rows must be public too, or blocks would choose different grids: 2^16 covers every GridRows in use.
-    limit = max(longest, 2.0**16) if longest > 2.0**16 else 2.0**16
     norm = math.sqrt(float(np.max(np.sum(weights * weights, axis=1), initial=0.0)))
-    bits = 40 if norm == 0 else min(40, math.floor(math.log2(2.0**52 / (limit * norm))))
+    bits = 40 if norm == 0 else min(40, math.floor(math.log2(2.0**52 / (rows.limit * norm))))
     on_grid = np.rint(np.ldexp(weights, bits))
     return np.ldexp(rows.values @ on_grid.T, -(bits + rows.bits))
 

@@ -54,6 +54,7 @@ class GridRows:
 
     values: NDArray[np.float64]
     bits: int
+    limit: int
     squares: NDArray[np.int64]
     sums: NDArray[np.int64]
 
@@ -68,7 +69,7 @@ class GridRows:
             raise DataError(_NOT_A_NUMBER[0], remedy=_NOT_A_NUMBER[1])
         for array in (values, squares, sums):
             array.setflags(write=False)
-        return cls(values=values, bits=bits, squares=squares, sums=sums)
+        return cls(values=values, bits=bits, limit=bound, squares=squares, sums=sums)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -224,7 +225,7 @@ def _sum_dense(values, starts, stops, bounds, l1, scale, acc):  # type: ignore[n
 
 @njit(cache=True, nogil=True)
 def _sum_sparse(indptr, indices, values, starts, stops, bounds, l1, scale, acc):  # type: ignore[no-untyped-def]
-    """Only the entries present are visited; absent zeros would add nothing to a norm, so the bits are the dense ones."""
+    """Only the entries present are visited: an absent zero adds nothing to a norm, so the bits are the dense ones."""
     groups = starts.shape[0]
     first = np.empty(groups, np.int64)
     last = np.empty(groups, np.int64)

@@ -1,0 +1,46 @@
+# Two commands matter: `make demo` and `make test`. Each installs what it needs, once, into .venv.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+WORKERS ?= auto
+
+.PHONY: setup demo test check audit bench lock clean help
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*##/\t/' | expand -t 10
+
+setup: $(STAMP)  ## create .venv and install the locked dependencies
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("Tallystick needs Python 3.11 or newer; set PYTHON=python3.x") if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: setup  ## train a private model across institutions on this machine
+	$(BIN)/tallystick demo
+
+check: setup  ## format, lint, types, import rule
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## everything CI runs: check, then the tests
+	$(BIN)/pytest -m "not audit" -n $(WORKERS) --dist worksteal
+
+audit: setup  ## the slow statistical audits and soaks
+	$(BIN)/pytest -m audit
+
+bench: setup  ## the measurements of this machine
+	$(BIN)/tallystick bench secure-sum
+	$(BIN)/tallystick bench noise
+
+lock:  ## renew requirements.lock (needs uv)
+	uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 -o requirements.lock
+
+clean:  ## remove .venv and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out

@@ -1,0 +1,1 @@
+"""The papers' figures and the peers, one command each; see `tallystick bench --help`."""
