@@ -1,0 +1,249 @@
+"""Records: cells made into bounded numbers by the public schema, one record at a time.
+
+:func:`encode` reads only the columns the study names and maps each record to a row of float64 as
+:class:`~tallystick.privacy.schema.FeatureLayout` says. The map is *row-independent to the bit*: a record's row is the
+same alone, in a block, or in another order, because every step is elementwise (comparisons, one subtraction, one
+division; ``log1p`` from libm, cell by cell). Without that, per-record clipping would bound nothing.
+
+| cell                                   | becomes                                                           |
+|----------------------------------------|-------------------------------------------------------------------|
+| number outside its bounds, ±inf, 1e308 | the nearer bound; counted as clamped                              |
+| -0.0, subnormal                        | an ordinary number                                                |
+| null, None, NaN, blank, the marker     | missing: by the declared policy; no policy: DataError             |
+| text in a number column                | DataError naming the column                                       |
+| category not declared                  | all zeros, or the ``merge`` column; counted as unknown            |
+| items beyond ``max_per_record``        | dropped in reverse vocabulary order; counted as truncated         |
+| target class not declared, missing     | the record is left out and counted; policy "error": DataError     |
+
+The counts (:class:`Tallies`) are local: they are exact statistics of private data, so nothing prints or sends them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tallystick.core.errors import DataError
+from tallystick.data.cells import MISSING, UNKNOWN, CellReader
+from tallystick.data.sources import read_table
+from tallystick.privacy.schema import Block, Category, Column, FeatureLayout, Integer, Items, Missing, Number, Schema
+
+__all__ = ["Records", "Tallies", "encode"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Tallies:
+    """How many cells of each column were out of the ordinary, for the data's own steward. Never leaves the client."""
+
+    records: int = 0
+    dropped: int = 0
+    clamped: Mapping[str, int] = field(default_factory=dict)
+    unknown: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, int] = field(default_factory=dict)
+    truncated: Mapping[str, int] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return "Tallies(local)"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Records:
+    """Encoded records of one client: read-only arrays, and the public layout that explains their columns.
+
+    ``target`` is the class index for a category, the clamped value for a number. ``rows`` are the positions the
+    records had in the source, which tells the records left out.
+    """
+
+    features: NDArray[np.float64]
+    target: NDArray[np.float64] | None
+    layout: FeatureLayout
+    rows: NDArray[np.int64]
+    tallies: Tallies
+
+    def __post_init__(self) -> None:
+        for array in (self.features, self.target, self.rows):
+            if array is not None:
+                array.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __repr__(self) -> str:
+        return f"Records({len(self.layout)} features, local)"
+
+    def take(self, indices: ArrayLike) -> Records:
+        """The records at these positions, in this order; the tallies stay those of the source."""
+        chosen = np.asarray(indices)
+        if chosen.dtype != np.bool_:
+            chosen = chosen.astype(np.int64)
+        return Records(
+            features=np.ascontiguousarray(self.features[chosen]),
+            target=None if self.target is None else self.target[chosen],
+            layout=self.layout,
+            rows=self.rows[chosen],
+            tallies=self.tallies,
+        )
+
+
+def encode(
+    frame: Any,
+    schema: Schema,
+    *,
+    features: Sequence[str] | None = None,
+    target: str | None = None,
+    missing: Missing | None = None,
+    party: str | None = None,
+) -> Records:
+    """Read ``frame`` (anything :func:`~tallystick.data.sources.read_table` takes) and encode it by the schema."""
+    layout = schema.layout(features, target=target, missing=missing)
+    wanted = [*layout.columns, *([target] if target is not None else [])]
+    table = read_table(frame, wanted, names=tuple(schema) if isinstance(frame, np.ndarray) else None, party=party)
+    encoder = _Encoder(len(table), missing, party)
+    matrix = np.zeros((len(table), len(layout)), dtype=np.float64)
+    for block in layout.blocks:
+        encoder.feature(table[block.column], schema[block.column], block, matrix)
+    labels = None if target is None else encoder.target(table[target], schema[target], target)
+    rows = np.flatnonzero(encoder.keep).astype(np.int64)
+    if len(rows) < len(table):
+        matrix = matrix[rows]
+        labels = None if labels is None else labels[rows]
+    return Records(features=matrix, target=labels, layout=layout, rows=rows, tallies=encoder.tallies())
+
+
+class _Encoder:
+    """The state of one :func:`encode`: which records stay, and the local counts."""
+
+    def __init__(self, count: int, missing: Missing | None, party: str | None) -> None:
+        self.keep = np.ones(count, dtype=bool)
+        self._missing = missing
+        self._party = party
+        self._counts: dict[str, dict[str, int]] = {k: {} for k in ("clamped", "unknown", "missing", "truncated")}
+
+    def tallies(self) -> Tallies:
+        return Tallies(
+            records=len(self.keep), dropped=len(self.keep) - int(np.count_nonzero(self.keep)), **self._counts
+        )
+
+    def feature(self, cells: Any, column: Column, block: Block, matrix: NDArray[np.float64]) -> None:
+        """Fill the block's columns of the matrix."""
+        name, start, stop = block.column, block.start, block.stop
+        reader = self._reader(name)
+        if isinstance(column, Number | Integer):
+            values = reader.numbers(cells)
+            absent = np.isnan(values)
+            values = self._clamp(name, values, column)
+            if isinstance(column, Number) and column.bins is not None:
+                code = np.searchsorted(np.asarray(column.bins, dtype=np.float64), values, side="right")
+                rows = np.flatnonzero(~absent)
+                matrix[rows, start + code[rows]] = 1.0
+            else:
+                matrix[:, start] = np.where(absent, 0.0, _scale(values, column))
+        elif isinstance(column, Category):
+            code = self._category(name, cells, column)
+            absent = code == MISSING
+            rows = np.flatnonzero(code >= 0)
+            matrix[rows, start + code[rows]] = 1.0
+        else:
+            absent = self._items(name, cells, column, matrix[:, start : start + len(column.vocabulary)])
+        self._apply_policy(name, absent)
+        if self._missing is not None and self._missing.policy == "category" and stop - start > _width(column):
+            matrix[absent, stop - 1] = 1.0
+
+    def target(self, cells: Any, column: Column, name: str) -> NDArray[np.float64]:
+        """The class index or the clamped number; records without one are left out."""
+        if isinstance(column, Category):
+            code = self._category(name, cells, column)
+            absent, values = code == MISSING, code.astype(np.float64)
+            self.keep &= code >= 0
+        elif isinstance(column, Number | Integer):
+            numbers = self._reader(name).numbers(cells)
+            absent, values = np.isnan(numbers), _on_steps(self._clamp(name, numbers, column), column)
+        else:  # layout() has refused the other kinds
+            raise TypeError(type(column).__name__)
+        self._apply_policy(name, absent)
+        self.keep &= ~absent
+        return values
+
+    def _reader(self, name: str) -> CellReader:
+        return CellReader(column=name, marker=self._missing.marker if self._missing else None, party=self._party)
+
+    def _category(self, name: str, cells: Any, column: Category) -> NDArray[np.int64]:
+        codes = column.codes()
+        merged = len(column.values) if column.merge is not None else UNKNOWN
+        code = self._reader(name).codes(cells, codes, UNKNOWN)
+        self._count("unknown", name, code == UNKNOWN)
+        code[code == UNKNOWN] = merged
+        if self._missing is not None and self._missing.policy == "category" and self._missing.marker in codes:
+            code[code == MISSING] = codes[self._missing.marker]
+        return code
+
+    def _items(self, name: str, cells: Any, column: Items, out: NDArray[np.float64]) -> NDArray[np.bool_]:
+        member, absent, unknown = self._reader(name).items(cells, {label: k for k, label in enumerate(column.labels)})
+        kept = member & (np.cumsum(member, axis=1) <= column.max_per_record)
+        if unknown:
+            self._counts["unknown"][name] = unknown
+        self._count("truncated", name, member & ~kept)
+        out[...] = kept
+        return absent
+
+    def _clamp(self, name: str, values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.float64]:
+        """Into the bounds; NaN stays NaN."""
+        lower, upper = float(column.lower), float(column.upper)
+        self._count("clamped", name, (values < lower) | (values > upper))
+        return np.clip(values, lower, upper)
+
+    def _count(self, what: str, name: str, flags: NDArray[np.bool_]) -> None:
+        count = int(np.count_nonzero(flags))
+        if count:
+            self._counts[what][name] = count
+
+    def _apply_policy(self, name: str, absent: NDArray[np.bool_]) -> None:
+        if not absent.any():
+            return
+        self._count("missing", name, absent)
+        if self._missing is None:
+            raise DataError(
+                f"column {name!r} has missing values and the study declares no policy for them",
+                remedy='Add under [data]: missing = { marker = "?", policy = "category" }   # or "drop", "error"',
+                party=self._party,
+            )
+        if self._missing.policy == "error":
+            raise DataError(
+                f"column {name!r} has missing values, which the study refuses",
+                remedy='Fill them in, or agree on missing = { policy = "category" } or "drop" under [data].',
+                party=self._party,
+            )
+        if self._missing.policy == "drop":
+            self.keep &= ~absent
+
+
+def _width(column: Column) -> int:
+    """Encoded columns without the mark for missing values."""
+    if isinstance(column, Category):
+        return len(column.classes)
+    if isinstance(column, Items):
+        return len(column.vocabulary)
+    return 1 if isinstance(column, Integer) or column.bins is None else len(column.bins) + 1
+
+
+def _on_steps(values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.float64]:
+    """Integers to ``lower + k * step``; numbers as they are. NaN stays NaN."""
+    if isinstance(column, Number):
+        return values
+    k = np.minimum(np.rint((values - column.lower) / column.step), column.last_step)
+    return np.asarray(column.lower + k * column.step, dtype=np.float64)
+
+
+def _scale(values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.float64]:
+    """Clamped values to [-1, 1]. Rounding is monotone, so no value inside the bounds is scaled outside [-1, 1]."""
+    width = float(column.upper) - float(column.lower)
+    above = _on_steps(values, column) - float(column.lower)
+    if isinstance(column, Number) and column.log:
+        above = np.fromiter(map(math.log1p, above.tolist()), dtype=np.float64, count=len(above))
+        width = math.log1p(width)
+    return np.asarray(above / width * 2.0 - 1.0, dtype=np.float64)

@@ -1,0 +1,334 @@
+"""Where records come from: files and in-memory frames, read into Arrow columns, only those the study names.
+
+The kinds accepted are CSV and Parquet files by path, pandas and polars frames, Arrow tables, NumPy matrices with
+column names, and dicts of arrays. All become one :class:`pyarrow.Table`; nothing above this file knows which it was.
+CSV cells stay text until the schema says what they are, so a file's first rows never decide a column's type.
+
+Errors name file, column and line, never a cell: the libraries' own messages quote data, so they are not chained.
+
+A database is reached through :class:`TableSource`: any object with ``column_names`` and ``read`` is a source.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from tallystick.core.errors import DataError
+from tallystick.privacy.schema import closest, label_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["TableSource", "column_names", "read_table"]
+
+_MAX_SHOWN = 40
+
+
+@runtime_checkable
+class TableSource(Protocol):
+    """The seam for sources that are not here: SQL, a warehouse, an object store."""
+
+    def column_names(self) -> Sequence[str]:
+        """Every column there is."""
+        ...
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """These columns of every record, in a fixed order of records."""
+        ...
+
+
+class _Opened:
+    """A source whose column names are known and whose columns are read on demand."""
+
+    def __init__(self, names: Sequence[object], read: Callable[[list[str]], pa.Table], where: str) -> None:
+        self.names = [str(n) for n in names]
+        self.read = read
+        self.where = where
+
+
+def column_names(source: Any, *, party: str | None = None) -> tuple[str, ...]:
+    """The columns of a source, without reading its records."""
+    return tuple(_open(source, None, party).names)
+
+
+def read_table(
+    source: Any,
+    columns: Sequence[str] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    party: str | None = None,
+) -> pa.Table:
+    """The named columns (all, if None) of a source as an Arrow table, in the order asked for.
+
+    ``names`` gives a NumPy matrix its column names; other sources have their own.
+    """
+    opened = _open(source, names, party)
+    wanted = list(opened.names if columns is None else columns)
+    there = Counter(opened.names)
+    for name in wanted:
+        found = there[name]
+        if found == 0:
+            shown = ", ".join(opened.names[:_MAX_SHOWN]) + (", ..." if len(opened.names) > _MAX_SHOWN else "")
+            raise DataError(
+                f"{opened.where} has no column {name!r}",
+                remedy=f"Columns there: {shown or 'none'}.{closest(name, opened.names)}",
+                party=party,
+            )
+        if found > 1:
+            raise DataError(f"{opened.where} has {found} columns named {name!r}", remedy="Rename them.", party=party)
+    return opened.read(wanted)
+
+
+def _open(source: Any, names: Sequence[str] | None, party: str | None) -> _Opened:
+    import pyarrow as pa
+
+    if isinstance(source, str | os.PathLike):
+        return _open_file(Path(source), party)
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        return _Opened(source.column_names, source.select, "the Arrow table")
+    if isinstance(source, np.ndarray):
+        return _open_matrix(source, names, party)
+    if isinstance(source, Mapping):
+        return _open_mapping(source, party)
+    library = type(source).__module__.partition(".")[0]
+    if library == "polars" and hasattr(source, "collect_schema"):
+        return _open_polars(source)
+    if library == "pandas" and hasattr(source, "iloc") and hasattr(source, "columns"):
+        return _open_pandas(source, party)
+    if isinstance(source, TableSource):
+        return _Opened(source.column_names(), source.read, "the source")
+    raise DataError(
+        f"a {type(source).__name__} is not a data source",
+        remedy="Give a .csv or .parquet path, a pandas or polars frame, an Arrow table, a dict of arrays, or a NumPy "
+        "matrix with names.",
+        party=party,
+    )
+
+
+def _open_file(path: Path, party: str | None) -> _Opened:
+    where = f"file {path.name}"
+    if not path.is_file():
+        kind = "is a directory" if path.is_dir() else "does not exist"
+        raise DataError(f"{where} {kind} ({path})", remedy="Give the path of a .csv or .parquet file.", party=party)
+    suffixes = [s.lower() for s in path.suffixes]
+    if suffixes and suffixes[-1] in (".parquet", ".pq"):
+        return _open_parquet(path, where, party)
+    if ".csv" in suffixes or ".tsv" in suffixes:
+        return _open_csv(path, where, party, delimiter="\t" if ".tsv" in suffixes else ",")
+    raise DataError(
+        f"{where} is of no known format", remedy="Known are .csv, .tsv (also .gz) and .parquet.", party=party
+    )
+
+
+def _open_parquet(path: Path, where: str, party: str | None) -> _Opened:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def unreadable() -> DataError:
+        return DataError(f"{where} is not a readable Parquet file", remedy="Write it again.", party=party)
+
+    def read(columns: list[str]) -> pa.Table:
+        table = None
+        try:
+            with pq.ParquetFile(path) as file:
+                table = file.read(columns=columns)
+        except (pa.ArrowException, OSError):
+            pass
+        if table is None:
+            raise unreadable()
+        return table.select(columns)
+
+    names = None
+    try:
+        with pq.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+    except (pa.ArrowException, OSError):
+        pass
+    if names is None:
+        raise unreadable()
+    return _Opened(names, read, where)
+
+
+def _open_csv(path: Path, where: str, party: str | None, delimiter: str) -> _Opened:
+    import pyarrow as pa
+
+    header: list[str] | None = None
+    problem = "is not UTF-8 text"
+    try:
+        with pa.input_stream(str(path)) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
+            header = next(csv.reader(text, delimiter=delimiter), [])
+    except UnicodeDecodeError:
+        pass
+    except (pa.ArrowException, OSError, csv.Error, EOFError):
+        problem = "cannot be read"
+    if header is None:
+        raise DataError(f"{where} {problem}", remedy="Save it as UTF-8 CSV.", party=party)
+    if not any(name.strip() for name in header):
+        raise DataError(f"{where} is empty", remedy="Its first line must name the columns.", party=party)
+    return _Opened(
+        [name.strip() for name in header],
+        lambda columns: _read_csv(path, where, party, delimiter, header, columns),
+        where,
+    )
+
+
+def _read_csv(
+    path: Path, where: str, party: str | None, delimiter: str, header: Sequence[str], columns: Sequence[str]
+) -> pa.Table:
+    """Every cell as text. Arrow reads; on failure it reads again on one thread, where its message has the line."""
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+
+    positions = [f"f{i}" for i in range(len(header))]  # names in a file may repeat or be blank; positions do not
+    chosen = [positions[[h.strip() for h in header].index(c)] for c in columns]
+    message = ""
+    for threads in (True, False):
+        try:
+            table = arrow_csv.read_csv(
+                str(path),
+                read_options=arrow_csv.ReadOptions(column_names=positions, skip_rows=0, use_threads=threads),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=len(header) > 1
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    include_columns=chosen,
+                    column_types=dict.fromkeys(positions, pa.string()),
+                    strings_can_be_null=False,
+                ),
+            )
+            return table.rename_columns(list(columns)).slice(1)  # the header is the first row read
+        except pa.ArrowInvalid as error:
+            message = str(error)
+    if "UTF8" in message:
+        raise DataError(f"{where} is not UTF-8 text", remedy="Save it as UTF-8 CSV.", party=party)
+    ragged = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
+    if ragged:
+        line = f"record {int(ragged[1]) - 1}" if ragged[1] else "a record"
+        raise DataError(
+            f"{where}: {line} has {ragged[3]} cells, but the header names {ragged[2]} columns",
+            remedy='Quote cells that hold a comma or a line break ("a, b"), and fill in the missing cells.',
+            party=party,
+        )
+    raise DataError(f"{where} is not readable as CSV", remedy="Save it as UTF-8 CSV with a header line.", party=party)
+
+
+def _open_polars(frame: Any) -> _Opened:
+    def read(columns: list[str]) -> pa.Table:
+        selected = frame.select(columns)
+        return (selected.collect() if hasattr(selected, "collect") else selected).to_arrow()
+
+    return _Opened(frame.collect_schema().names(), read, "the polars frame")
+
+
+def _open_pandas(frame: Any, party: str | None) -> _Opened:
+    names = [str(c) for c in frame.columns]
+    place = {name: i for i, name in enumerate(names)}
+
+    def read(columns: list[str]) -> pa.Table:
+        return _assemble({c: frame.iloc[:, place[c]] for c in columns}, "the pandas frame", party)
+
+    return _Opened(names, read, "the pandas frame")
+
+
+def _open_mapping(source: Mapping[Any, Any], party: str | None) -> _Opened:
+    by_name = {str(k): v for k, v in source.items()}
+    where = "the dict of arrays"
+    return _Opened([str(k) for k in source], lambda cs: _assemble({c: by_name[c] for c in cs}, where, party), where)
+
+
+def _open_matrix(source: np.ndarray[Any, Any], names: Sequence[str] | None, party: str | None) -> _Opened:
+    where = "the NumPy matrix"
+    if source.dtype.names is not None and source.ndim == 1:
+        fields = source.dtype.names
+        return _Opened(fields, lambda cs: _assemble({c: source[c] for c in cs}, where, party), where)
+    if source.ndim != 2:
+        raise DataError(
+            f"a NumPy array of {source.ndim} dimension(s) is not a table",
+            remedy="Give records as rows and columns as columns: X.reshape(-1, 1) makes one column.",
+            party=party,
+        )
+    labels = [f"x{i}" for i in range(source.shape[1])] if names is None else [str(n) for n in names]
+    place = {label: i for i, label in enumerate(labels)}
+    if len(labels) != source.shape[1]:
+        raise DataError(
+            f"{where} has {source.shape[1]} columns, but {len(labels)} names were given",
+            remedy="Give one name per column.",
+            party=party,
+        )
+    return _Opened(labels, lambda cs: _assemble({c: source[:, place[c]] for c in cs}, where, party), where)
+
+
+def _assemble(columns: Mapping[str, Any], where: str, party: str | None) -> pa.Table:
+    """Array-likes of one length to a table; NaN and None become nulls alike."""
+    import pyarrow as pa
+
+    arrays = {name: _to_arrow(name, values, where, party) for name, values in columns.items()}
+    lengths = {name: len(a) for name, a in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        first = next(iter(lengths))
+        other = next(name for name, length in lengths.items() if length != lengths[first])
+        raise DataError(
+            f"{where}: columns {first!r} and {other!r} differ in length",
+            remedy="Give every column one cell per record.",
+            party=party,
+        )
+    return pa.table(arrays)
+
+
+def _to_arrow(name: str, values: Any, where: str, party: str | None) -> Any:
+    import pyarrow as pa
+
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if type(values).__module__.partition(".")[0] == "polars":
+        return values.to_arrow()
+    if not hasattr(values, "dtype"):
+        values = np.asarray(values, dtype=None if _is_uniform(values) else object)
+    if getattr(values, "ndim", 1) != 1:
+        raise DataError(
+            f"{where}: column {name!r} has {values.ndim} dimensions", remedy="Give one cell per record.", party=party
+        )
+    try:
+        if isinstance(values, np.ma.MaskedArray):
+            return pa.array(values.data, mask=np.ma.getmaskarray(values), from_pandas=True)
+        return pa.array(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError):
+        pass
+    texts = [_mixed_text(v) for v in values]
+    if any(t is _NO_TEXT for t in texts):
+        raise DataError(
+            f"{where}: column {name!r} holds values that are neither numbers nor text",
+            remedy="Convert the column, or leave it out of the study.",
+            party=party,
+        )
+    return pa.array(texts, type=pa.string())
+
+
+_NO_TEXT = object()
+
+
+def _mixed_text(value: object) -> object:
+    """Text of a cell in a column that mixes types (None if missing); numbers keep every digit."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, float | np.floating) and np.isnan(value):
+        return None
+    return label_text(value) if isinstance(value, str | bool | int | float | np.generic) else _NO_TEXT
+
+
+def _is_uniform(values: Any) -> bool:
+    """Whether NumPy would keep the cells as they are: a list of text and numbers, or of lists, must stay objects."""
+    return len({type(v) for v in values}) <= 1 and not any(
+        isinstance(v, list | tuple | set | frozenset) for v in values
+    )
