@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
-from tallystick.privacy.accountant import epsilon_from_rho
+from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.plan import Plan
 
 __all__ = ["ORDERS", "Budget", "Charge", "Entry", "Ledger", "Spent", "charge_of"]
@@ -164,6 +164,10 @@ class Ledger:
         if all(p is not None for p in pure) and sum(p or Fraction(0) for p in pure) <= Fraction(budget.epsilon):
             return
         if budget.delta > 0:
+            # All charges so far are zCDP: Σρ under the budget's own ρ is the same test at every real order at once,
+            # so that a study asking for exactly the whole budget is admitted (equality is allowed).
+            if sum(c.rho for c in charges) <= rho_from_epsilon(budget.epsilon, budget.delta):
+                return
             totals = [sum((c.curve[i] for c in charges), Fraction(0)) for i in range(len(ORDERS))]
             if any(total <= _cap(order, budget) for order, total in zip(ORDERS, totals)):
                 return
