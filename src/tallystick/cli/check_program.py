@@ -1,0 +1,92 @@
+"""``tallystick check-program FILE``: what a steward or an author sees before anybody approves anything.
+
+Reads the file, checks it against the allow-list and, where the sizes are known, compiles it and runs it on made-up
+records. No data set is touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tallystick.algorithms.allow_list import Finding
+from tallystick.algorithms.compiled import frozen_state
+from tallystick.algorithms.program import Public, pack_state
+from tallystick.algorithms.program_file import ProgramFile, compile_program, inspect_program, load_program
+from tallystick.core.errors import StudyError, TallystickError
+
+__all__ = ["check_program"]
+
+
+def check_program(path: str | Path, study: Public | Sequence[str] | None = None) -> dict[str, Any]:
+    """The report on a program file. ``study``: public facts (or just feature names) with which to try it out."""
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise StudyError(
+            f"cannot read {path}: {error.strerror}", remedy="Check the path and its permissions."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise StudyError(f"{path} is not UTF-8 text (byte {error.start})", remedy="Save it as UTF-8.") from None
+    program, findings = inspect_program(text, name=path.name)
+    report: dict[str, Any] = {
+        "file": str(path),
+        "hash": None,
+        "class": None,
+        "rounds": None,
+        "bound": None,
+        "groups": None,
+        "tried": False,
+        "ok": False,
+        "findings": [],
+    }
+    if program is not None:
+        groups = program.groups
+        report |= {
+            "hash": program.hash,
+            "class": program.class_name,
+            "rounds": program.rounds,
+            "bound": program.bound,
+            "groups": groups and [{"name": g.name, "size": g.size, "bound": g.bound, "share": g.share} for g in groups],
+        }
+        if study is not None:
+            public = study if isinstance(study, Public) else Public(features=tuple(study))
+            findings = _try_out(program, public)
+            report["tried"] = not findings
+    report["ok"] = not findings
+    report["findings"] = [finding.as_dict() for finding in findings]
+    return report
+
+
+def _try_out(file: ProgramFile, public: Public) -> list[Finding]:
+    """init, one compiled map on made-up records, one reduce of a zero total: what fails becomes a finding."""
+    import numpy as np
+
+    step = "init"
+    try:
+        program = load_program(file)
+        state = program.init(public)
+        pack_state(state)
+        step = "map_in_client"
+        width = len(public.features) + (public.target is not None)
+        size = compile_program(file).vector_size(width, state)
+        declared = sum(g.size for g in program.groups_for(size))
+        if declared != size:
+            return [_finding("vector-length", f"{step} returns {size} numbers, the groups declare {declared}")]
+        step = "reduce_in_aggregator"
+        after = program.reduce_in_aggregator(
+            np.zeros(size), frozen_state(state) if isinstance(state, np.ndarray) else state
+        )
+        if len(pack_state(after)) != len(pack_state(state)):
+            return [_finding("state", f"{step} returns a state of another size than init")]
+    except TallystickError as error:
+        return [_finding(error.rule or "run", str(error.cause), error.remedy)]
+    except Exception as error:  # the author's own code, on made-up public values: whatever it raises is a finding
+        return [_finding("run", f"{step} fails on made-up values: {type(error).__name__}: {error}"[:300])]
+    return []
+
+
+def _finding(rule: str, cause: str, remedy: str | None = None) -> Finding:
+    return Finding(line=1, column=1, rule=rule, cause=cause, remedy=remedy or "Correct the program and check again.")
