@@ -1,1 +1,42 @@
-""""""
+"""The secure sum of trust model ``servers``: n clients, m servers, an aggregator (see README.md here)."""
+
+from tallystick.protocol.secure_sum.aggregator import AggregatorMachine
+from tallystick.protocol.secure_sum.client import ClientMachine
+from tallystick.protocol.secure_sum.codec import decode, encode
+from tallystick.protocol.secure_sum.instructions import (
+    Aborted,
+    Compute,
+    Drop,
+    Finished,
+    Instruction,
+    NoisySum,
+    Persist,
+    Send,
+    Sync,
+    Wake,
+)
+from tallystick.protocol.secure_sum.parameters import SumParameters
+from tallystick.protocol.secure_sum.server import NoiseSource, ServerMachine
+from tallystick.protocol.secure_sum.shares import MemoryShares, ShareStore
+
+__all__ = [
+    "Aborted",
+    "AggregatorMachine",
+    "ClientMachine",
+    "Compute",
+    "Drop",
+    "Finished",
+    "Instruction",
+    "MemoryShares",
+    "NoiseSource",
+    "NoisySum",
+    "Persist",
+    "Send",
+    "ServerMachine",
+    "ShareStore",
+    "SumParameters",
+    "Sync",
+    "Wake",
+    "decode",
+    "encode",
+]

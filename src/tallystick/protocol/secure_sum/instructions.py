@@ -1,0 +1,85 @@
+"""What a machine asks its driver to do, in the order given.
+
+    Persist     write this record under this key, replacing the last one there
+    Sync        make everything handed to the share store durable
+    Drop        forget the shares of this round and all before it (only after what precedes is durable)
+    Send        encode and deliver
+    Wake        call ``tick`` at this time at the latest
+    Compute     (client) map the records under this model, then call ``contribute``
+    Finished    (aggregator) the round's one result
+    Aborted     the round, or this party's part in it, is over without a result
+
+``Persist`` and ``Sync`` must be durable BEFORE any later instruction of the
+list is carried out: that is what makes a resent message identical and noise
+drawn once (spec 0.6). A driver that stops between two instructions and hands
+the records to ``restore`` loses nothing that anybody was told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import TallystickError
+from tallystick.protocol.secure_sum.messages import Message
+
+__all__ = ["Aborted", "Compute", "Drop", "Finished", "Instruction", "NoisySum", "Persist", "Send", "Sync", "Wake"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoisySum:
+    """The noised total over exactly ``participants``; ``dropped`` are the study's other clients."""
+
+    round: int
+    total: NDArray[np.int64] = field(repr=False)
+    participants: tuple[str, ...]
+    dropped: tuple[str, ...]
+    agreement: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    key: str
+    record: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    round: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    round: int
+    model: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    result: NoisySum
+
+
+@dataclass(frozen=True, slots=True)
+class Aborted:
+    error: TallystickError
+
+
+Instruction = Send | Persist | Sync | Drop | Wake | Compute | Finished | Aborted

@@ -1,0 +1,272 @@
+"""What clients, servers and the aggregator say to each other in a secure sum.
+
+One frozen type per message; ``codec`` gives each exactly one encoding. Parties
+travel as their index in the study's own lists (``SumParameters``), so a name
+can neither be forged nor carry control characters. Every message names the
+study by its hash and the round; the statements of a server are signed over
+all of it.
+
+A share is *bound*: its digest covers study, round, client, server, number of
+servers, size, model hash, kind, blind and payload. The digests of all m shares
+(the commitments) go to every server, so a client can only ever stand by one
+set of shares. The digest must hide: with m = 2 the server that knows the seed
+knows the other share up to the client's sum, and could test guesses of that
+sum against a plain hash of it. Hence the 32-byte ``blind``, fresh for every
+share and known to its server alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, unique
+from struct import Struct
+
+from tallystick.core.identifiers import digest
+
+__all__ = [
+    "Abort",
+    "Accepted",
+    "Agreement",
+    "Code",
+    "Inquiry",
+    "Message",
+    "Partial",
+    "ReceivedList",
+    "Refused",
+    "RoundClosed",
+    "RoundOpen",
+    "Share",
+    "ShareKind",
+    "commitments_digest",
+    "model_digest",
+    "share_context",
+    "share_digest",
+]
+
+_CONTEXT = Struct("<IIHI")
+_AGREEMENT = Struct("<IHI")
+_LIST = Struct("<IHQII")
+_PARTIAL = Struct("<IHQI")
+_U32 = Struct("<I")
+
+
+@unique
+class Code(IntEnum):
+    """Why something was refused or a round given up; the number is what travels."""
+
+    MALFORMED = 1
+    OTHER_VERSION = 2
+    WRONG_STUDY = 3
+    PAST_ROUND = 4
+    TOO_EARLY = 5
+    LATE = 6
+    EQUIVOCATION = 7
+    WRONG_SHAPE = 8
+    WRONG_PARTY = 9
+    BAD_SIGNATURE = 10
+    TWO_MODELS = 11
+    BAD_MODEL = 12
+    BAD_COMMITMENT = 13
+    TOO_FEW_CLIENTS = 14
+    SET_DISAGREEMENT = 15
+    MISSING_SERVER = 16
+    OUT_OF_RANGE = 17
+    ALREADY_RELEASED = 18
+    NOT_EXPECTED = 19
+    REPLACED = 20
+    STALE_SERVER = 21
+
+
+@unique
+class ShareKind(IntEnum):
+    """A share is a 32-byte seed that the server expands, or the vector itself."""
+
+    SEED = 1
+    VECTOR = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOpen:
+    """Aggregator to all: compute on this model; shares are accepted for ``deadline_ms``."""
+
+    study_hash: bytes
+    round: int
+    deadline_ms: int
+    model_hash: bytes
+    model: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Client to one server. ``proof`` is reserved for validity proofs and empty in version 1."""
+
+    study_hash: bytes
+    round: int
+    client: int
+    server: int
+    size: int
+    kind: int
+    model_hash: bytes
+    commitments: tuple[bytes, ...]
+    blind: bytes = field(repr=False)
+    payload: bytes = field(repr=False)
+    proof: bytes = b""
+
+    @property
+    def servers(self) -> int:
+        """m, the number of servers the client split for."""
+        return len(self.commitments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """Server to client: the share with this digest is durable."""
+
+    study_hash: bytes
+    round: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """To whoever sent it: this was not accepted and nothing of it is kept."""
+
+    study_hash: bytes
+    round: int
+    code: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedList:
+    """Server to servers, signed: whose commitments I hold; who sent me two different shares.
+
+    ``boot`` counts the starts of this server up to the opening of the round (X28).
+    """
+
+    study_hash: bytes
+    round: int
+    server: int
+    boot: int
+    model_hash: bytes
+    clients: tuple[int, ...]
+    digests: tuple[bytes, ...]
+    equivocators: tuple[int, ...]
+    signature: bytes = b""
+
+    def signed_part(self) -> bytes:
+        """The bytes under the signature."""
+        n, e = len(self.clients), len(self.equivocators)
+        return digest(
+            b"tallystick/secure-sum/received",
+            self.study_hash,
+            self.model_hash,
+            _LIST.pack(self.round, self.server, self.boot, n, e),
+            Struct(f"<{n}I").pack(*self.clients),
+            b"".join(self.digests),
+            Struct(f"<{e}I").pack(*self.equivocators),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """Server to servers and aggregator, signed: the round's sum is over exactly ``clients``."""
+
+    study_hash: bytes
+    round: int
+    server: int
+    honest: int
+    model_hash: bytes
+    clients: tuple[int, ...]
+    signature: bytes = b""
+
+    def digest(self) -> bytes:
+        """What all m servers must have in common: everything but who signs."""
+        n = len(self.clients)
+        return digest(
+            b"tallystick/secure-sum/agreement",
+            self.study_hash,
+            self.model_hash,
+            _AGREEMENT.pack(self.round, self.honest, n),
+            Struct(f"<{n}I").pack(*self.clients),
+        )
+
+    def signed_part(self) -> bytes:
+        """The bytes under the signature."""
+        return digest(b"tallystick/secure-sum/agree", self.digest(), _U32.pack(self.server))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """Server to aggregator, signed: my shares of the agreed set, summed, with my noise."""
+
+    study_hash: bytes
+    round: int
+    server: int
+    boot: int
+    agreement: bytes
+    size: int
+    vector: bytes = field(repr=False)
+    signature: bytes = b""
+
+    def signed_part(self) -> bytes:
+        """The bytes under the signature."""
+        return digest(
+            b"tallystick/secure-sum/partial",
+            self.study_hash,
+            self.agreement,
+            _PARTIAL.pack(self.round, self.server, self.boot, self.size),
+            self.vector,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """The round is given up; ``party`` is whom it failed at, in plain words why and what to do."""
+
+    study_hash: bytes
+    round: int
+    code: int
+    party: str
+    cause: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundClosed:
+    """Aggregator to all: the round has its one result, over the set of this agreement."""
+
+    study_hash: bytes
+    round: int
+    agreement: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """I am at this round and may have missed something: say again what you have said of it."""
+
+    study_hash: bytes
+    round: int
+
+
+Message = RoundOpen | Share | Accepted | Refused | ReceivedList | Agreement | Partial | Abort | RoundClosed | Inquiry
+
+
+def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:
+    """The hash clients bind into their shares ([Pasquini22], spec 1.11): model, study and round."""
+    return digest(b"tallystick/secure-sum/model", study_hash, _U32.pack(round), model)
+
+
+def share_context(study_hash: bytes, round: int, client: int, servers: int, size: int, model_hash: bytes) -> bytes:
+    """What identifies one client's sharing in one round; the seeds are expanded under it."""
+    return digest(b"tallystick/secure-sum/share", study_hash, model_hash, _CONTEXT.pack(round, client, servers, size))
+
+
+def share_digest(context: bytes, server: int, kind: int, blind: bytes, payload: bytes) -> bytes:
+    """A hiding commitment to one server's share."""
+    return digest(b"tallystick/secure-sum/commit", context, bytes((server & 255, server >> 8, kind)), blind, payload)
+
+
+def commitments_digest(context: bytes, commitments: tuple[bytes, ...]) -> bytes:
+    """One digest over the digests of all m shares: what servers compare."""
+    return digest(b"tallystick/secure-sum/commitments", context, *commitments)

@@ -1,0 +1,129 @@
+"""What the machines persist, as bytes: fixed little-endian layouts under a checked label.
+
+A record is written by a party for itself. A damaged one is a
+``VerificationError`` at start-up: the party stops rather than guess, and above
+all never draws noise anew for a round it may have released (spec 0.6).
+Statements that were sent (lists, agreements, partials, aborts) are persisted
+as the very messages, by the wire codec.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from struct import Struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import VerificationError
+
+__all__ = ["ClientRecord", "EquivocatorsRecord", "ResultRecord", "RoundRecord"]
+
+_ROUND = Struct("<4sIIQ32sI")
+_CLIENT = Struct("<4sI32s32s32s")
+_LIST = Struct("<4sII")
+_RESULT = Struct("<4sI32sHII")
+
+
+def _damaged() -> VerificationError:
+    return VerificationError(
+        "a stored record of the secure sum is damaged",
+        remedy="Restore this party's state from its last good copy; until then it takes part in no round.",
+    )
+
+
+def _check(raw: bytes, label: bytes, least: int) -> None:
+    if len(raw) < least or raw[:4] != label:
+        raise _damaged()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundRecord:
+    """A server's open round with its one draw of noise; written before any byte of the round leaves."""
+
+    round: int
+    deadline_ms: int
+    boot: int
+    model_hash: bytes
+    noise: NDArray[np.int64] = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        head = _ROUND.pack(b"SRND", self.round, self.deadline_ms, self.boot, self.model_hash, len(self.noise))
+        return head + self.noise.astype("<i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> RoundRecord:
+        _check(raw, b"SRND", _ROUND.size)
+        _, round, deadline_ms, boot, model_hash, size = _ROUND.unpack_from(raw)
+        if len(raw) != _ROUND.size + 8 * size:
+            raise _damaged()
+        noise = np.frombuffer(raw, dtype="<i8", offset=_ROUND.size).astype(np.int64)
+        return cls(round=round, deadline_ms=deadline_ms, boot=boot, model_hash=model_hash, noise=noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquivocatorsRecord:
+    """Clients that sent a server two different shares in this round."""
+
+    round: int
+    clients: tuple[int, ...]
+
+    def to_bytes(self) -> bytes:
+        n = len(self.clients)
+        return _LIST.pack(b"SEQV", self.round, n) + Struct(f"<{n}I").pack(*self.clients)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> EquivocatorsRecord:
+        _check(raw, b"SEQV", _LIST.size)
+        _, round, n = _LIST.unpack_from(raw)
+        if len(raw) != _LIST.size + 4 * n:
+            raise _damaged()
+        return cls(round=round, clients=Struct(f"<{n}I").unpack_from(raw, _LIST.size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRecord:
+    """The seed all randomness of a client's sharing comes from: the same sum gives the same bytes again."""
+
+    round: int
+    model_hash: bytes
+    commitments: bytes
+    seed: bytes = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        return _CLIENT.pack(b"CSHR", self.round, self.model_hash, self.commitments, self.seed)
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> ClientRecord:
+        _check(raw, b"CSHR", _CLIENT.size)
+        if len(raw) != _CLIENT.size:
+            raise _damaged()
+        _, round, model_hash, commitments, seed = _CLIENT.unpack(raw)
+        return cls(round=round, model_hash=model_hash, commitments=commitments, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ResultRecord:
+    """The aggregator's one result of a round, and the boot counters it was signed under."""
+
+    round: int
+    agreement: bytes
+    boots: tuple[int, ...]
+    clients: tuple[int, ...]
+    total: NDArray[np.int64] = field(repr=False)
+
+    def to_bytes(self) -> bytes:
+        m, n, d = len(self.boots), len(self.clients), len(self.total)
+        head = _RESULT.pack(b"ARES", self.round, self.agreement, m, n, d)
+        return head + Struct(f"<{m}Q{n}I").pack(*self.boots, *self.clients) + self.total.astype("<i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> ResultRecord:
+        _check(raw, b"ARES", _RESULT.size)
+        _, round, agreement, m, n, d = _RESULT.unpack_from(raw)
+        lists = Struct(f"<{m}Q{n}I")
+        if len(raw) != _RESULT.size + lists.size + 8 * d:
+            raise _damaged()
+        values = lists.unpack_from(raw, _RESULT.size)
+        total = np.frombuffer(raw, dtype="<i8", offset=_RESULT.size + lists.size).astype(np.int64)
+        return cls(round=round, agreement=agreement, boots=values[:m], clients=values[m:], total=total)

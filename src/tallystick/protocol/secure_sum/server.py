@@ -1,0 +1,544 @@
+"""The server's machine: keep shares one by one, agree on the set, sum it once, noise it, release once.
+
+THEORY. A coalition of the aggregator, clients and all servers but one sees of the
+honest server only its partial: uniform but for the noised sum (spec 1.2). That
+stays true only if an honest server's shares of a round enter exactly ONE partial:
+two partials over sets that differ by a client would show that client. So, as in
+spec 1.10:
+
+1. shares are kept apart until the deadline, or until every client has sent;
+2. servers exchange signed lists of (client, digest over all m commitments); U is
+   the intersection on identical digests, without anyone caught equivocating;
+3. each server signs U, the model hash, the round and h; only when all m
+   agreements are identical is the sum of exactly U made;
+4. the noise was drawn at the opening of the round and persisted then (spec 0.6); the
+   partial is persisted before it is sent; whoever asks again gets those bytes;
+5. nothing else is ever said about that round, by this process or by its restart.
+
+No message lets anyone *name* a set. The aggregator can stop a round, not steer it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, unique
+from typing import ClassVar, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import LocalProtocolError, VerificationError
+from tallystick.crypto.field import add_into, encode_signed, to_bytes
+from tallystick.crypto.signing import SigningKey
+from tallystick.protocol.secure_sum.codec import decode, encode
+from tallystick.protocol.secure_sum.instructions import Aborted, Drop, Instruction, Persist, Send, Sync, Wake
+from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model
+from tallystick.protocol.secure_sum.messages import (
+    Abort,
+    Accepted,
+    Agreement,
+    Code,
+    Inquiry,
+    Message,
+    Partial,
+    ReceivedList,
+    Refused,
+    RoundClosed,
+    RoundOpen,
+    Share,
+    ShareKind,
+    commitments_digest,
+    share_context,
+    share_digest,
+)
+from tallystick.protocol.secure_sum.parameters import SumParameters
+from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundRecord
+from tallystick.protocol.secure_sum.shares import ShareStore, sum_shares
+
+__all__ = ["NoiseSource", "ServerEvent", "ServerMachine", "ServerState"]
+
+
+class NoiseSource(Protocol):
+    """This server's share of a round's noise; asked once per round, the draw is persisted."""
+
+    def draw(self, round: int) -> NDArray[np.int64]: ...
+
+
+@unique
+class ServerState(Enum):
+    IDLE = "idle"
+    COLLECTING = "collecting"
+    LISTED = "listed"
+    AGREED = "agreed"
+    RELEASED = "released"
+    ABORTED = "aborted"
+
+
+@unique
+class ServerEvent(Enum):
+    OPEN = "round opened, noise drawn and kept"
+    LIST = "deadline, or all clients sent: own list signed"
+    AGREE = "all lists in: own agreement signed"
+    RELEASE = "all agreements identical: partial kept"
+    ABORT = "round given up"
+
+
+_S, _E = ServerState, ServerEvent
+_ACTIVE = frozenset((_S.COLLECTING, _S.LISTED, _S.AGREED))
+
+
+@dataclass(slots=True)
+class _Round:
+    """What a server remembers of the round it is in."""
+
+    record: RoundRecord
+    deadline: float
+    give_up: float
+    received: dict[int, bytes] = field(default_factory=dict)  # client -> digest over its commitments
+    equivocators: set[int] = field(default_factory=set)
+    lists: dict[int, ReceivedList] = field(default_factory=dict)
+    agreements: dict[int, Agreement] = field(default_factory=dict)
+    partial: Partial | None = None
+    abort: Abort | None = None
+
+
+class ServerMachine(Machine):
+    """One of the m servers of a secure sum."""
+
+    TRANSITIONS: ClassVar[Transitions] = {
+        (_S.IDLE, _E.OPEN): _S.COLLECTING,
+        (_S.COLLECTING, _E.LIST): _S.LISTED,
+        (_S.COLLECTING, _E.ABORT): _S.ABORTED,
+        (_S.LISTED, _E.AGREE): _S.AGREED,
+        (_S.LISTED, _E.ABORT): _S.ABORTED,
+        (_S.AGREED, _E.RELEASE): _S.RELEASED,
+        (_S.AGREED, _E.ABORT): _S.ABORTED,
+        (_S.RELEASED, _E.OPEN): _S.COLLECTING,
+        (_S.ABORTED, _E.OPEN): _S.COLLECTING,
+    }
+
+    def __init__(
+        self,
+        parameters: SumParameters,
+        name: str,
+        *,
+        key: SigningKey,
+        noise: NoiseSource,
+        shares: ShareStore,
+        boot: int = 0,
+    ) -> None:
+        super().__init__(parameters, name, _S.IDLE)
+        self.index = parameters.server_index[name]
+        if key.public != parameters.server_keys[self.index]:
+            raise LocalProtocolError("this server's key is not the one pinned in the study", party=name)
+        self._key, self._noise, self._shares, self._boot = key, noise, shares, boot
+        self._peers = tuple(server for server in parameters.servers if server != name)
+        self._now: _Round | None = None
+        self._previous: tuple[int, dict[int, bytes]] = (0, {})  # the last round's digests, for idempotent answers
+        self._next_retry = 0.0
+        self._handlers = {
+            RoundOpen: self._on_open,
+            Share: self._on_share,
+            ReceivedList: self._on_list,
+            Agreement: self._on_agreement,
+            Abort: self._on_abort,
+            RoundClosed: self._on_notice,
+            Refused: self._on_notice,
+            Accepted: self._on_notice,
+            Inquiry: self._on_inquiry,
+        }
+
+    @property
+    def blamed(self) -> tuple[str, ...]:
+        """Clients caught with two different sharings in the current round, by any server."""
+        if self._now is None:
+            return ()
+        found = set(self._now.equivocators)
+        lists = list(self._now.lists.values())
+        for one in lists:
+            found.update(one.equivocators)
+            mine = dict(zip(one.clients, one.digests))
+            for other in lists:
+                found.update(c for c, d in zip(other.clients, other.digests) if mine.get(c, d) != d)
+        return tuple(self.parameters.clients[client] for client in sorted(found))
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    def _on_open(self, sender: str, message: RoundOpen, now: float) -> list[Instruction]:
+        if sender != self.parameters.aggregator:
+            return self._refuse(sender, message, Code.WRONG_PARTY, "only the aggregator opens rounds")
+        current = self._now
+        if message.round < self.round or message.round == 0:
+            return self._refuse(sender, message, Code.PAST_ROUND, "the round is over; failed rounds get new numbers")
+        if message.round > self.parameters.last_round:
+            return self._refuse(sender, message, Code.TOO_EARLY, "the study has no such round")
+        if current is not None and message.round == self.round:
+            if message.model_hash == current.record.model_hash:
+                return self._statements(sender)
+            if self.state in _ACTIVE:
+                return self._abort(Code.TWO_MODELS, sender, "the round was opened with two different models")
+            return self._refuse(sender, message, Code.TWO_MODELS, "the round was opened with another model")
+        out: list[Instruction] = []
+        if self.state in _ACTIVE:
+            out += self._abort(Code.REPLACED, sender, "a later round was opened before this one ended")
+        if not 0 < message.deadline_ms <= 1000 * self.parameters.round_seconds:
+            return out + self._refuse(sender, message, Code.WRONG_SHAPE, "the deadline is not the study's")
+        wrong = check_model(message, self.parameters)
+        if wrong is not None:
+            return out + self._refuse(sender, message, Code.BAD_MODEL, wrong)
+        if current is not None:
+            self._previous = (self.round, current.received)
+        noise = self._noise.draw(message.round)
+        if noise.dtype != np.int64 or noise.shape != (self.parameters.size,):
+            raise LocalProtocolError("the noise does not have the sum's shape", party=self.name, round=message.round)
+        record = RoundRecord(
+            round=message.round,
+            deadline_ms=message.deadline_ms,
+            boot=self._boot,
+            model_hash=message.model_hash,
+            noise=noise,
+        )
+        self._move(_E.OPEN)
+        out += [Persist("round", record.to_bytes()), Drop(message.round - 1)]
+        return out + self._enter(record, now)
+
+    def _enter(self, record: RoundRecord, now: float) -> list[Instruction]:
+        deadline = now + record.deadline_ms / 1000
+        self.round = record.round
+        self._now = _Round(record, deadline, deadline + self.parameters.agreement_seconds)
+        return [Wake(deadline)]
+
+    # -- collecting ------------------------------------------------------------------------------------------------
+
+    def _on_share(self, sender: str, message: Share, now: float) -> list[Instruction]:
+        p = self.parameters
+        client = message.client
+        if p.client_index.get(sender) != client:
+            return self._refuse(sender, message, Code.WRONG_PARTY, "a share must come from the client it names")
+        if message.server != self.index or message.servers != len(p.servers):
+            return self._refuse(sender, message, Code.WRONG_SHAPE, "the share is for another server or set of servers")
+        if message.size != p.size:
+            return self._refuse(
+                sender, message, Code.WRONG_SHAPE, f"the share has {message.size} entries instead of {p.size}"
+            )
+        kind = ShareKind.VECTOR if p.vector_server(message.round, client) == self.index else ShareKind.SEED
+        if message.kind != kind or message.proof:
+            return self._refuse(
+                sender, message, Code.WRONG_SHAPE, f"this server expects a {kind.name.lower()} without proof"
+            )
+        context = share_context(
+            message.study_hash, message.round, client, len(p.servers), message.size, message.model_hash
+        )
+        mine = share_digest(context, self.index, message.kind, message.blind, message.payload)
+        if message.commitments[self.index] != mine:
+            return self._refuse(sender, message, Code.BAD_COMMITMENT, "the share is not the one committed to")
+        bound = commitments_digest(context, message.commitments)
+        current = self._now
+        if current is None or message.round > self.round:
+            return self._refuse(sender, message, Code.TOO_EARLY, "this server has not opened that round; send it again")
+        if message.round < self.round:  # X06
+            if message.round == self._previous[0] and self._previous[1].get(client) == bound:
+                return [Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine))]
+            return self._refuse(sender, message, Code.PAST_ROUND, "the round is over")
+        early = self.tick(now) if now >= current.deadline and self.state is _S.COLLECTING else []
+        known = current.received.get(client)
+        if known == bound:
+            return [*early, Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine))]
+        if self.state is not _S.COLLECTING:
+            if known is not None:
+                return early + self._refuse(sender, message, Code.EQUIVOCATION, "another share was accepted before")
+            return early + self._refuse(sender, message, Code.LATE, "the round no longer takes shares; join the next")
+        if message.model_hash != current.record.model_hash:  # [Pasquini22]: no two models in one sum
+            return early + self._abort(Code.TWO_MODELS, sender, "a share was computed on another model than announced")
+        if known is not None or client in current.equivocators:  # X07: neither of the two counts
+            cause = "two different shares were sent for one round; neither counts"
+            return self._equivocation(current, client) + self._refuse(sender, message, Code.EQUIVOCATION, cause)
+        self._shares.put(message)
+        current.received[client] = bound
+        out: list[Instruction] = [
+            Sync(),
+            Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine)),
+        ]
+        if len(current.received) + len(current.equivocators) == len(p.clients):
+            out += self._list(current)
+        return out
+
+    def _equivocation(self, current: _Round, client: int) -> list[Instruction]:
+        current.received.pop(client, None)
+        current.equivocators.add(client)
+        self._shares.discard(self.round, client)
+        record = EquivocatorsRecord(round=self.round, clients=tuple(sorted(current.equivocators)))
+        return [Persist("equivocators", record.to_bytes())]
+
+    # -- agreeing --------------------------------------------------------------------------------------------------
+
+    def _list(self, current: _Round) -> list[Instruction]:
+        clients = tuple(sorted(current.received))
+        unsigned = ReceivedList(
+            study_hash=self.parameters.study_hash,
+            round=self.round,
+            server=self.index,
+            boot=current.record.boot,
+            model_hash=current.record.model_hash,
+            clients=clients,
+            digests=tuple([current.received[client] for client in clients]),
+            equivocators=tuple(sorted(current.equivocators)),
+        )
+        own = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
+        current.lists[self.index] = own
+        self._move(_E.LIST)
+        out: list[Instruction] = [Persist("list", encode(own))]
+        out += [Send(peer, own) for peer in self._peers]
+        out += self._try_agree(current)
+        return [*out, Wake(current.deadline + self.parameters.retry_seconds)] if self.state in _ACTIVE else out
+
+    def _statement_is_good(self, sender: str, message: ReceivedList | Agreement) -> Code | None:
+        if self.parameters.server_index.get(sender) != message.server or sender == self.name:
+            return Code.WRONG_PARTY
+        if message.clients and message.clients[-1] >= len(self.parameters.clients):
+            return Code.WRONG_PARTY
+        try:
+            self.parameters.server_keys[message.server].verify(message.signed_part(), message.signature)
+        except VerificationError:
+            return Code.BAD_SIGNATURE
+        if message.round != self.round or self._now is None:
+            return Code.PAST_ROUND if message.round < self.round else Code.TOO_EARLY
+        return None
+
+    def _on_list(self, sender: str, message: ReceivedList, now: float) -> list[Instruction]:
+        current = self._now
+        known = current.lists.get(message.server) if current is not None else None
+        if known is not None and known == message:
+            return []
+        wrong = self._statement_is_good(sender, message)
+        if wrong is not None or current is None:
+            return self._refuse(sender, message, wrong or Code.TOO_EARLY, "the list is not for this round or not valid")
+        if self.state not in _ACTIVE:
+            return []
+        if known is not None:
+            return self._abort(Code.EQUIVOCATION, sender, "a server signed two different lists for one round")
+        if message.model_hash != current.record.model_hash:
+            return self._abort(Code.TWO_MODELS, sender, "servers were given different models for one round")
+        current.lists[message.server] = message
+        return self._try_agree(current)
+
+    def _agreed_set(self, current: _Round) -> tuple[int, ...]:
+        """U: clients all servers hold under one digest and none caught equivocating (spec 1.10, rule 2)."""
+        first, *others = (dict(zip(one.clients, one.digests)) for one in current.lists.values())
+        flagged = {client for one in current.lists.values() for client in one.equivocators}
+        return tuple(
+            client
+            for client in sorted(first)
+            if client not in flagged and all(other.get(client) == first[client] for other in others)
+        )
+
+    def _try_agree(self, current: _Round) -> list[Instruction]:
+        p = self.parameters
+        if self.state is not _S.LISTED or len(current.lists) < len(p.servers):
+            return []
+        agreed = self._agreed_set(current)
+        if len(agreed) < p.min_clients:  # X22
+            cause = f"{len(agreed)} clients reached every server, the study asks for {p.min_clients}"
+            return self._abort(Code.TOO_FEW_CLIENTS, self.name, cause)
+        unsigned = Agreement(
+            study_hash=p.study_hash,
+            round=self.round,
+            server=self.index,
+            honest=p.honest,
+            model_hash=current.record.model_hash,
+            clients=agreed,
+        )
+        own = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
+        current.agreements[self.index] = own
+        self._move(_E.AGREE)
+        out: list[Instruction] = [Persist("agreement", encode(own))]
+        out += [Send(peer, own) for peer in (*self._peers, p.aggregator)]
+        return out + self._try_release(current)
+
+    def _on_agreement(self, sender: str, message: Agreement, now: float) -> list[Instruction]:
+        current = self._now
+        known = current.agreements.get(message.server) if current is not None else None
+        if known is not None and known == message:
+            return []
+        wrong = self._statement_is_good(sender, message)
+        if wrong is not None or current is None:
+            return self._refuse(
+                sender, message, wrong or Code.TOO_EARLY, "the agreement is not for this round or not valid"
+            )
+        if self.state not in _ACTIVE:
+            return []
+        if known is not None:
+            return self._abort(Code.EQUIVOCATION, sender, "a server signed two different agreements for one round")
+        current.agreements[message.server] = message
+        return self._try_release(current)
+
+    def _try_release(self, current: _Round) -> list[Instruction]:
+        if self.state is not _S.AGREED or len(current.agreements) < len(self.parameters.servers):
+            return []
+        own = current.agreements[self.index]
+        common = own.digest()
+        for agreement in current.agreements.values():
+            if agreement.digest() != common:
+                party = self.parameters.servers[agreement.server]
+                return self._abort(Code.SET_DISAGREEMENT, party, "the servers signed different sets of clients")
+        total = sum_shares(self._shares, self.round, own.clients, self.parameters.size)
+        add_into(total, encode_signed(current.record.noise))
+        unsigned = Partial(
+            study_hash=self.parameters.study_hash,
+            round=self.round,
+            server=self.index,
+            boot=current.record.boot,
+            agreement=common,
+            size=self.parameters.size,
+            vector=to_bytes(total),
+        )
+        current.partial = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
+        self._move(_E.RELEASE)
+        return [
+            Persist("partial", encode(current.partial)),
+            Drop(self.round),
+            Send(self.parameters.aggregator, current.partial),
+        ]
+
+    # -- ending, repeating, restarting -------------------------------------------------------------------------------
+
+    def _abort(self, code: Code, party: str, cause: str, *, tell: bool = True) -> list[Instruction]:
+        current = cast(_Round, self._now)
+        current.abort = Abort(
+            study_hash=self.parameters.study_hash,
+            round=self.round,
+            code=code,
+            party=party,
+            cause=cause,
+            remedy="Nothing was released. Open a new round once the party named has been looked at.",
+        )
+        self._move(_E.ABORT)
+        out: list[Instruction] = [Persist("aborted", encode(current.abort)), Drop(self.round)]
+        if tell:
+            out += [Send(to, current.abort) for to in (*self._peers, self.parameters.aggregator)]
+        return [*out, Aborted(abort_error(current.abort))]
+
+    def _on_abort(self, sender: str, message: Abort, now: float) -> list[Instruction]:
+        p = self.parameters
+        if message.round != self.round or self.state not in _ACTIVE:
+            return []
+        if sender in p.client_index:
+            if message.code != Code.BAD_MODEL:  # all a client can object to (X27)
+                return []
+            return self._abort(Code.BAD_MODEL, sender, "a client refused the model it was sent")
+        if sender not in p.server_index and sender != p.aggregator:
+            return []
+        return self._abort(Code(message.code), message.party, message.cause, tell=False)
+
+    def _on_notice(self, sender: str, message: Message, now: float) -> list[Instruction]:
+        return []
+
+    def _statements(self, to: str) -> list[Instruction]:
+        """Say again, in the same bytes, what was said of the current round."""
+        current = self._now
+        if current is None:
+            return []
+        if current.abort is not None:
+            return [Send(to, current.abort)]
+        out: list[Instruction] = []
+        if to in self._peers and self.index in current.lists:
+            out.append(Send(to, current.lists[self.index]))
+        if self.index in current.agreements:
+            out.append(Send(to, current.agreements[self.index]))
+        if to == self.parameters.aggregator and current.partial is not None:
+            out.append(Send(to, current.partial))
+        return out
+
+    def _on_inquiry(self, sender: str, message: Inquiry, now: float) -> list[Instruction]:
+        if sender not in self._peers and sender != self.parameters.aggregator:
+            return self._refuse(sender, message, Code.WRONG_PARTY, "servers answer servers and the aggregator")
+        if message.round == self.round:
+            return self._statements(sender)
+        if message.round > self.round and sender == self.parameters.aggregator:
+            return [Send(sender, Inquiry(study_hash=self.parameters.study_hash, round=self.round))]
+        return []
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Close the collection at the deadline; ask peers again; give up when a server stays away."""
+        current = self._now
+        if current is None or self.state not in _ACTIVE or now < current.deadline:
+            return []
+        if self.state is _S.COLLECTING:
+            return self._list(current)
+        p = self.parameters
+        heard = current.lists if self.state is _S.LISTED else current.agreements
+        silent = [peer for peer in self._peers if p.server_index[peer] not in heard]
+        if now >= current.give_up:
+            cause = f"no word from {', '.join(silent)} within {p.agreement_seconds:g} s of the deadline"
+            return self._abort(Code.MISSING_SERVER, silent[0], cause)
+        if now < self._next_retry:
+            return [Wake(self._next_retry)]
+        self._next_retry = now + p.retry_seconds
+        out: list[Instruction] = [Send(peer, Inquiry(study_hash=p.study_hash, round=self.round)) for peer in silent]
+        return [*out, Wake(min(self._next_retry, current.give_up))]
+
+    @classmethod
+    def restore(
+        cls,
+        parameters: SumParameters,
+        name: str,
+        records: Mapping[str, bytes],
+        *,
+        key: SigningKey,
+        noise: NoiseSource,
+        shares: ShareStore,
+        boot: int,
+        now: float,
+    ) -> tuple[ServerMachine, list[Instruction]]:
+        """The machine as its durable records have it, and what to do first. Noise is read, never drawn."""
+        machine = cls(parameters, name, key=key, noise=noise, shares=shares, boot=boot)
+        if "round" not in records:
+            return machine, machine._ask_all()
+        record = RoundRecord.from_bytes(records["round"])
+        machine.state = _S.COLLECTING
+        out = machine._enter(record, now)
+        current = cast(_Round, machine._now)
+        machine._recall(current, records)
+        if machine.state in _ACTIVE and machine.state is not _S.COLLECTING:
+            current.deadline = now
+            current.give_up = now + parameters.agreement_seconds
+            out = [Wake(now + parameters.retry_seconds)]
+        if machine.state not in _ACTIVE:
+            out = [Drop(record.round)]
+        return machine, [*out, *machine._ask_all()]
+
+    def _ask_all(self) -> list[Instruction]:
+        question = Inquiry(study_hash=self.parameters.study_hash, round=self.round)
+        return [Send(to, question) for to in (*self._peers, self.parameters.aggregator)]
+
+    def _recall(self, current: _Round, records: Mapping[str, bytes]) -> None:
+        def said(key: str) -> Message | None:
+            message = decode(records[key]) if key in records else None
+            return message if message is not None and message.round == self.round else None
+
+        if "equivocators" in records:
+            known = EquivocatorsRecord.from_bytes(records["equivocators"])
+            if known.round == self.round:
+                current.equivocators.update(known.clients)
+        for client in self._shares.clients(self.round):
+            share = self._shares.get(self.round, client)
+            if client in current.equivocators:
+                self._shares.discard(self.round, client)
+                continue
+            context = share_context(share.study_hash, share.round, client, share.servers, share.size, share.model_hash)
+            current.received[client] = commitments_digest(context, share.commitments)
+        own_list, agreement, partial, abort = said("list"), said("agreement"), said("partial"), said("aborted")
+        if isinstance(own_list, ReceivedList):
+            current.lists[self.index] = own_list
+            current.received = dict(zip(own_list.clients, own_list.digests))
+            self.state = _S.LISTED
+        if isinstance(agreement, Agreement):
+            current.agreements[self.index] = agreement
+            self.state = _S.AGREED
+        if isinstance(partial, Partial):
+            current.partial = partial
+            self.state = _S.RELEASED
+        if isinstance(abort, Abort):
+            current.abort = abort
+            self.state = _S.ABORTED
