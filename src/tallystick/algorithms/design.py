@@ -1,0 +1,53 @@
+"""How an algorithm answers a study: its program, and what each round may cost and add.
+
+A design is made from public facts alone (schema, number of records, budget, trust), before any record is read. The plan
+turns it into noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tallystick.algorithms.program import Program
+from tallystick.privacy.grid import Group
+
+__all__ = ["Design", "PublicBudget"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicBudget:
+    """The whole budget as a designer sees it: ρ for the Gaussian, ε for Laplace, and the price of the trust model.
+
+    ``variance_factor`` is total noise variance over what one trusted curator would need (spec 1.2's table).
+    """
+
+    mechanism: str
+    rho: float
+    epsilon: float
+    neighbours: str
+    variance_factor: float
+    person_factor: int = 1
+
+    @property
+    def sensitivity_factor(self) -> int:
+        """Sensitivity over bound: 2 for replace-one, 1 for add-remove."""
+        return 1 if self.neighbours == "add-remove" else 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """A program with its rounds: groups per round, the budget's split over rounds, and what to tell the user."""
+
+    program: Program
+    groups: tuple[tuple[Group, ...], ...]
+    weights: tuple[float, ...] | None = None
+    fraction_bits: int | None = None
+    notes: tuple[str, ...] = ()
+    hopeless: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return len(self.groups)

@@ -1,0 +1,81 @@
+"""One client's half of a program: its records, and the exact clipped total it would share in a round."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.compiled import CompiledMap
+from tallystick.algorithms.program import BlockProgram, Program, State, unpack_state
+from tallystick.algorithms.program_file import compile_live_program
+from tallystick.core.errors import StudyError
+from tallystick.data.encoding import Records
+from tallystick.privacy.contribution import Dense, total, total_by_person
+from tallystick.privacy.plan import RoundPlan
+
+__all__ = ["ClientMap", "compile_map_of"]
+
+
+def compile_map_of(program: Program, template: State) -> CompiledMap | None:
+    """The compiled ``map_in_client`` of a user's program; None for a built-in that maps blocks."""
+    if isinstance(program, BlockProgram):
+        return None
+    attached = getattr(program, "compiled_map", None)  # a program file was compiled from its approved text
+    if attached is not None:
+        return attached if isinstance(attached, CompiledMap) else None
+    owner = next((c for c in type(program).__mro__ if "map_in_client" in vars(c)), Program)
+    if owner is Program:
+        raise StudyError(
+            f"{type(program).__name__} has no map_in_client", remedy="Write map_in_client(self, record, state)."
+        )
+    try:
+        lines, first = inspect.getsourcelines(owner)
+    except (OSError, TypeError):
+        raise StudyError(
+            f"the source of {owner.__name__} cannot be read, so it cannot be checked",
+            remedy="Define the program in a file, or in a notebook cell or script that Python can read back.",
+        ) from None
+    return compile_live_program(program, template, source="".join(lines), name=owner.__name__, first_line=max(1, first))
+
+
+class ClientMap:
+    """A client's records, prepared once; ``contribute`` answers every round. Nothing here leaves the client."""
+
+    def __init__(
+        self,
+        program: Program,
+        records: Records,
+        template: State,
+        *,
+        compiled: CompiledMap | None = None,
+        persons: NDArray[np.int64] | None = None,
+    ) -> None:
+        self._program = program
+        self._template = program.query(template)
+        self._persons = persons
+        self._compiled = compiled
+        if isinstance(program, BlockProgram):
+            self._prepared: Any = program.prepare(records.features, records.target)
+        else:
+            parts = [records.features] if records.target is None else [records.features, records.target[:, None]]
+            self._prepared = np.ascontiguousarray(np.hstack(parts))
+
+    def contribute(self, model: bytes, plan: RoundPlan) -> NDArray[np.int64]:
+        """The client's own sum at this state: every record gridded, clipped, added in exact integers."""
+        state = unpack_state(model, self._template)
+        if isinstance(self._program, BlockProgram):
+            contribution = self._program.map_block(self._prepared, state)
+            if self._persons is not None:
+                return total_by_person(contribution, plan.grid, self._persons)
+            return total(contribution, plan.grid)
+        if self._compiled is None:
+            raise StudyError("the program was not compiled")
+        if self._persons is not None:
+            vectors = self._compiled.vectors(self._prepared, state, plan.grid.size)
+            return total_by_person(Dense(values=vectors), plan.grid, self._persons)
+        # A record on which the program fails adds zeros: a client that refused would be seen to be missing, and a
+        # hostile program could choose for which record that happens. The count stays on this machine.
+        return self._compiled.total_leaving_out(self._prepared, state, plan.grid)[0]

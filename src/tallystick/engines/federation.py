@@ -1,0 +1,288 @@
+"""Federations: the institutions an estimator learns from.
+
+:meth:`Federation.simulate` makes one on this machine, one frame per institution: the same protocol machines and the
+same wire bytes as a deployment, over the in-memory transport. Randomness is the operating system's unless a ``seed`` is
+given; seeded noise exists in simulation only, and is keyed by study, round and server, never by client, so that the
+same records give the same model split over 1 or 1,000 clients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.program import Public
+from tallystick.core.errors import DataError, StudyError, TooFewParties, TrustModelError
+from tallystick.core.identifiers import check_party_name
+from tallystick.core.randomness import WordSource
+from tallystick.crypto.prg import AesStream, derive, system_stream
+from tallystick.data.encoding import Records, encode
+from tallystick.data.sources import read_table
+from tallystick.engines.client_map import ClientMap, compile_map_of
+from tallystick.engines.run import Outcome, Progress, run_program
+from tallystick.engines.simulated import SimulatedServers
+from tallystick.engines.study import Study
+from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.ledger import Ledger, Spent
+from tallystick.privacy.plan import Plan, honest_servers, make_plan
+from tallystick.privacy.schema import FeatureLayout, Missing, Schema
+
+__all__ = ["Federation", "Result", "SimulatedFederation", "plan_study", "public_budget", "public_facts"]
+
+_SUMMING = ("servers",)
+DEFAULT_MIN_CLIENTS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A finished run with what it took; everything here may be shown."""
+
+    study: Study
+    plan: Plan
+    outcome: Outcome
+    layout: FeatureLayout
+    clients: int
+    min_clients: int
+    bytes_up_per_client: int
+    bytes_down_per_client: int
+
+
+class Federation:
+    """What estimators fit on. Make one with :meth:`simulate`."""
+
+    schema: Schema | None
+
+    @staticmethod
+    def simulate(
+        frames: Sequence[Any],
+        *,
+        schema: Schema | None = None,
+        trust: str = "servers",
+        servers: int = 2,
+        colluding: int | None = None,
+        parties: int = 3,
+        min_clients: int | None = None,
+        seed: int | None = None,
+        names: Sequence[str] | None = None,
+        drop: float = 0.0,
+        missing: Missing | None = None,
+        round_timeout_s: float = 60,
+    ) -> SimulatedFederation:
+        """One frame (pandas, polars, Arrow, dict of arrays, or a path) is one institution.
+
+        ``drop`` is the probability that an institution misses a round. ``min_clients=None`` means 3, or all of them if
+        there are fewer: a simulation may be of one institution, a deployment never is.
+        """
+        return SimulatedFederation(
+            frames=tuple(frames),
+            schema=schema,
+            trust={
+                "model": trust,
+                "servers": servers,
+                "colluding": colluding,
+                "parties": parties,
+                "min_clients": min_clients,
+                "round_timeout_s": round_timeout_s,
+            },
+            names=tuple(names) if names is not None else None,
+            seed=seed,
+            drop=drop,
+            missing=missing,
+        )
+
+    @property
+    def spent(self) -> Spent:
+        """The composed statement of all fits on this federation."""
+        raise StudyError("this federation keeps no ledger")
+
+    def trust_settings(self) -> dict[str, Any]:
+        """The [trust] section of a study run here."""
+        raise StudyError("this federation has no trust settings")
+
+    def count_records(self, study: Study) -> int:
+        """The public number of records, where the federation may state it (simulation)."""
+        raise StudyError("state the public number of records in the study: [data] records = …")
+
+    def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
+        """Run a designed study."""
+        raise StudyError("this federation cannot run studies")
+
+
+@dataclass(kw_only=True)
+class SimulatedFederation(Federation):
+    """Institutions in this process. Build it with :meth:`Federation.simulate`."""
+
+    frames: tuple[Any, ...] = field(repr=False)
+    schema: Schema | None
+    trust: dict[str, Any]
+    names: tuple[str, ...] | None = None
+    seed: int | None = None
+    drop: float = 0.0
+    missing: Missing | None = None
+    ledger: Ledger = field(default_factory=Ledger, repr=False)
+    _encoded: dict[bytes, list[Records]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.frames:
+            raise StudyError("a federation of no institution", remedy="Pass one frame per institution.")
+        width = len(str(len(self.frames)))
+        if self.names is None:
+            self.names = tuple(f"client-{i:0{width}d}" for i in range(1, len(self.frames) + 1))
+        if len(self.names) != len(self.frames) or len(set(self.names)) != len(self.names):
+            raise StudyError("names must be distinct, one per frame")
+        for name in self.names:
+            check_party_name(name)
+        if not (math.isfinite(self.drop) and 0 <= self.drop < 1):
+            raise StudyError(f"drop = {self.drop} is not a probability below 1")
+
+    @property
+    def spent(self) -> Spent:
+        return self.ledger.spent()
+
+    def trust_settings(self) -> dict[str, Any]:
+        return dict(self.trust)
+
+    def count_records(self, study: Study) -> int:
+        return sum(len(r) for r in self.records(study))
+
+    def records(self, study: Study) -> list[Records]:
+        """Every institution's records, encoded by the study's schema; read once per study."""
+        key = repr((study.data.columns, study.study.target, study.study.features, study.data.missing)).encode()
+        if key not in self._encoded:
+            self._encoded.clear()
+            schema, missing = study.schema_of_data(), study.missing_policy()
+            self._encoded[key] = [
+                encode(
+                    frame,
+                    schema,
+                    features=study.study.features,
+                    target=study.study.target,
+                    missing=missing,
+                    party=name,
+                )
+                for name, frame in zip(self.names or (), self.frames)
+            ]
+        return self._encoded[key]
+
+    def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
+        if study.trust.model not in _SUMMING:
+            raise TrustModelError(
+                f"{study.study.program} does not run under trust = {study.trust.model!r}",
+                remedy=f"It runs under: {', '.join(_SUMMING)}.",
+            )
+        plan = plan_study(study, design, simulation=True)
+        names = self.names or ()
+        wanted = study.trust.min_clients
+        least = min(DEFAULT_MIN_CLIENTS, len(names)) if wanted is None else wanted
+        if len(names) < least:
+            raise TooFewParties(
+                f"{len(names)} client(s) where the study asks for min_clients = {least}; nothing was computed",
+                round=1,
+                remedy="Invite more institutions, or propose the study anew with a lower min_clients (at least 2).",
+            )
+        public = public_facts(study, layout)
+        template = design.program.init(public)
+        compiled = compile_map_of(design.program, template)
+        records = self.records(study)
+        maps = {
+            name: ClientMap(
+                design.program, r, template, compiled=compiled, persons=self._persons(study, frame, r, name)
+            )
+            for name, frame, r in zip(names, self.frames, records)
+        }
+        totals = SimulatedServers(
+            study=study,
+            plan=plan,
+            clients=maps,
+            min_clients=least,
+            records=sum(len(r) for r in records),
+            stream=self._stream,
+            drop=self.drop,
+            template=template,
+            program=design.program,
+        )
+        outcome = run_program(
+            design.program, public, plan, totals, study=study.hash, ledger=self.ledger, progress=progress
+        )
+        return Result(
+            study=study,
+            plan=plan,
+            outcome=outcome,
+            layout=layout,
+            clients=len(names),
+            min_clients=least,
+            bytes_up_per_client=totals.bytes_up_per_client,
+            bytes_down_per_client=totals.bytes_down_per_client,
+        )
+
+    def _stream(self, *labels: bytes) -> WordSource:
+        """A random stream of its own for every use: the system's, or derived from the simulation's seed."""
+        if self.seed is None:
+            return system_stream()
+        seed = int(self.seed).to_bytes(32, "little", signed=True)
+        return AesStream(derive(seed, b"tallystick/simulation/1", *labels))
+
+    def _persons(self, study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:
+        if study.privacy.unit != "person":
+            return None
+        column = study.privacy.person
+        if not column:
+            raise StudyError(
+                'unit = "person" without the column that names a person', remedy='Add person = "…" under [privacy].'
+            )
+        table = read_table(frame, [column], party=party)
+        cells = np.asarray(table.column(column).to_pylist(), dtype=object)[records.rows]
+        if any(cell is None for cell in cells):
+            raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
+        _, codes = np.unique(np.array([str(c) for c in cells]), return_inverse=True)
+        return codes.astype(np.int64)
+
+
+def public_facts(study: Study, layout: FeatureLayout) -> Public:
+    """What programs may know."""
+    return Public(
+        features=layout.names,
+        records=study.data.records,
+        target=study.study.target,
+        classes=tuple(layout.classes or ()),
+        max_l2_squared=layout.max_l2_squared,
+        max_l1=layout.max_l1,
+        blocks=tuple((b.column, b.start, b.stop, b.kind) for b in layout.blocks),
+    )
+
+
+def public_budget(study: Study) -> PublicBudget:
+    """The budget a designer divides, with the trust model's price."""
+    claim = study.claim(rounds=1, simulation=True)
+    laplace = claim.mechanism == "laplace"
+    honest = honest_servers(claim.servers, claim.colluding)
+    private = claim.mechanism != "none"
+    rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not laplace else math.inf
+    return PublicBudget(
+        mechanism=claim.mechanism,
+        rho=rho,
+        epsilon=claim.epsilon if private else math.inf,
+        neighbours=claim.neighbours,
+        variance_factor=float(claim.servers) if laplace else claim.servers / max(1, honest),
+        person_factor=claim.max_records * claim.max_institutions,
+    )
+
+
+def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
+    """The plan of a designed study; refused by the first privacy rule that does not hold."""
+    claim = study.claim(rounds=design.rounds, simulation=simulation)
+    return make_plan(
+        claim,
+        design.groups,
+        fraction_bits=design.fraction_bits,
+        weights=design.weights,
+        notes=design.notes,
+        hopeless=design.hopeless,
+        details=design.details,
+    )

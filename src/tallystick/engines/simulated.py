@@ -1,0 +1,134 @@
+"""Trust model ``servers`` in one process: clients share, m servers sum and add noise, an aggregator adds up.
+
+The machines are the deployed ones, every message is encoded and decoded; see :mod:`tallystick.transport.rounds`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.program import Program, State, pack_state
+from tallystick.core.randomness import WordSource
+from tallystick.crypto.fixed_point import check_headroom
+from tallystick.data.partitions import uniforms
+from tallystick.engines.client_map import ClientMap
+from tallystick.engines.study import Study
+from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.privacy.noise import draw_noise
+from tallystick.privacy.plan import Plan
+from tallystick.transport.rounds import MemoryRounds
+
+__all__ = ["SimulatedServers", "result_limit"]
+
+Stream = Callable[..., WordSource]
+
+
+def result_limit(plan: Plan, records: int) -> int:
+    """No honest coordinate of any round's total is larger: records × bound + 40 standard deviations (spec 0.4).
+
+    Checked against the field at admission, so that a sum can never wrap around.
+    """
+    limit = 0
+    for round_plan in plan.rounds:
+        for noise, bound in zip(round_plan.noise, round_plan.grid.integer_bounds):
+            std = math.sqrt(noise.variance * round_plan.servers)
+            check_headroom(records=records, bound=bound, noise_std_total=std)
+            limit = max(limit, records * bound + math.ceil(40 * std))
+    return max(1, limit)
+
+
+class _ServerNoise:
+    """One server's noise: a stream of its own per round, drawn once by the machine that asks."""
+
+    def __init__(self, plan: Plan, size: int, server: str, stream: Stream) -> None:
+        self._plan, self._size, self._server, self._stream = plan, size, server, stream
+
+    def draw(self, round: int) -> NDArray[np.int64]:
+        source = self._stream(b"noise", round.to_bytes(8, "little"), self._server.encode())
+        return _padded(draw_noise(self._plan.rounds[round - 1], source), self._size)
+
+
+class SimulatedServers:
+    """All parties of one study; answers for every round (:class:`tallystick.engines.totals.NoisyTotals`)."""
+
+    def __init__(
+        self,
+        *,
+        study: Study,
+        plan: Plan,
+        program: Program,
+        template: State,
+        clients: Mapping[str, ClientMap],
+        min_clients: int,
+        records: int,
+        stream: Stream,
+        drop: float = 0.0,
+    ) -> None:
+        servers = tuple(f"server-{i}" for i in range(1, plan.claim.servers + 1))
+        self._clients = clients
+        self._drop = drop
+        self._size = max(r.grid.size for r in plan.rounds)  # one length for the whole study; shorter rounds are padded
+
+        def keyed(*labels: bytes) -> WordSource:
+            return stream(study.hash, *labels)
+
+        self._stream = keyed
+        self._rounds = MemoryRounds.create(
+            study_hash=study.hash,
+            size=self._size,
+            clients=tuple(clients),
+            servers=servers,
+            noise=[_ServerNoise(plan, self._size, server, keyed) for server in servers],
+            source=keyed(b"shares"),
+            honest=plan.honest,
+            min_clients=min_clients,
+            result_limit=result_limit(plan, records),
+            model_size=len(pack_state(program.query(template))) // 8,
+            round_seconds=study.trust.round_timeout_s,
+            simulation_of_one=min_clients == 1,
+        )
+
+    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+        def contribution(client: ClientMap) -> Callable[[bytes], NDArray[np.int64]]:
+            return lambda model: _padded(client.contribute(model, request.plan), self._size)
+
+        summed = self._rounds.run_round(
+            request.round,
+            request.model,
+            {name: contribution(client) for name, client in self._clients.items()},
+            absent=self._absent(request.round),
+        )
+        return NoisyTotal(
+            values=summed.total[: request.plan.grid.size],
+            participants=summed.participants,
+            dropped=summed.dropped,
+        )
+
+    @property
+    def bytes_up_per_client(self) -> int:
+        """Mean bytes one client sent, all rounds and servers."""
+        return round(sum(self._rounds.bytes_up.values()) / len(self._clients))
+
+    @property
+    def bytes_down_per_client(self) -> int:
+        """Mean bytes one client received."""
+        return round(sum(self._rounds.bytes_down.values()) / len(self._clients))
+
+    def _absent(self, round: int) -> frozenset[str]:
+        if self._drop == 0:
+            return frozenset()
+        names = list(self._clients)
+        draws = uniforms(len(names), self._stream(b"drop", round.to_bytes(8, "little")))
+        return frozenset(name for name, u in zip(names, draws) if u < self._drop)
+
+
+def _padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    if len(values) == size:
+        return values
+    out = np.zeros(size, dtype=np.int64)
+    out[: len(values)] = values
+    return out

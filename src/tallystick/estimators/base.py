@@ -1,0 +1,242 @@
+"""The common half of every estimator: parameters in, a study out; a released result in, fitted attributes out.
+
+Estimators keep scikit-learn's rules. ``fit`` takes a federation, or plain ``X, y`` with declared bounds; a missing bound
+is an error that says what to declare, never a guess from the data. What a fitted estimator carries was released: the
+allow-list in ``tests/estimators`` checks every attribute.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.program import Public, State
+from tallystick.core.errors import BoundsError, PrivacyRefused, PrivacyWarning, StudyError
+from tallystick.data.dataset import Dataset
+from tallystick.data.encoding import encode
+from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_budget, public_facts
+from tallystick.engines.run import Progress
+from tallystick.engines.study import Study
+from tallystick.privacy.ledger import Ledger
+from tallystick.privacy.rules import check_claim
+from tallystick.privacy.schema import Category, FeatureLayout, Schema
+
+__all__ = ["PrivateEstimator", "own_parameters"]
+
+_COMMON = ("epsilon", "delta", "neighbours", "mechanism", "schema", "bounds")
+_PLAIN_TARGET = "y"
+
+
+def own_parameters(estimator: PrivateEstimator) -> dict[str, Any]:
+    """The estimator's own keywords: the [program] section of its study."""
+    return {k: v for k, v in estimator.get_params(deep=False).items() if k not in _COMMON}
+
+
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base class; a subclass names its ``program_name`` and writes :meth:`_design` and :meth:`_accept`."""
+
+    program_name: str
+
+    epsilon: float
+    delta: float | None
+    neighbours: str
+    mechanism: str
+    schema: Schema | None
+    bounds: Any
+
+    @abstractmethod
+    def _design(self, public: Public, budget: PublicBudget) -> Design:
+        """The program and its rounds, from public facts alone."""
+
+    @abstractmethod
+    def _accept(self, state: State, layout: FeatureLayout) -> None:
+        """Set the fitted attributes from the released final state."""
+
+    # -- fitting ------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+    ) -> Self:
+        """Fit on a federation (``target`` names a column of its schema), or on plain ``X, y``.
+
+        Plain data have no ledger: every fit is charged to nobody, and k fits compose. ``ts.Dataset`` counts them.
+        """
+        if isinstance(X, Federation):
+            if y is not None:
+                raise StudyError("fit(federation, y): name the target column", remedy='Use fit(fed, target="…").')
+            return self.fit_study(X, self.study_for(X, target=target, features=features))
+        if isinstance(X, Dataset):
+            fed = Federation.simulate([X.frame], schema=self.schema or X.schema, names=["dataset"])
+            fed.ledger = X.ledger
+            return self.fit_study(fed, self.study_for(fed, target=target, features=features))
+        return self._fit_plain(X, y)
+
+    def study_for(
+        self, fed: Federation, *, target: str | None, features: Sequence[str] | None, name: str | None = None
+    ) -> Study:
+        """The study this estimator proposes to a federation."""
+        schema = self.schema or fed.schema
+        if schema is None:
+            raise BoundsError(
+                "no schema: every column's public bounds or categories must be declared",
+                remedy="Pass schema=ts.Schema({...}) to the federation or the estimator; bounds are never read from data.",
+            )
+        missing = getattr(fed, "missing", None)
+        raw: dict[str, Any] = {
+            "study": {
+                "name": name or f"{self.program_name} on a federation",
+                "program": self.program_name,
+                "target": target,
+                "features": None if features is None else list(features),
+                "accept_noise": True,
+            },
+            "program": own_parameters(self),
+            "privacy": {
+                "epsilon": self.epsilon,
+                "delta": self.delta,
+                "neighbours": self.neighbours,
+                "mechanism": self.mechanism,
+            },
+            "trust": fed.trust_settings(),
+            "data": {
+                "columns": schema.to_dict(),
+                "missing": None if missing is None else {"marker": missing.marker, "policy": missing.policy},
+            },
+        }
+        return Study.from_dict(raw)
+
+    def fit_study(self, fed: Federation, study: Study, *, progress: Progress | None = None) -> Self:
+        """Fit a study that is already written (``tallystick simulate`` and the roles come in here)."""
+        check_claim(study.claim(rounds=1, simulation=True)) if study.data.records else None
+        layout = self.layout_for(study)
+        if study.data.records is None:
+            study = study.replace("data", records=fed.count_records(study))
+        design = self.design_for(study, layout)
+        if design.hopeless and not study.study.accept_noise:
+            raise PrivacyRefused(
+                f"the planner expects nothing but noise: {design.hopeless}",
+                rule="result-above-noise",
+                remedy="Raise epsilon, gather more records, use fewer columns, or set accept_noise = true under [study].",
+            )
+        result = fed.run(study, design, layout, progress=progress)
+        self._take(result)
+        return self
+
+    def layout_for(self, study: Study) -> FeatureLayout:
+        """How the study's records are encoded."""
+        return study.schema_of_data().layout(
+            study.study.features, target=study.study.target, missing=study.missing_policy()
+        )
+
+    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
+        """The design of a study; spends nothing and reads no record."""
+        check_claim(study.claim(rounds=1, simulation=True))
+        return self._design(public_facts(study, layout), public_budget(study))
+
+    def _take(self, result: Result) -> None:
+        self._layout = result.layout
+        self._schema = result.study.schema_of_data()
+        self._missing = result.study.missing_policy()
+        self._plain = False
+        release = result.outcome.release
+        self.privacy_ = release.privacy
+        self.plan_ = result.plan
+        self.contributors_ = result.outcome.contributors[-1]
+        self.dropped_ = result.outcome.dropped
+        self.history_ = result.outcome.history
+        self.n_iter_ = len(result.outcome.history)
+        self.cost_ = {
+            "rounds": self.n_iter_,
+            "bytes_up_per_client": result.bytes_up_per_client,
+            "bytes_down_per_client": result.bytes_down_per_client,
+        }
+        self.study_ = result.study
+        self.min_clients_ = result.min_clients
+        self.feature_names_in_ = np.array(result.layout.names, dtype=object)
+        self._accept(release.value, result.layout)
+
+    # -- plain X, y ---------------------------------------------------------------------------------------------
+
+    def _fit_plain(self, X: Any, y: Any) -> Self:
+        if self.schema is None and self.bounds is None:
+            raise BoundsError(
+                "plain data without declared bounds",
+                remedy="Pass bounds=(lower, upper), numbers or one per feature, or schema=ts.Schema({...}); "
+                "bounds are public facts and are never read from the data.",
+            )
+        if self.bounds is not None and not (isinstance(self.bounds, (tuple, list)) and len(self.bounds) == 2):
+            raise BoundsError("bounds is not a pair", remedy="Write bounds=(lower, upper).")
+        X, y, classes = self._check_plain(X, y)
+        warnings.warn(
+            "fit(X, y) has no ledger: each further fit on the same records spends epsilon again. "
+            "Use ts.Dataset(frame, budget=...) or a federation to have fits counted.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+        names = self._plain_names(X.shape[1])
+        schema = self.schema or Schema.from_bounds(names, self.bounds[0], self.bounds[1])
+        names = [c for c in schema if c != _PLAIN_TARGET] if self.schema is not None else names
+        if len(names) != X.shape[1]:
+            raise BoundsError(f"the schema declares {len(names)} features where X has {X.shape[1]}")
+        columns = {name: schema[name] for name in names}
+        frame: dict[str, NDArray[Any]] = {name: X[:, i] for i, name in enumerate(names)}
+        if y is not None:
+            columns[_PLAIN_TARGET] = Category([str(i) for i in range(max(1, len(classes)))])
+            frame[_PLAIN_TARGET] = np.searchsorted(classes, y).astype(str)
+        fed = SimulatedFederation(
+            frames=(frame,), schema=Schema(columns), trust={"model": "servers"}, names=("caller",), ledger=Ledger()
+        )
+        target = _PLAIN_TARGET if y is not None else None
+        given = getattr(self, "feature_names_in_", None)
+        self.schema, kept = None, self.schema
+        try:
+            self.fit_study(fed, self.study_for(fed, target=target, features=names))
+        finally:
+            self.schema = kept
+        self._plain = True
+        if given is not None:
+            self.feature_names_in_ = given
+        else:
+            del self.feature_names_in_
+        self._accept_plain(classes)
+        return self
+
+    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None, NDArray[Any]]:
+        """Validated arrays as scikit-learn has them, and the distinct labels."""
+        X = validate_data(self, X, dtype=np.float64)
+        return X, None, np.zeros(0)
+
+    def _accept_plain(self, classes: NDArray[Any]) -> None:
+        """Put classes back and coefficients into the caller's own units."""
+
+    def _plain_names(self, count: int) -> list[str]:
+        given = getattr(self, "feature_names_in_", None)
+        return [str(n) for n in given] if given is not None else [f"x{i}" for i in range(count)]
+
+    def _encode(self, X: Any) -> NDArray[np.float64]:
+        """New data as the model reads it: encoded by the public schema of the fit."""
+        if self._plain:
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+            names = list(self._layout.columns)
+            frame: Any = {name: X[:, i] for i, name in enumerate(names)}
+            schema = Schema({name: self._schema[name] for name in names})
+            return encode(frame, schema, features=names).features
+        columns = list(self._layout.columns)
+        schema = Schema({name: self._schema[name] for name in columns})
+        missing = self._missing
+        if missing is not None and missing.policy == "drop":
+            missing = None  # a prediction is asked for every row; the caller decides what to do with incomplete ones
+        return encode(X, schema, features=columns, missing=missing).features
