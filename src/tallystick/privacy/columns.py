@@ -350,7 +350,7 @@ class Category(_ColumnType):
 
     def encoded(self, name: str, missing: Missing | None) -> Encoded:
         labels = self.labels
-        mark = () if missing is not None and missing.marker in labels else _mark(name, missing)
+        mark = () if missing is not None and missing.marker in labels else _mark(name, missing, labels)
         kinds = ("category",) * len(labels) + ("missing",) * len(mark)
         return Encoded("onehot", (*(f"{name}={label}" for label in labels), *mark), kinds)
 
@@ -387,8 +387,8 @@ class Items(_ColumnType):
         return tuple(label_text(v) for v in self.vocabulary)
 
     def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        mark = _mark(name, missing)
         labels = self.labels
+        mark = _mark(name, missing, labels)
         return Encoded(
             "items",
             (*(f"{name}={label}" for label in labels), *mark),
@@ -401,8 +401,11 @@ Column = Number | Integer | Category | Items
 COLUMN_TYPES: dict[str, type[Column]] = {t.type_name: t for t in (Number, Integer, Category, Items)}
 
 
-def _mark(name: str, missing: Missing | None) -> tuple[str, ...]:
-    return (f"{name}=?",) if missing is not None and missing.policy == "category" else ()
+def _mark(name: str, missing: Missing | None, labels: Sequence[str] = ()) -> tuple[str, ...]:
+    """The name of the column for missing values, if the policy has one: ``age=?``, unless ``?`` is itself declared."""
+    if missing is None or missing.policy != "category":
+        return ()
+    return (f"{name}=?" if "?" not in labels else f"{name}=(missing)",)
 
 
 def _scaled(name: str, mark: tuple[str, ...], lower: float, upper: float) -> Encoded:
