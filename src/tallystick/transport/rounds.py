@@ -162,26 +162,25 @@ class MemoryRounds:
         last: object = None
         raw = b""
         for step in instructions:
-            kind = type(step)
-            if kind is Send:
-                if step.message is not last:  # type: ignore[union-attr]
-                    last = step.message  # type: ignore[union-attr]
-                    raw = encode(step.message)  # type: ignore[union-attr]
-                self._queue.append((name, step.to, raw))  # type: ignore[union-attr]
+            if type(step) is Send:
+                if step.message is not last:
+                    last = step.message
+                    raw = encode(step.message)
+                self._queue.append((name, step.to, raw))
                 if name in self.bytes_up:
                     self.bytes_up[name] += len(raw)
-            elif isinstance(step, Compute) and isinstance(machine, ClientMachine):
+            elif type(step) is Wake:
+                heapq.heappush(self._wakes, (step.at, name))
+            elif type(step) is Persist:
+                if name in self.records:  # a client in this process never restarts
+                    self.records[name][step.key] = step.record
+            elif type(step) is Compute and isinstance(machine, ClientMachine):
                 if name in contribute:
                     values = contribute[name](step.model)
                     vector = encode_signed(values) if values.dtype == np.int64 else values
                     self._carry_out(name, machine.contribute(step.round, vector, self._source, self._now), contribute)
                 else:
                     self._carry_out(name, machine.withdraw(step.round), contribute)
-            elif isinstance(step, Persist):
-                if name in self.records:  # a client in this process never restarts
-                    self.records[name][step.key] = step.record
-            elif isinstance(step, Wake):
-                heapq.heappush(self._wakes, (step.at, name))
             elif isinstance(step, Drop):
                 self._stores[name].drop(step.round)
             elif isinstance(step, (Finished, Aborted)) and name == self.parameters.aggregator:

@@ -258,8 +258,8 @@ def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:
 
 
 def share_context(study_hash: bytes, round: int, client: int, servers: int, size: int, model_hash: bytes) -> bytes:
-    """What identifies one client's sharing in one round; the seeds are expanded under it."""
-    return digest(b"tallystick/secure-sum/share", study_hash, model_hash, _CONTEXT.pack(round, client, servers, size))
+    """What identifies one client's sharing in one round, in a fixed layout; the seeds are expanded under it."""
+    return b"".join((b"tallystick/sum/1", study_hash, model_hash, _CONTEXT.pack(round, client, servers, size)))
 
 
 def share_digest(context: bytes, server: int, kind: int, blind: bytes, payload: bytes) -> bytes:

@@ -21,9 +21,8 @@ No message lets anyone *name* a set. The aggregator can stop a round, not steer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum, unique
-from typing import ClassVar, Protocol, cast
+from dataclasses import replace
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +51,7 @@ from tallystick.protocol.secure_sum.messages import (
     share_context,
     share_digest,
 )
+from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundRecord
 from tallystick.protocol.secure_sum.shares import ShareStore, sum_shares
@@ -59,48 +59,7 @@ from tallystick.protocol.secure_sum.shares import ShareStore, sum_shares
 __all__ = ["NoiseSource", "ServerEvent", "ServerMachine", "ServerState"]
 
 
-class NoiseSource(Protocol):
-    """This server's share of a round's noise; asked once per round, the draw is persisted."""
-
-    def draw(self, round: int) -> NDArray[np.int64]: ...
-
-
-@unique
-class ServerState(Enum):
-    IDLE = "idle"
-    COLLECTING = "collecting"
-    LISTED = "listed"
-    AGREED = "agreed"
-    RELEASED = "released"
-    ABORTED = "aborted"
-
-
-@unique
-class ServerEvent(Enum):
-    OPEN = "round opened, noise drawn and kept"
-    LIST = "deadline, or all clients sent: own list signed"
-    AGREE = "all lists in: own agreement signed"
-    RELEASE = "all agreements identical: partial kept"
-    ABORT = "round given up"
-
-
 _S, _E = ServerState, ServerEvent
-_ACTIVE = frozenset((_S.COLLECTING, _S.LISTED, _S.AGREED))
-
-
-@dataclass(slots=True)
-class _Round:
-    """What a server remembers of the round it is in."""
-
-    record: RoundRecord
-    deadline: float
-    give_up: float
-    received: dict[int, bytes] = field(default_factory=dict)  # client -> digest over its commitments
-    equivocators: set[int] = field(default_factory=set)
-    lists: dict[int, ReceivedList] = field(default_factory=dict)
-    agreements: dict[int, Agreement] = field(default_factory=dict)
-    partial: Partial | None = None
-    abort: Abort | None = None
 
 
 class ServerMachine(Machine):
@@ -134,7 +93,7 @@ class ServerMachine(Machine):
             raise LocalProtocolError("this server's key is not the one pinned in the study", party=name)
         self._key, self._noise, self._shares, self._boot = key, noise, shares, boot
         self._peers = tuple(server for server in parameters.servers if server != name)
-        self._now: _Round | None = None
+        self._now: OpenRound | None = None
         self._previous: tuple[int, dict[int, bytes]] = (0, {})  # the last round's digests, for idempotent answers
         self._next_retry = 0.0
         self._handlers = {
@@ -152,16 +111,8 @@ class ServerMachine(Machine):
     @property
     def blamed(self) -> tuple[str, ...]:
         """Clients caught with two different sharings in the current round, by any server."""
-        if self._now is None:
-            return ()
-        found = set(self._now.equivocators)
-        lists = list(self._now.lists.values())
-        for one in lists:
-            found.update(one.equivocators)
-            mine = dict(zip(one.clients, one.digests))
-            for other in lists:
-                found.update(c for c, d in zip(other.clients, other.digests) if mine.get(c, d) != d)
-        return tuple(self.parameters.clients[client] for client in sorted(found))
+        blamed = self._now.blamed() if self._now is not None else ()
+        return tuple(self.parameters.clients[client] for client in blamed)
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -176,11 +127,11 @@ class ServerMachine(Machine):
         if current is not None and message.round == self.round:
             if message.model_hash == current.record.model_hash:
                 return self._statements(sender)
-            if self.state in _ACTIVE:
+            if self.state in ACTIVE:
                 return self._abort(Code.TWO_MODELS, sender, "the round was opened with two different models")
             return self._refuse(sender, message, Code.TWO_MODELS, "the round was opened with another model")
         out: list[Instruction] = []
-        if self.state in _ACTIVE:
+        if self.state in ACTIVE:
             out += self._abort(Code.REPLACED, sender, "a later round was opened before this one ended")
         if not 0 < message.deadline_ms <= 1000 * self.parameters.round_seconds:
             return out + self._refuse(sender, message, Code.WRONG_SHAPE, "the deadline is not the study's")
@@ -206,33 +157,20 @@ class ServerMachine(Machine):
     def _enter(self, record: RoundRecord, now: float) -> list[Instruction]:
         deadline = now + record.deadline_ms / 1000
         self.round = record.round
-        self._now = _Round(record, deadline, deadline + self.parameters.agreement_seconds)
+        self._now = OpenRound(record, deadline, deadline + self.parameters.agreement_seconds)
         return [Wake(deadline)]
 
     # -- collecting ------------------------------------------------------------------------------------------------
 
     def _on_share(self, sender: str, message: Share, now: float) -> list[Instruction]:
-        p = self.parameters
-        client = message.client
+        p, client = self.parameters, message.client
         if p.client_index.get(sender) != client:
             return self._refuse(sender, message, Code.WRONG_PARTY, "a share must come from the client it names")
-        if message.server != self.index or message.servers != len(p.servers):
-            return self._refuse(sender, message, Code.WRONG_SHAPE, "the share is for another server or set of servers")
-        if message.size != p.size:
-            return self._refuse(
-                sender, message, Code.WRONG_SHAPE, f"the share has {message.size} entries instead of {p.size}"
-            )
-        kind = ShareKind.VECTOR if p.vector_server(message.round, client) == self.index else ShareKind.SEED
-        if message.kind != kind or message.proof:
-            return self._refuse(
-                sender, message, Code.WRONG_SHAPE, f"this server expects a {kind.name.lower()} without proof"
-            )
-        context = share_context(
-            message.study_hash, message.round, client, len(p.servers), message.size, message.model_hash
-        )
+        context = share_context(p.study_hash, message.round, client, len(p.servers), message.size, message.model_hash)
         mine = share_digest(context, self.index, message.kind, message.blind, message.payload)
-        if message.commitments[self.index] != mine:
-            return self._refuse(sender, message, Code.BAD_COMMITMENT, "the share is not the one committed to")
+        wrong = self._misfit(message, mine)
+        if wrong is not None:
+            return self._refuse(sender, message, *wrong)
         bound = commitments_digest(context, message.commitments)
         current = self._now
         if current is None or message.round > self.round:
@@ -249,7 +187,7 @@ class ServerMachine(Machine):
             if known is not None:
                 return early + self._refuse(sender, message, Code.EQUIVOCATION, "another share was accepted before")
             return early + self._refuse(sender, message, Code.LATE, "the round no longer takes shares; join the next")
-        if message.model_hash != current.record.model_hash:  # [Pasquini22]: no two models in one sum
+        if self._other_model(current, message):
             return early + self._abort(Code.TWO_MODELS, sender, "a share was computed on another model than announced")
         if known is not None or client in current.equivocators:  # X07: neither of the two counts
             cause = "two different shares were sent for one round; neither counts"
@@ -264,7 +202,25 @@ class ServerMachine(Machine):
             out += self._list(current)
         return out
 
-    def _equivocation(self, current: _Round, client: int) -> list[Instruction]:
+    def _other_model(self, current: OpenRound, message: Share | ReceivedList) -> bool:
+        """[Pasquini22]: a sum over two models can isolate one client; such a round is given up (spec 1.11)."""
+        return message.model_hash != current.record.model_hash
+
+    def _misfit(self, message: Share, mine: bytes) -> tuple[Code, str] | None:
+        """What is wrong with a share whatever the round (X02): made for someone else, or not what was committed to."""
+        p = self.parameters
+        if message.server != self.index or message.servers != len(p.servers):
+            return Code.WRONG_SHAPE, "the share is for another server or set of servers"
+        if message.size != p.size:
+            return Code.WRONG_SHAPE, f"the share has {message.size} entries instead of {p.size}"
+        kind = ShareKind.VECTOR if p.vector_server(message.round, message.client) == self.index else ShareKind.SEED
+        if message.kind != kind or message.proof:
+            return Code.WRONG_SHAPE, f"this server expects a {kind.name.lower()} without proof"
+        if message.commitments[self.index] != mine:
+            return Code.BAD_COMMITMENT, "the share is not the one committed to"
+        return None
+
+    def _equivocation(self, current: OpenRound, client: int) -> list[Instruction]:
         current.received.pop(client, None)
         current.equivocators.add(client)
         self._shares.discard(self.round, client)
@@ -273,7 +229,7 @@ class ServerMachine(Machine):
 
     # -- agreeing --------------------------------------------------------------------------------------------------
 
-    def _list(self, current: _Round) -> list[Instruction]:
+    def _list(self, current: OpenRound) -> list[Instruction]:
         clients = tuple(sorted(current.received))
         unsigned = ReceivedList(
             study_hash=self.parameters.study_hash,
@@ -291,7 +247,7 @@ class ServerMachine(Machine):
         out: list[Instruction] = [Persist("list", encode(own))]
         out += [Send(peer, own) for peer in self._peers]
         out += self._try_agree(current)
-        return [*out, Wake(current.deadline + self.parameters.retry_seconds)] if self.state in _ACTIVE else out
+        return [*out, Wake(current.deadline + self.parameters.retry_seconds)] if self.state in ACTIVE else out
 
     def _statement_is_good(self, sender: str, message: ReceivedList | Agreement) -> Code | None:
         if self.parameters.server_index.get(sender) != message.server or sender == self.name:
@@ -314,30 +270,20 @@ class ServerMachine(Machine):
         wrong = self._statement_is_good(sender, message)
         if wrong is not None or current is None:
             return self._refuse(sender, message, wrong or Code.TOO_EARLY, "the list is not for this round or not valid")
-        if self.state not in _ACTIVE:
+        if self.state not in ACTIVE:
             return []
         if known is not None:
             return self._abort(Code.EQUIVOCATION, sender, "a server signed two different lists for one round")
-        if message.model_hash != current.record.model_hash:
+        if self._other_model(current, message):
             return self._abort(Code.TWO_MODELS, sender, "servers were given different models for one round")
         current.lists[message.server] = message
         return self._try_agree(current)
 
-    def _agreed_set(self, current: _Round) -> tuple[int, ...]:
-        """U: clients all servers hold under one digest and none caught equivocating (spec 1.10, rule 2)."""
-        first, *others = (dict(zip(one.clients, one.digests)) for one in current.lists.values())
-        flagged = {client for one in current.lists.values() for client in one.equivocators}
-        return tuple(
-            client
-            for client in sorted(first)
-            if client not in flagged and all(other.get(client) == first[client] for other in others)
-        )
-
-    def _try_agree(self, current: _Round) -> list[Instruction]:
+    def _try_agree(self, current: OpenRound) -> list[Instruction]:
         p = self.parameters
         if self.state is not _S.LISTED or len(current.lists) < len(p.servers):
             return []
-        agreed = self._agreed_set(current)
+        agreed = current.agreed_set()
         if len(agreed) < p.min_clients:  # X22
             cause = f"{len(agreed)} clients reached every server, the study asks for {p.min_clients}"
             return self._abort(Code.TOO_FEW_CLIENTS, self.name, cause)
@@ -366,14 +312,14 @@ class ServerMachine(Machine):
             return self._refuse(
                 sender, message, wrong or Code.TOO_EARLY, "the agreement is not for this round or not valid"
             )
-        if self.state not in _ACTIVE:
+        if self.state not in ACTIVE:
             return []
         if known is not None:
             return self._abort(Code.EQUIVOCATION, sender, "a server signed two different agreements for one round")
         current.agreements[message.server] = message
         return self._try_release(current)
 
-    def _try_release(self, current: _Round) -> list[Instruction]:
+    def _try_release(self, current: OpenRound) -> list[Instruction]:
         if self.state is not _S.AGREED or len(current.agreements) < len(self.parameters.servers):
             return []
         own = current.agreements[self.index]
@@ -382,7 +328,7 @@ class ServerMachine(Machine):
             if agreement.digest() != common:
                 party = self.parameters.servers[agreement.server]
                 return self._abort(Code.SET_DISAGREEMENT, party, "the servers signed different sets of clients")
-        total = sum_shares(self._shares, self.round, own.clients, self.parameters.size)
+        total = self._sum(current, own.clients)
         add_into(total, encode_signed(current.record.noise))
         unsigned = Partial(
             study_hash=self.parameters.study_hash,
@@ -401,10 +347,13 @@ class ServerMachine(Machine):
             Send(self.parameters.aggregator, current.partial),
         ]
 
+    def _sum(self, current: OpenRound, agreed: tuple[int, ...]) -> NDArray[np.uint64]:
+        return sum_shares(self._shares, current.record.round, agreed, self.parameters.size)
+
     # -- ending, repeating, restarting -------------------------------------------------------------------------------
 
     def _abort(self, code: Code, party: str, cause: str, *, tell: bool = True) -> list[Instruction]:
-        current = cast(_Round, self._now)
+        current = cast(OpenRound, self._now)
         current.abort = Abort(
             study_hash=self.parameters.study_hash,
             round=self.round,
@@ -421,7 +370,7 @@ class ServerMachine(Machine):
 
     def _on_abort(self, sender: str, message: Abort, now: float) -> list[Instruction]:
         p = self.parameters
-        if message.round != self.round or self.state not in _ACTIVE:
+        if message.round != self.round or self.state not in ACTIVE:
             return []
         if sender in p.client_index:
             if message.code != Code.BAD_MODEL:  # all a client can object to (X27)
@@ -462,7 +411,7 @@ class ServerMachine(Machine):
     def tick(self, now: float) -> list[Instruction]:
         """Close the collection at the deadline; ask peers again; give up when a server stays away."""
         current = self._now
-        if current is None or self.state not in _ACTIVE or now < current.deadline:
+        if current is None or self.state not in ACTIVE or now < current.deadline:
             return []
         if self.state is _S.COLLECTING:
             return self._list(current)
@@ -498,13 +447,13 @@ class ServerMachine(Machine):
         record = RoundRecord.from_bytes(records["round"])
         machine.state = _S.COLLECTING
         out = machine._enter(record, now)
-        current = cast(_Round, machine._now)
+        current = cast(OpenRound, machine._now)
         machine._recall(current, records)
-        if machine.state in _ACTIVE and machine.state is not _S.COLLECTING:
+        if machine.state in ACTIVE and machine.state is not _S.COLLECTING:
             current.deadline = now
             current.give_up = now + parameters.agreement_seconds
             out = [Wake(now + parameters.retry_seconds)]
-        if machine.state not in _ACTIVE:
+        if machine.state not in ACTIVE:
             out = [Drop(record.round)]
         return machine, [*out, *machine._ask_all()]
 
@@ -512,7 +461,7 @@ class ServerMachine(Machine):
         question = Inquiry(study_hash=self.parameters.study_hash, round=self.round)
         return [Send(to, question) for to in (*self._peers, self.parameters.aggregator)]
 
-    def _recall(self, current: _Round, records: Mapping[str, bytes]) -> None:
+    def _recall(self, current: OpenRound, records: Mapping[str, bytes]) -> None:
         def said(key: str) -> Message | None:
             message = decode(records[key]) if key in records else None
             return message if message is not None and message.round == self.round else None

@@ -1,0 +1,79 @@
+"""What a server remembers of the round it is in: states, events, who sent what, who is in the set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, unique
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.protocol.secure_sum.messages import Abort, Agreement, Partial, ReceivedList
+from tallystick.protocol.secure_sum.records import RoundRecord
+
+__all__ = ["ACTIVE", "NoiseSource", "OpenRound", "ServerEvent", "ServerState"]
+
+
+class NoiseSource(Protocol):
+    """This server's share of a round's noise; asked once per round, the draw is persisted."""
+
+    def draw(self, round: int) -> NDArray[np.int64]: ...
+
+
+@unique
+class ServerState(Enum):
+    IDLE = "idle"
+    COLLECTING = "collecting"
+    LISTED = "listed"
+    AGREED = "agreed"
+    RELEASED = "released"
+    ABORTED = "aborted"
+
+
+@unique
+class ServerEvent(Enum):
+    OPEN = "round opened, noise drawn and kept"
+    LIST = "deadline, or all clients sent: own list signed"
+    AGREE = "all lists in: own agreement signed"
+    RELEASE = "all agreements identical: partial kept"
+    ABORT = "round given up"
+
+
+ACTIVE = frozenset((ServerState.COLLECTING, ServerState.LISTED, ServerState.AGREED))
+
+
+@dataclass(slots=True)
+class OpenRound:
+    """What a server remembers of the round it is in."""
+
+    record: RoundRecord
+    deadline: float
+    give_up: float
+    received: dict[int, bytes] = field(default_factory=dict)  # client -> digest over its commitments
+    equivocators: set[int] = field(default_factory=set)
+    lists: dict[int, ReceivedList] = field(default_factory=dict)
+    agreements: dict[int, Agreement] = field(default_factory=dict)
+    partial: Partial | None = None
+    abort: Abort | None = None
+
+    def blamed(self) -> tuple[int, ...]:
+        """Clients caught with two different sharings, by this server or by comparing the lists of all."""
+        found = set(self.equivocators)
+        seen: dict[int, bytes] = dict(self.received)
+        for one in self.lists.values():
+            found.update(one.equivocators)
+            found.update(
+                client for client, bound in zip(one.clients, one.digests) if seen.setdefault(client, bound) != bound
+            )
+        return tuple(sorted(found))
+
+    def agreed_set(self) -> tuple[int, ...]:
+        """U: clients all servers hold under one digest and none caught equivocating (spec 1.10, rule 2)."""
+        first, *others = (dict(zip(one.clients, one.digests)) for one in self.lists.values())
+        flagged = {client for one in self.lists.values() for client in one.equivocators}
+        return tuple(
+            client
+            for client in sorted(first)
+            if client not in flagged and all(other.get(client) == first[client] for other in others)
+        )
