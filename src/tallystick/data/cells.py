@@ -46,7 +46,7 @@ class CellReader:
             cells, index = _distinct(array)
             table = np.array([self._number(c) for c in cells] + [math.nan], dtype=np.float64)
             return table[index]
-        if pa.types.is_null(kind):
+        if pa.types.is_null(kind) or len(array) == 0:
             return np.full(len(array), math.nan)
         if pa.types.is_boolean(kind):
             array = array.cast(pa.uint8())
@@ -78,7 +78,7 @@ class CellReader:
         array = _one_chunk(array)
         size = max(codes.values()) + 1
         kind = array.type
-        if pa.types.is_null(kind):
+        if pa.types.is_null(kind) or len(array) == 0:
             return np.zeros((len(array), size), dtype=bool), np.ones(len(array), dtype=bool), 0
         if pa.types.is_nested(kind) and hasattr(kind, "value_type"):
             array = array.cast(pa.large_list(kind.value_type))

@@ -294,7 +294,7 @@ def _to_arrow(name: str, values: Any, where: str, party: str | None) -> Any:
     if type(values).__module__.partition(".")[0] == "polars":
         return values.to_arrow()
     if not hasattr(values, "dtype"):
-        values = np.asarray(values, dtype=None if _is_uniform(values) else object)
+        values = list(values)
     if getattr(values, "ndim", 1) != 1:
         raise DataError(
             f"{where}: column {name!r} has {values.ndim} dimensions", remedy="Give one cell per record.", party=party
@@ -303,7 +303,7 @@ def _to_arrow(name: str, values: Any, where: str, party: str | None) -> Any:
         if isinstance(values, np.ma.MaskedArray):
             return pa.array(values.data, mask=np.ma.getmaskarray(values), from_pandas=True)
         return pa.array(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values, from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
     texts = [_mixed_text(v) for v in values]
     if any(t is _NO_TEXT for t in texts):
@@ -325,10 +325,3 @@ def _mixed_text(value: object) -> object:
     if isinstance(value, float | np.floating) and np.isnan(value):
         return None
     return label_text(value) if isinstance(value, str | bool | int | float | np.generic) else _NO_TEXT
-
-
-def _is_uniform(values: Any) -> bool:
-    """Whether NumPy would keep the cells as they are: a list of text and numbers, or of lists, must stay objects."""
-    return len({type(v) for v in values}) <= 1 and not any(
-        isinstance(v, list | tuple | set | frozenset) for v in values
-    )
