@@ -51,8 +51,8 @@ MAP_NUMPY = _ELEMENTWISE | _REDUCTIONS | _CREATION
 
 _PUBLIC_NUMPY = MAP_NUMPY | _names(
     "arange argsort sort asarray atleast_1d atleast_2d average column_stack hstack vstack stack reshape ravel "
-    "transpose diag diagonal trace tril triu linspace median quantile nonzero cumprod diff flip repeat tile unique vdot "
-    "inner matmul isclose allclose nan_to_num identity bincount count_nonzero split squeeze"
+    "transpose diag diagonal trace tril triu linspace median quantile nonzero cumprod diff flip repeat tile unique "
+    "vdot inner matmul isclose allclose nan_to_num identity bincount count_nonzero split squeeze"
 )
 _LINALG = _names("solve lstsq inv pinv norm eigh eigvalsh svd qr cholesky det slogdet")
 _MATH = _names(

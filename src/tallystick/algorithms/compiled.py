@@ -429,7 +429,6 @@ _PHRASES = (
     (r"map_in_client returns [^\n]*", "return", "Return np.array([…]) or an array made by np.zeros."),
     (r"np.dot and @ take[^\n]*", "types", "Check the dimensions of both sides."),
     (r"Can't unify return type[^\n]*|Cannot unify [^\n]*", "types", "Keep one kind of value per variable and return."),
-    (r"No implementation of function Function\(<[^>]*?'?([\w.]+)'?(?: at [^>]*)?>\)[^\n]*", "types", ""),
     (r"Unknown attribute '\w+' of type[^\n]*", "types", ""),
 )
 
@@ -440,9 +439,14 @@ def _in_plain_words(message: str, file: str) -> StudyError:
     lines = re.findall(rf'File "{re.escape(_code_name(file))}", line (\d+)', text)
     line = int(lines[-1]) if lines else None
     where = f"{file}:{line}" if line else file
+    call = re.search(r">>> (\w+)\((.*)\)", text)
+    unknown = f"`{call[1]}` is not defined for ({call[2]})" if call else None
     fallback = (r"(?m)^(?!Failed in).+", "compile", "")
     pattern, rule, remedy = next((p for p in _PHRASES if re.search(p[0], text)), fallback)
     match = re.search(pattern, text)
-    cause = re.sub(r"\s+", " ", match.group(0) if match else "it cannot be compiled").strip()[:200]
+    if rule == "compile" and unknown:
+        rule, cause = "types", unknown
+    else:
+        cause = re.sub(r"\s+", " ", match[0] if match else "no reason is given").strip()
     remedy = remedy or "Check the types and dimensions there: numbers are float64, arrays are of float64."
-    return StudyError(f"{where}: map_in_client cannot be compiled: {cause}", rule=rule, remedy=remedy)
+    return StudyError(f"{where}: map_in_client cannot be compiled: {cause[:200]}", rule=rule, remedy=remedy)
