@@ -54,7 +54,9 @@ class CellReader:
             array = array.cast(pa.float64())
         elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
             raise self._wrong_type(str(kind), "a number")
-        values = np.array(array.to_numpy(zero_copy_only=False), dtype=np.float64)
+        values, absent = _primitive(array)
+        values = values.astype(np.float64)
+        values[absent] = math.nan
         mark = _as_number(self.marker)
         if mark is not None:
             values[values == mark] = math.nan
@@ -82,8 +84,8 @@ class CellReader:
             return np.zeros((len(array), size), dtype=bool), np.ones(len(array), dtype=bool), 0
         if pa.types.is_nested(kind) and hasattr(kind, "value_type"):
             array = array.cast(pa.large_list(kind.value_type))
-            missing = np.array(array.is_null(), dtype=bool)
-            lengths = np.where(missing, 0, np.diff(np.asarray(array.offsets)))
+            missing = _primitive(array.is_null().cast(pa.uint8()))[0].astype(bool)
+            lengths = np.where(missing, 0, np.diff(_primitive(array.offsets)[0]))
             found = self.codes(array.flatten(), codes)  # flatten() leaves out what null lists may cover
             member = np.zeros((len(array), size), dtype=bool)
             rows = np.repeat(np.arange(len(array)), lengths)
@@ -183,6 +185,20 @@ def _one_chunk(array: Any) -> Any:
     return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
 
 
+def _primitive(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The numbers of a fixed-width array and which of them are null, from its buffers.
+
+    Arrow's own ``to_numpy`` imports pandas wherever pandas is installed, most of a second for nothing.
+    """
+    name = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(str(array.type), str(array.type))
+    validity, data = array.buffers()
+    start, stop = array.offset, array.offset + len(array)
+    values = np.frombuffer(data, dtype=name)[start:stop] if len(array) else np.zeros(0, dtype=name)
+    if validity is None or array.null_count == 0:
+        return values, np.zeros(len(array), dtype=bool)
+    return values, np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")[start:stop] == 0
+
+
 def _distinct(array: Any) -> tuple[list[Any], NDArray[np.int64]]:
     """The distinct values, and each cell's index among them; a null cell gets the index after the last.
 
@@ -193,7 +209,8 @@ def _distinct(array: Any) -> tuple[list[Any], NDArray[np.int64]]:
 
     coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
     cells = coded.dictionary.to_pylist()
-    index = np.asarray(coded.indices.cast(pa.int64()).fill_null(len(cells)), dtype=np.int64)
+    index, absent = _primitive(coded.indices)
+    index = np.where(absent, len(cells), index.astype(np.int64))
     used = np.zeros(len(cells) + 1, dtype=bool)
     used[index] = True
     return [cell if here else None for cell, here in zip(cells, used.tolist())], index

@@ -302,6 +302,9 @@ def _to_arrow(name: str, values: Any, where: str, party: str | None) -> Any:
     try:
         if isinstance(values, np.ma.MaskedArray):
             return pa.array(values.data, mask=np.ma.getmaskarray(values), from_pandas=True)
+        if isinstance(values, np.ndarray) and values.dtype in (np.float64, np.float32, np.int64):
+            values = np.ascontiguousarray(values)  # the common case without a copy: NaN is missing to the cell reader
+            return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
         return pa.array(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values, from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
