@@ -117,7 +117,7 @@ A700 = uniform_word(700, 1000)
         ([A700, FIRST, SECOND + 1, *RETRY], 5),
         ([A700, FIRST, SECOND, 0, HALF], 700),
         ([A700, FIRST, SECOND, TOP, *RETRY], 5),
-        # Low half 0 < 2^64 mod 1000: the uniform word is rejected. Not rejecting would decide U = 0, V = 16 in the kernel.
+        # Low half 0 < 2^64 mod 1000: the uniform word is rejected (not rejecting would draw U = 0, V = 16).
         ([0, uniform_word(5, 1000), 1 << 40, HALF], 5),
         ([TOP, 0, HALF], 999),
         ([uniform_word(0, 1000), 0, HALF], 0),
