@@ -260,14 +260,13 @@ class AggregatorMachine(Machine):
         if sender not in p.server_index and sender not in p.client_index:
             return self._refuse(sender, message, Code.WRONG_PARTY, "this party is not in the study")
         if self.state is _S.OPEN and self._opened is not None:
-            left = int(1000 * (self._deadline - now))
-            if left <= 0:
-                return []
-            opened = self._opened
+            left, opened = int(1000 * (self._deadline - now)), self._opened
+            if left <= 0 and (sender in p.client_index or message.round != self.round):
+                return []  # too late to join
             again = RoundOpen(
                 study_hash=p.study_hash,
                 round=opened.round,
-                deadline_ms=min(left, opened.deadline_ms),
+                deadline_ms=max(1, min(left, opened.deadline_ms)),
                 model_hash=opened.model_hash,
                 model=opened.model,
             )

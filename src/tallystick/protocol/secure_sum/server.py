@@ -126,7 +126,7 @@ class ServerMachine(Machine):
             return self._refuse(sender, message, Code.TOO_EARLY, "the study has no such round")
         if current is not None and message.round == self.round:
             if message.model_hash == current.record.model_hash:
-                return self._statements(sender)
+                return self._sooner(current, now + message.deadline_ms / 1000) + self._statements(sender)
             if self.state in ACTIVE:
                 return self._abort(Code.TWO_MODELS, sender, "the round was opened with two different models")
             return self._refuse(sender, message, Code.TWO_MODELS, "the round was opened with another model")
@@ -158,6 +158,13 @@ class ServerMachine(Machine):
         deadline = now + record.deadline_ms / 1000
         self.round = record.round
         self._now = OpenRound(record, deadline, deadline + self.parameters.agreement_seconds)
+        return [Wake(deadline)]
+
+    def _sooner(self, current: OpenRound, deadline: float) -> list[Instruction]:
+        """Bring the deadline forward (after a restart nobody knows how much of it was left); never put it off."""
+        if self.state is not _S.COLLECTING or deadline >= current.deadline:
+            return []
+        current.deadline, current.give_up = deadline, deadline + self.parameters.agreement_seconds
         return [Wake(deadline)]
 
     # -- collecting ------------------------------------------------------------------------------------------------
@@ -199,7 +206,7 @@ class ServerMachine(Machine):
             Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine)),
         ]
         if len(current.received) + len(current.equivocators) == len(p.clients):
-            out += self._list(current)
+            out += self._list(current, now)
         return out
 
     def _other_model(self, current: OpenRound, message: Share | ReceivedList) -> bool:
@@ -229,7 +236,7 @@ class ServerMachine(Machine):
 
     # -- agreeing --------------------------------------------------------------------------------------------------
 
-    def _list(self, current: OpenRound) -> list[Instruction]:
+    def _list(self, current: OpenRound, now: float) -> list[Instruction]:
         clients = tuple(sorted(current.received))
         unsigned = ReceivedList(
             study_hash=self.parameters.study_hash,
@@ -247,7 +254,7 @@ class ServerMachine(Machine):
         out: list[Instruction] = [Persist("list", encode(own))]
         out += [Send(peer, own) for peer in self._peers]
         out += self._try_agree(current)
-        return [*out, Wake(current.deadline + self.parameters.retry_seconds)] if self.state in ACTIVE else out
+        return [*out, Wake(now + self.parameters.retry_seconds)] if self.state in ACTIVE else out
 
     def _statement_is_good(self, sender: str, message: ReceivedList | Agreement) -> Code | None:
         if self.parameters.server_index.get(sender) != message.server or sender == self.name:
@@ -277,7 +284,10 @@ class ServerMachine(Machine):
         if self._other_model(current, message):
             return self._abort(Code.TWO_MODELS, sender, "servers were given different models for one round")
         current.lists[message.server] = message
-        return self._try_agree(current)
+        out: list[Instruction] = []
+        if len(message.clients) + len(message.equivocators) < len(self.parameters.clients):
+            out = self._sooner(current, now + self.parameters.retry_seconds)  # the peer's deadline has passed
+        return out + self._try_agree(current)
 
     def _try_agree(self, current: OpenRound) -> list[Instruction]:
         p = self.parameters
@@ -411,10 +421,10 @@ class ServerMachine(Machine):
     def tick(self, now: float) -> list[Instruction]:
         """Close the collection at the deadline; ask peers again; give up when a server stays away."""
         current = self._now
-        if current is None or self.state not in ACTIVE or now < current.deadline:
+        if current is None or self.state not in ACTIVE:
             return []
         if self.state is _S.COLLECTING:
-            return self._list(current)
+            return self._list(current, now) if now >= current.deadline else []
         p = self.parameters
         heard = current.lists if self.state is _S.LISTED else current.agreements
         silent = [peer for peer in self._peers if p.server_index[peer] not in heard]
