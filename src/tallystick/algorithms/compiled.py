@@ -6,7 +6,7 @@ row, vector checked, put on the grid, clipped, added (:func:`tallystick.privacy.
 
 Why the sum is row-independent, to the bit:
 
-* inputs are read-only array types, so writing to the record or the state is a compile error, not a convention;
+* inputs are read-only array types, so writing to the record or the state, by any alias, is a compile error;
 * indexing is bounds-checked (``boundscheck=True``): ``record[len(record)]`` would otherwise be the next record;
 * float-to-integer conversion is range-checked (an out-of-range one is undefined in LLVM, and undefined values may
   remove a bounds check), and only float64 arrays can be written to, for the same reason;
@@ -81,6 +81,11 @@ def own_array(array: Any) -> Any:
     return array
 
 
+def own_value(value: Any) -> Any:
+    """The value itself: a number, or an array of the function's own (``x += 1`` changes an array in place)."""
+    return value
+
+
 def _vector(value: Any) -> Any:
     return value
 
@@ -151,6 +156,13 @@ def _compiled_own_array(array):  # type: ignore[no-untyped-def]
     return lambda array: array
 
 
+@overload(own_value)
+def _compiled_own_value(value):  # type: ignore[no-untyped-def]
+    if isinstance(value, types.Array):
+        return lambda value: own_array(value)
+    return lambda value: value
+
+
 @overload(_vector)
 def _compiled_vector(value):  # type: ignore[no-untyped-def]
     numbers = (types.Float, types.Integer, types.Boolean)
@@ -166,7 +178,7 @@ def _in_words(value: types.Type) -> str:
 
 
 class _Rewrite(ast.NodeTransformer):
-    """``self.NAME`` → its value; int, dot, @ and item assignment → the checked forms above."""
+    """``self.NAME`` → its value; int, dot, @, item and augmented assignment → the checked forms above."""
 
     def __init__(self, me: str, constants: Mapping[str, Literal]) -> None:
         self.me = me
@@ -193,6 +205,16 @@ class _Rewrite(ast.NodeTransformer):
             dot = ast.Name(id="_ordered_dot", ctx=ast.Load())
             return ast.copy_location(ast.Call(func=dot, args=[node.left, node.right], keywords=[]), node)
         return node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt | list[ast.stmt]:
+        self.generic_visit(node)
+        if not isinstance(node.target, ast.Name):
+            return node
+        name = node.target.id
+        own = ast.Name(id="_own_value", ctx=ast.Load())
+        value = ast.Call(func=own, args=[ast.Name(id=name, ctx=ast.Load())], keywords=[])
+        check = ast.Assign(targets=[ast.Name(id=name, ctx=ast.Store())], value=value)
+        return [ast.fix_missing_locations(ast.copy_location(check, node)), node]
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
@@ -246,7 +268,12 @@ def _kernels(source: _Source) -> _Kernels:
     """Numba dispatchers for one source; each compiles once per type of state and keeps the result."""
     builtins = {f.__name__: f for f in (range, len, abs, min, max, float, bool)}
     space: dict[str, Any] = {"__builtins__": builtins, "__name__": "tallystick_program", "np": np, "math": math}
-    space |= {"_checked_int": checked_int, "_ordered_dot": ordered_dot, "_own_array": own_array}
+    space |= {
+        "_checked_int": checked_int,
+        "_ordered_dot": ordered_dot,
+        "_own_array": own_array,
+        "_own_value": own_value,
+    }
     exec(compile(source.tree, _code_name(source.file), "exec"), space)  # a checked def, nothing else
     user = njit(boundscheck=True, nogil=True)(space["map_in_client"])
 
@@ -357,8 +384,8 @@ class CompiledMap:
                 return getattr(self.kernels, kernel)(*arguments)
         except NumbaError as error:
             raise _in_plain_words(str(error), self.file) from None
-        except (AssertionError, LookupError, TypeError, ValueError, NotImplementedError) as error:
-            # The kernels catch what a record causes; what arrives here is the compiler itself giving up.
+        except Exception as error:
+            # The kernels catch what a record causes; what arrives here is the compiler itself giving up, in any way.
             raise _in_plain_words(str(error) or type(error).__name__, self.file) from None
 
     def _refuse(self, code: int, found: int, expected: int) -> None:

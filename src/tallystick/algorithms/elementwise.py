@@ -85,8 +85,8 @@ def logistic_residuals(scores, target, clip):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def softmax_residuals(scores, target, clip):  # type: ignore[no-untyped-def]
-    """softmax(scores) − e_y for every record, shortened to an L2 norm of at most ``clip``."""
+def softmax_residuals(scores, target, clip, l1):  # type: ignore[no-untyped-def]
+    """softmax(scores) − e_y for every record, shortened to an L2 (or L1) norm of at most ``clip``."""
     n, k = scores.shape
     out = np.empty((n, k))
     for i in range(n):
@@ -97,12 +97,14 @@ def softmax_residuals(scores, target, clip):  # type: ignore[no-untyped-def]
         for c in range(k):
             out[i, c] = _exp_of_negative(scores[i, c] - top)
             whole += out[i, c]
-        square = 0.0
+        size = 0.0
         for c in range(k):
             out[i, c] = out[i, c] / whole - (1.0 if c == int(target[i]) else 0.0)
-            square += out[i, c] * out[i, c]
-        if square > clip * clip:
-            shrink = clip / np.sqrt(square)
+            size += abs(out[i, c]) if l1 else out[i, c] * out[i, c]
+        if not l1:
+            size = np.sqrt(size)
+        if size > clip:
+            shrink = clip / size
             for c in range(k):
                 out[i, c] *= shrink
     return out

@@ -47,8 +47,8 @@ class Public:
     classes: tuple[str | float, ...] = ()
     max_l2_squared: float = math.inf
     max_l1: float = math.inf
-    blocks: tuple[tuple[str, int, int, str], ...] = ()
-    """(column, start, stop, kind) of every declared column's encoded features."""
+    blocks: tuple[tuple[str, int, int, str, int], ...] = ()
+    """(column, start, stop, kind, most ones in a record) of every declared column's encoded features."""
 
     def index(self, feature: str) -> int:
         """Position of an encoded feature in a record."""

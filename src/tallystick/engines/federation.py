@@ -31,7 +31,7 @@ from tallystick.engines.study import Study
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.ledger import Ledger, Spent
 from tallystick.privacy.plan import Plan, honest_servers, make_plan
-from tallystick.privacy.schema import FeatureLayout, Missing, Schema
+from tallystick.privacy.schema import Column, FeatureLayout, Items, Missing, Schema
 
 __all__ = ["Federation", "Result", "SimulatedFederation", "plan_study", "public_budget", "public_facts"]
 
@@ -246,6 +246,11 @@ class SimulatedFederation(Federation):
 
 def public_facts(study: Study, layout: FeatureLayout) -> Public:
     """What programs may know."""
+    schema = study.schema_of_data()
+
+    def most_ones(column: Column) -> int:
+        return column.max_per_record if isinstance(column, Items) else 1
+
     return Public(
         features=layout.names,
         records=study.data.records,
@@ -253,7 +258,7 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         classes=tuple(layout.classes or ()),
         max_l2_squared=layout.max_l2_squared,
         max_l1=layout.max_l1,
-        blocks=tuple((b.column, b.start, b.stop, b.kind) for b in layout.blocks),
+        blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
     )
 
 

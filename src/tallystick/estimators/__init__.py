@@ -1,1 +1,1 @@
-""""""
+"""scikit-learn faces: program + plan + federation → fitted model."""

@@ -1,12 +1,13 @@
 """The common half of every estimator: parameters in, a study out; a released result in, fitted attributes out.
 
-Estimators keep scikit-learn's rules. ``fit`` takes a federation, or plain ``X, y`` with declared bounds; a missing bound
-is an error that says what to declare, never a guess from the data. What a fitted estimator carries was released: the
-allow-list in ``tests/estimators`` checks every attribute.
+Estimators keep scikit-learn's rules. ``fit`` takes a federation, or plain ``X, y`` with declared bounds; a missing
+bound is an error that says what to declare, never a guess from the data. What a fitted estimator carries was released:
+the allow-list in ``tests/estimators`` checks every attribute.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -25,19 +26,15 @@ from tallystick.data.encoding import encode
 from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_budget, public_facts
 from tallystick.engines.run import Progress
 from tallystick.engines.study import Study
+from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.rules import check_claim
 from tallystick.privacy.schema import Category, FeatureLayout, Schema
 
-__all__ = ["PrivateEstimator", "own_parameters"]
+__all__ = ["PrivateEstimator"]
 
 _COMMON = ("epsilon", "delta", "neighbours", "mechanism", "schema", "bounds")
 _PLAIN_TARGET = "y"
-
-
-def own_parameters(estimator: PrivateEstimator) -> dict[str, Any]:
-    """The estimator's own keywords: the [program] section of its study."""
-    return {k: v for k, v in estimator.get_params(deep=False).items() if k not in _COMMON}
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
@@ -59,6 +56,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         """Set the fitted attributes from the released final state."""
+
+    def _study_program(self) -> dict[str, Any]:
+        """The [program] section: the estimator's own keywords."""
+        return {k: v for k, v in self.get_params(deep=False).items() if k not in _COMMON}
 
     # -- fitting ------------------------------------------------------------------------------------------------
 
@@ -92,7 +93,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if schema is None:
             raise BoundsError(
                 "no schema: every column's public bounds or categories must be declared",
-                remedy="Pass schema=ts.Schema({...}) to the federation or the estimator; bounds are never read from data.",
+                remedy="Pass schema=ts.Schema({...}) to the federation or the estimator; "
+                "bounds are never read from data.",
             )
         missing = getattr(fed, "missing", None)
         raw: dict[str, Any] = {
@@ -103,7 +105,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 "features": None if features is None else list(features),
                 "accept_noise": True,
             },
-            "program": own_parameters(self),
+            "program": self._study_program(),
             "privacy": {
                 "epsilon": self.epsilon,
                 "delta": self.delta,
@@ -120,18 +122,21 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def fit_study(self, fed: Federation, study: Study, *, progress: Progress | None = None) -> Self:
         """Fit a study that is already written (``tallystick simulate`` and the roles come in here)."""
-        check_claim(study.claim(rounds=1, simulation=True)) if study.data.records else None
         layout = self.layout_for(study)
         if study.data.records is None:
             study = study.replace("data", records=fed.count_records(study))
         design = self.design_for(study, layout)
-        if design.hopeless and not study.study.accept_noise:
+        if design.hopeless and study.study.accept_noise:
+            warnings.warn(f"the planner expects little but noise: {design.hopeless}", PrivacyWarning, stacklevel=3)
+        elif design.hopeless:
             raise PrivacyRefused(
                 f"the planner expects nothing but noise: {design.hopeless}",
                 rule="result-above-noise",
-                remedy="Raise epsilon, gather more records, use fewer columns, or set accept_noise = true under [study].",
+                remedy="Raise epsilon, gather more records, use fewer columns, or set accept_noise = true "
+                "under [study].",
             )
         result = fed.run(study, design, layout, progress=progress)
+        self._program = design.program
         self._take(result)
         return self
 
@@ -144,7 +149,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def design_for(self, study: Study, layout: FeatureLayout) -> Design:
         """The design of a study; spends nothing and reads no record."""
         check_claim(study.claim(rounds=1, simulation=True))
-        return self._design(public_facts(study, layout), public_budget(study))
+        design = self._design(public_facts(study, layout), public_budget(study))
+        if study.privacy.groups:
+            design = _with_shares(design, {g.name: g.share for g in study.privacy.groups})
+        return design
 
     def _take(self, result: Result) -> None:
         self._layout = result.layout
@@ -187,7 +195,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             stacklevel=3,
         )
         names = self._plain_names(X.shape[1])
-        schema = self.schema or Schema.from_bounds(names, self.bounds[0], self.bounds[1])
+        lower, upper = self.bounds if self.bounds is not None else (0.0, 1.0)
+        schema = self.schema or Schema.from_bounds(names, lower, upper)
         names = [c for c in schema if c != _PLAIN_TARGET] if self.schema is not None else names
         if len(names) != X.shape[1]:
             raise BoundsError(f"the schema declares {len(names)} features where X has {X.shape[1]}")
@@ -240,3 +249,19 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if missing is not None and missing.policy == "drop":
             missing = None  # a prediction is asked for every row; the caller decides what to do with incomplete ones
         return encode(X, schema, features=columns, missing=missing).features
+
+
+def _with_shares(design: Design, shares: dict[str, float]) -> Design:
+    """PEM's epsilon-splitting: the study's shares of the budget instead of the program's own."""
+    names = {g.name for groups in design.groups for g in groups}
+    if set(shares) != names:
+        raise StudyError(
+            f"[privacy] groups names {sorted(shares)}, the program's groups are {sorted(names)}",
+            rule="groups-are-the-programs",
+            remedy="Give every group of the program one share; shares sum to 1.",
+        )
+    groups = tuple(
+        tuple(Group(name=g.name, size=g.size, bound=g.bound, share=shares[g.name]) for g in round_groups)
+        for round_groups in design.groups
+    )
+    return dataclasses.replace(design, groups=groups)

@@ -112,6 +112,7 @@ def _words(plan: Plan) -> str:
     return (
         f"Differentially private with {promise}: {change} changes the probability of any outcome by a factor "
         f"of at most e^epsilon{' (except with probability delta)' if claim.delta else ''}{caps}. "
-        f"The promise covers everything released in {len(plan.rounds)} round(s) and holds against the aggregator, every client and {coalition} "
+        f"The promise covers everything released in {len(plan.rounds)} round(s) and holds against the aggregator, "
+        f"every client and {coalition} "
         f"together, whatever they do; the noise of {plan.honest} honest server(s) alone carries it."
     )

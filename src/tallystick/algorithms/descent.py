@@ -1,0 +1,132 @@
+"""Private gradient descent whose every setting follows from public facts: the rule, and its derivation.
+
+Each round releases the sum of the records' clipped gradients plus noise. Writing ν for the standard deviation of one
+coordinate of the *mean* gradient if the whole budget sat in one round,
+
+    ν = κ_s · C·R / n · √(v/(2ρ))          (κ_s = 2 for replace-one, 1 for add-remove; v: noise variance over ideal)
+
+the noise of T equal rounds is ν√T each, and any equal-weight combination of them has noise ν whatever T is: under zCDP
+rounds are free, as long as they are averaged evenly. What remains to choose is *how far* to descend.
+
+Descent time. In a direction of curvature h, descending for a total time S = Σ steps applies the spectral filter
+(1 − e^{−hS})/h to the gradient: signal is kept where h ≫ 1/S, and the noise it lets through is at most νS. The Wiener
+cut-off for weights of standard deviation τ lies at h = ν/τ, hence S = τ/ν; weights that make log-odds of standard
+deviation κ on rows of squared length tr have τ = κ/√tr. So S = κ/(ν√tr), κ = 1.5.
+
+Steps. Steps of at most 1/L are stable, L = curvature × tr ≥ the largest eigenvalue of the Hessian. If S needs more than
+T such steps, Nesterov momentum β with effective step 1/(L(1−β)) delivers exactly S in T rounds: 1 − β = T/(S·L).
+T = 2√(S·L) within [128, 256] (Laplace, where rounds cost √T of noise: [4, 64]). The last quarter is averaged.
+
+Clipping. At w = 0 every logistic residual is ±½, so C = ½ loses nothing there and halves the noise of a bound of 1 (for
+softmax √(1−1/K)); R = √tr, the typical row. When the budget is ample, B = C·R grows until the noise is a small fraction
+of the sampling error 0.5/√n, first C to its worst case, then R to the longest possible row: then nothing is clipped.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tallystick.algorithms.design import PublicBudget
+
+__all__ = ["MOMENT_SHARE", "Schedule", "choose_rounds", "choose_schedule", "noise_of_mean", "residual_bounds"]
+
+MOMENT_SHARE = 0.1
+"""Share of the budget for the round of moments."""
+_KAPPA = 1.5
+_TAIL = 0.25
+_SLACK = 0.02
+_MIN_ROUNDS, _MAX_ROUNDS = 128, 256
+_MIN_ROUNDS_L1, _MAX_ROUNDS_L1 = 4, 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Everything the descent needs, fixed after the round of moments."""
+
+    clip: float
+    row_limit: float
+    step: float
+    momentum: float
+    tail: int
+
+
+def residual_bounds(classes: int, *, l1: bool) -> tuple[float, float, float]:
+    """(norm of the residual at w = 0, its worst case, curvature of the loss per unit of score)."""
+    if classes <= 2:
+        return 0.5, 1.0, 0.25
+    if l1:
+        return 2 * (1 - 1 / classes), 2.0, 0.5
+    return math.sqrt(1 - 1 / classes), math.sqrt(2), 0.5
+
+
+def noise_of_mean(budget: PublicBudget, share: float, bound: float, records: int) -> float:
+    """Standard deviation of one coordinate of the mean when ``share`` of the budget buys one round of this bound."""
+    sensitivity = budget.sensitivity_factor * budget.person_factor * bound
+    if budget.mechanism == "none":
+        return 0.0
+    if budget.mechanism == "laplace":
+        scale = sensitivity / (share * budget.epsilon)
+        return scale * math.sqrt(2 * budget.variance_factor) / records
+    return sensitivity * math.sqrt(budget.variance_factor / (2 * share * budget.rho)) / records
+
+
+def choose_rounds(
+    budget: PublicBudget, share: float, *, classes: int, records: int, trace: float, typical_row: float
+) -> int:
+    """T from public facts alone; ``trace`` is the public guess before the moments are known.
+
+    For the Gaussian the guess does not matter: ν carries √tr and L carries tr, so that S·L is free of it.
+    """
+    l1 = budget.mechanism == "laplace"
+    low, _, curvature = residual_bounds(classes, l1=l1)
+    if budget.mechanism == "none":
+        return _MAX_ROUNDS
+    noise = noise_of_mean(budget, share, low * typical_row, records)
+    if l1:
+        wanted = (4 * _KAPPA * curvature * math.sqrt(trace) / noise) ** 0.4
+        return int(min(max(math.ceil(wanted), _MIN_ROUNDS_L1), _MAX_ROUNDS_L1))
+    wanted = 2 * math.sqrt(_KAPPA * curvature * math.sqrt(trace) / noise)
+    return int(min(max(math.ceil(wanted), _MIN_ROUNDS), _MAX_ROUNDS))
+
+
+def choose_schedule(
+    budget: PublicBudget,
+    share: float,
+    *,
+    classes: int,
+    records: int,
+    rounds: int,
+    trace: float,
+    typical_row: float,
+    longest_row: float,
+    clip: float | None = None,
+    step: float | None = None,
+    ridge: float = 0.0,
+) -> Schedule:
+    """The schedule for rows of E‖row‖² = ``trace``; ``clip`` (a bound on C·R) and ``step`` override the rule."""
+    l1 = budget.mechanism == "laplace"
+    low, high, curvature = residual_bounds(classes, l1=l1)
+    unit = noise_of_mean(budget, share, 1.0, records)  # noise per unit of bound
+    if clip is not None:
+        residual, row_limit = high, clip / high
+    elif l1:
+        residual, row_limit = low, typical_row
+    else:
+        ample = math.inf if unit == 0 else _SLACK / (math.sqrt(records) * unit)
+        bound = max(low * typical_row, ample)
+        residual = min(max(bound / typical_row, low), high)
+        row_limit = max(typical_row, min(bound / residual, longest_row))
+    noise = unit * residual * row_limit * (math.sqrt(rounds) if l1 else 1.0)
+    lipschitz = curvature * trace + ridge
+    time = math.inf if noise == 0 else _KAPPA / (noise * math.sqrt(trace))
+    wanted = time * lipschitz / rounds
+    if step is not None:
+        size, momentum = step, 0.0
+    elif wanted < 1:
+        size, momentum = time / rounds, 0.0
+    else:
+        size, momentum = 1 / lipschitz, max(0.0, min(1 - 1 / wanted, 1 - 4 / rounds))
+    return Schedule(
+        clip=residual, row_limit=row_limit, step=size, momentum=momentum, tail=max(1, math.floor(_TAIL * rounds))
+    )

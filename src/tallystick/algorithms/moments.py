@@ -1,0 +1,151 @@
+"""Private standardisation: one round that learns every column's mean and spread, so that all later rounds fit the data.
+
+Each record contributes, for an indicator column (one-hot, items, missing mark), its value minus a public centre, and
+for a number x in [−1, 1] the pair (x, x² − ½). The public centres make the vector short: a one-hot block of k columns
+centred at 1/k has squared length 1 − 1/k (or 1/k if the value is unknown), and max over x of x² + (x² − ½)² = 5/4.
+Under Laplace, where the L1 norm counts, indicators are not centred: a block has one 1, and |x| + |x² − ½| ≤ 3/2.
+
+What comes back is noisy, with known standard deviation ν per coordinate of the mean, and is used with that in mind:
+means are shrunk by the positive-part factor (1 − ν²/m²)₊, variances are never trusted below their standard error and
+never above a uniform column's 1/3. All of it is post-processing of a release; it costs nothing further.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.program import Public
+
+__all__ = ["ColumnShapes", "Standardisation", "moment_vectors", "standardise"]
+
+_SMALLEST_SCALE = 2.0**-12
+_UNIFORM_VARIANCE = 1 / 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnShapes:
+    """The public shape of the encoded columns: which are numbers, which blocks of indicators, where to centre."""
+
+    size: int
+    numbers: tuple[int, ...]
+    blocks: tuple[tuple[int, int, int], ...]
+    """(start, stop, most ones a record can have there) of every block of indicators."""
+    marks: tuple[tuple[int, int], ...]
+    """(number, its missing mark) of every number that may be missing."""
+    l1: bool
+
+    @classmethod
+    def of(cls, public: Public, *, l1: bool) -> ColumnShapes:
+        """From the layout. A column without a block is taken as a number, as in plain ``fit(X, y)``."""
+        d = len(public.features)
+        numbers: list[int] = []
+        blocks: list[tuple[int, int, int]] = []
+        marks: list[tuple[int, int]] = []
+        for _, start, stop, kind, ones in public.blocks or tuple(
+            (f, i, i + 1, "number", 1) for i, f in enumerate(public.features)
+        ):
+            if kind == "number":
+                numbers.append(start)
+                if stop - start > 1:
+                    marks.append((start, start + 1))
+            else:
+                blocks.append((start, stop, ones))
+        return cls(size=d, numbers=tuple(numbers), blocks=tuple(blocks), marks=tuple(marks), l1=l1)
+
+    @property
+    def centre(self) -> NDArray[np.float64]:
+        """Public centre of every column: 1/k in a one-hot block (½ for a lone column), 0 elsewhere and under L1."""
+        out = np.zeros(self.size)
+        if not self.l1:
+            for start, stop, ones in self.blocks:
+                if ones == 1:
+                    out[start:stop] = 1 / max(2, stop - start)
+        return out
+
+    @property
+    def spread(self) -> NDArray[np.float64]:
+        """Largest squared length (L1: length) of each block's centred indicators, in the order of ``blocks``."""
+        out = []
+        for start, stop, ones in self.blocks:
+            k = max(2, stop - start)
+            out.append(float(ones) if self.l1 or ones > 1 else max(1 - 1 / k, 1 / k))
+        return np.array(out)
+
+    @property
+    def moment_bound(self) -> float:
+        """Largest norm of a record's moment vector.
+
+        A missing number is 0 with its mark at 1: 0² + ¼ + 1 = 5/4, and 0 + ½ + 1 = 3/2: the same as a number present.
+        """
+        if self.l1:
+            return float(self.spread.sum() + 1.5 * len(self.numbers))
+        return math.sqrt(float(self.spread.sum() + 1.25 * len(self.numbers)))
+
+    @property
+    def moment_size(self) -> int:
+        """Coordinates of the moment vector: every column, then the second moments of numbers."""
+        return self.size + len(self.numbers)
+
+    def longest_row(self, shift: NDArray[np.float64], scale: NDArray[np.float64], intercept: float) -> float:
+        """The largest L2 norm a standardised row can have: public, given the released shift and scale."""
+        total = intercept**2
+        for start, stop, ones in self.blocks:
+            p = shift[start:stop]
+            gains = np.sort(1 - 2 * p)[::-1][:ones]
+            total += float(p @ p + np.maximum(gains, 0).sum())
+        marked = dict(self.marks)
+        for j in self.numbers:
+            present = ((1 + abs(shift[j])) / scale[j]) ** 2
+            if j in marked:
+                p = shift[marked[j]]
+                present = max(present + p**2, (shift[j] / scale[j]) ** 2 + max(p**2, (1 - p) ** 2))
+            total += present
+        return math.sqrt(total)
+
+
+def moment_vectors(features: NDArray[np.float64], shapes: ColumnShapes) -> NDArray[np.float64]:
+    """One vector per record: centred columns, then x² − ½ of the numbers. Elementwise, so row-independent."""
+    numbers = list(shapes.numbers)
+    return np.hstack([features - shapes.centre, features[:, numbers] ** 2 - 0.5])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standardisation:
+    """Released: subtract ``shift``, divide by ``scale``; ``trace`` estimates E‖row‖² of the result, intercept apart."""
+
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    trace: float
+
+
+def standardise(mean: NDArray[np.float64], noise: float, shapes: ColumnShapes) -> Standardisation:
+    """From the noisy mean of the moment vectors, whose noise has standard deviation ``noise`` per coordinate."""
+    d, numbers = shapes.size, np.array(shapes.numbers, dtype=np.int64)
+    centre = ColumnShapes(
+        size=d, numbers=shapes.numbers, blocks=shapes.blocks, marks=shapes.marks, l1=False
+    ).centre  # also under L1: deviations from 1/k are what is small, so shrinking goes towards it
+    raw = mean[:d] - (centre if shapes.l1 else 0.0)
+    kept = np.maximum(0.0, 1 - noise**2 / np.maximum(raw**2, 1e-300))
+    shift = np.clip(raw * kept, -1, 1)
+    trace = 0.0
+    for start, stop, ones in shapes.blocks:
+        m, r = shift[start:stop], raw[start:stop]
+        k = max(2, stop - start)
+        # E‖z − m‖² = E‖z‖² − 2m·E z + ‖m‖², with E‖z‖² = 1 − 1/k for a one-hot block and Σ E z for 0/1 columns.
+        whole = 1 - 1 / k if ones == 1 else float(np.clip(r.sum(), 0, ones))
+        estimate = whole - 2 * float(r @ m) + float(m @ m) + 2 * noise * float(np.linalg.norm(m))
+        trace += float(np.clip(estimate, 0.1 * whole, whole)) if whole > 0 else 0.0
+    scale = np.ones(d)
+    if len(numbers):
+        m, r = shift[numbers], raw[numbers]
+        variance = mean[d:] + 0.5 - 2 * r * m + m**2
+        error = noise * np.sqrt(1 + 4 * m**2)
+        square = np.clip(np.maximum(variance, 0) + error, _SMALLEST_SCALE**2, _UNIFORM_VARIANCE)
+        scale[numbers] = np.sqrt(square)
+        estimate = float((variance / square).sum() + np.linalg.norm(error / square))
+        trace += float(np.clip(estimate, 0.1 * len(numbers), len(numbers)))
+    return Standardisation(shift=shift + centre, scale=scale, trace=trace)

@@ -1,0 +1,207 @@
+"""``tallystick``: one command per act, JSON on request, exit codes that mean something.
+
+Exit codes: 0 done; 1 bug; 2 usage, study, schema or data; 3 refused by a privacy or budget rule; 4 party, network or
+round failed; 5 not approved; 6 verification failed; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from tallystick.core.errors import StudyError, TallystickError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="tallystick",
+    help="Mine data together without sharing it: exact secure sums, differential privacy by construction.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    text = "text"
+    json = "json"
+
+
+StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
+FormatOption = Annotated[Format, typer.Option("--format", help="text for people, json for programs (stdout alone).")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study, e.g. privacy.epsilon=0.5; repeatable."),
+]
+SeedOption = Annotated[
+    int | None,
+    typer.Option(help="Make splits and noise reproducible. Simulation only: no deployed role can be seeded."),
+]
+
+
+@app.command()
+def simulate(
+    study: StudyPath,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="CSV or Parquet file; repeat it for one institution a file. Without it: the built-in census."
+        ),
+    ] = None,
+    clients: Annotated[int | None, typer.Option(help="Split the data over this many institutions.")] = None,
+    partition: Annotated[str, typer.Option(help="even, column:NAME or dirichlet:ALPHA.")] = "even",
+    set_: SetOption = None,
+    seed: SeedOption = None,
+    holdout: Annotated[float | None, typer.Option(help="Share of records kept back to measure accuracy.")] = None,
+    folds: Annotated[int | None, typer.Option(help="Cross-validate over this many folds instead.")] = None,
+    drop: Annotated[float, typer.Option(help="Probability that an institution misses a round.")] = 0.0,
+    out: Annotated[Path | None, typer.Option(help="Directory for result.json.")] = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Run a study on this machine: the deployed protocol, minus sockets."""
+    from tallystick.cli import simulation
+
+    result = simulation.simulate(
+        study,
+        data=tuple(data or ()),
+        clients=clients,
+        partition=partition,
+        settings=tuple(set_ or ()),
+        seed=seed,
+        holdout=holdout,
+        folds=folds,
+        drop=drop,
+        quiet=format is Format.json,
+    )
+    if out is not None:
+        simulation.write_result(result, out)
+    _print(result, format, simulation.describe)
+
+
+@app.command()
+def plan(
+    study: StudyPath,
+    records: Annotated[
+        int | None, typer.Option(help="Public number of records, if the study does not state it.")
+    ] = None,
+    set_: SetOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """What a study costs, how noisy it is and how accurate to expect. Spends nothing, reads no record."""
+    from tallystick.cli import planning
+
+    _print(planning.plan(study, records=records, settings=tuple(set_ or ())), format, planning.describe)
+
+
+@app.command()
+def demo(
+    seed: SeedOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Train a private model across institutions on invented census data, and show what it cost."""
+    from tallystick.cli import demonstration
+
+    _print(demonstration.demo(seed=seed, quiet=format is Format.json), format, demonstration.describe)
+
+
+@app.command(name="check-program")
+def check_program(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A program file of one's own (Python).")],
+    study: Annotated[Path | None, typer.Option(help="Check it against the columns of this study.")] = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Read a user's program against the allow-list and compile it. Nothing of it runs on data."""
+    from tallystick.cli import check_program as checking
+
+    report = checking.check_program(file, study)
+    _print(report, format, checking.describe)
+    if not report["ok"]:
+        raise typer.Exit(2)
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="secure-sum or noise.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, rougher figures.")] = False,
+    format: FormatOption = Format.text,
+) -> None:
+    """Measure this machine; every figure is a ratio to a reference in the same run."""
+    from tallystick.cli import benchmarks
+
+    _print(benchmarks.run(name, quick=quick), format, benchmarks.describe)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a study file."""
+    from tallystick.engines.study import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+@app.callback(invoke_without_command=True)
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from tallystick.core.version import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def _print(result: dict[str, Any], format: Format, describe: Any) -> None:
+    if format is Format.json:
+        typer.echo(json.dumps(result, allow_nan=False))
+    else:
+        typer.echo(describe(result))
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """The console script: typed errors become exit codes and, with --format json, an error object on stdout."""
+    argv = sys.argv[1:] if arguments is None else arguments
+    as_json = "--format=json" in argv or any(a == "--format" and b == "json" for a, b in pairwise(argv))
+    try:
+        app(args=argv, standalone_mode=False)
+    except TallystickError as error:
+        _fail(error.exit_code, error.as_dict(), str(error), as_json)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail(130, {"code": 130, "cause": "interrupted"}, "interrupted", as_json)
+    except Exception as error:
+        usage = _usage(error)
+        if usage is not None:
+            _fail(2, StudyError(usage).as_dict() | {"rule": "usage"}, usage, as_json)
+        traceback.print_exc()
+        cause = f"{type(error).__name__}: this is a bug"
+        _fail(1, {"code": 1, "cause": cause, "remedy": "Please report it."}, cause, as_json)
+    sys.exit(0)
+
+
+def _usage(error: Exception) -> str | None:
+    """The message of a click usage error, whichever copy of click typer carries."""
+    show = getattr(error, "format_message", None)
+    return str(show()) if callable(show) else None
+
+
+def _fail(code: int, facts: dict[str, Any], words: str, as_json: bool) -> NoReturn:
+    if as_json:
+        keys = ("code", "rule", "party", "round", "cause", "remedy")
+        typer.echo(json.dumps({"error": {key: facts.get(key) for key in keys}}))
+    typer.echo(f"tallystick: {words}", err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

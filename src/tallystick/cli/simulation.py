@@ -1,0 +1,286 @@
+"""``tallystick simulate``: a study on this machine, and how well it did.
+
+Records are held back and split over clients *before* anything is learned, by a stream of their own, so that the same
+seed trains on the same records whatever the number of clients. Metrics on records exist in simulation only.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.cli.progress import round_progress
+from tallystick.core.errors import DataError, StudyError
+from tallystick.core.version import __version__
+from tallystick.crypto.prg import AesStream, derive, system_stream
+from tallystick.data.encoding import encode
+from tallystick.data.examples import census
+from tallystick.data.partitions import fold_indices, holdout_split, parse_partition
+from tallystick.data.sources import read_table
+from tallystick.engines.federation import Federation
+from tallystick.engines.study import Study
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.from_study import estimator_for
+
+DEMO_CLIENTS = 10
+"""Institutions that the built-in census is split over when --clients is left out."""
+
+__all__ = ["describe", "evaluate_split", "load_study", "simulate", "write_result"]
+
+
+def load_study(path: Path, settings: tuple[str, ...] = ()) -> tuple[Study, Path]:
+    """The study of a file, and the folder its program file would be in."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"cannot read the study {str(path)!r}: {error}", remedy="Check the path.") from None
+    return Study.parse(text, settings=settings), path.parent
+
+
+def read_program_from(folder: Path) -> Any:
+    """How ``program = "….py"`` is read: beside the study."""
+
+    def read(name: str) -> str:
+        try:
+            return (folder / name).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StudyError(
+                f"cannot read the program {name!r}: {error}", remedy="Paths are relative to the study."
+            ) from None
+
+    return read
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    """All records, and which file each came from."""
+
+    table: Any
+    owner: NDArray[np.int64]
+
+
+def simulate(
+    path: Path,
+    *,
+    data: tuple[Path, ...] = (),
+    clients: int | None = None,
+    partition: str = "even",
+    settings: tuple[str, ...] = (),
+    seed: int | None = None,
+    holdout: float | None = None,
+    folds: int | None = None,
+    drop: float = 0.0,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Run the study and return its result document (contract: ``tallystick/result/1``)."""
+    if holdout is not None and folds is not None:
+        raise StudyError("--holdout and --folds at once", remedy="Use one of them.")
+    if clients is not None and len(data) > 1:
+        raise StudyError("--clients with several --data files", remedy="One file is one client; leave --clients out.")
+    study, folder = load_study(path, settings)
+    estimator, study = estimator_for(study, read_program_from(folder))
+    layout = estimator.layout_for(study)
+    extra = parse_partition(partition).column
+    everything = _read(study, (*layout.columns, *((extra,) if extra else ())), data)
+    source = _source(seed, b"split")
+    count = everything.table.num_rows
+    splits: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]]
+    if folds is not None:
+        splits = [(train, test) for train, test in fold_indices(count, folds, source)]
+    elif holdout is not None:
+        splits = [holdout_split(count, holdout, source)]
+    else:
+        splits = [(np.arange(count), None)]
+    started = time.perf_counter()
+    evaluations = []
+    for number, (train, test) in enumerate(splits):
+        frames, names = _frames(study, everything, train, data, clients, partition, seed)
+        federation = Federation.simulate(
+            frames,
+            schema=study.schema_of_data(),
+            names=names,
+            trust=study.trust.model,
+            servers=study.trust.servers,
+            colluding=study.trust.colluding,
+            min_clients=study.trust.min_clients,
+            seed=None if seed is None else seed + 1_000_003 * number,
+            drop=drop,
+        )
+        title = study.study.name if len(splits) == 1 else f"{study.study.name}, fold {number + 1}/{len(splits)}"
+        with round_progress(title) as progress:
+            estimator.fit_study(federation, study, progress=None if quiet else progress)
+        if test is not None:
+            taken = everything.table
+            evaluations.append(evaluate_split(estimator, study, taken.take(train), taken.take(test)))
+    seconds = time.perf_counter() - started
+    simulation: dict[str, Any] = {"seed": seed, "records": count, "not_for_release": True}
+    if evaluations:
+        method: dict[str, Any] = {"method": "holdout", "fraction": holdout}
+        if folds is not None:
+            method = {"method": "folds", "folds": folds}
+        simulation["evaluation"] = method | {
+            key: float(np.mean([e[key] for e in evaluations])) for key in evaluations[0]
+        }
+    return result_document(estimator, seconds, kind="simulation", simulation=simulation)
+
+
+def result_document(
+    estimator: PrivateEstimator, seconds: float, *, kind: str, simulation: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """What ``result.json`` holds. ``simulation`` appears only in a simulated study's result."""
+    study: Study = estimator.study_
+    document: dict[str, Any] = {
+        "schema": "tallystick/result/1",
+        "version": __version__,
+        "kind": kind,
+        "study": {"name": study.study.name, "hash": study.printed_hash, "program": study.study.program},
+        "privacy": estimator.privacy_.as_dict(),
+        "participants": {
+            "clients": len(set(estimator.contributors_).union(*map(set, estimator.dropped_))),
+            "min_clients": estimator.min_clients_,
+            "dropped": [
+                {"round": number, "names": list(names)}
+                for number, names in enumerate(estimator.dropped_, start=1)
+                if names or number == 1
+            ],
+        },
+        "model": estimator.model_document(),
+        "cost": {"seconds": seconds, **estimator.cost_},
+    }
+    if estimator.plan_.hopeless:
+        document["noise_warning"] = estimator.plan_.hopeless
+    if simulation is not None:
+        document["simulation"] = simulation
+    return document
+
+
+def evaluate_split(estimator: PrivateEstimator, study: Study, train: Any, test: Any) -> dict[str, float]:
+    """Accuracy on records kept back, beside the non-private model's and the majority class's. Simulation only."""
+    if not hasattr(estimator, "classes_"):
+        return {}
+    from sklearn.linear_model import LogisticRegression as Baseline
+    from sklearn.metrics import accuracy_score, f1_score
+
+    def encoded(table: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        records = encode(
+            table,
+            study.schema_of_data(),
+            features=study.study.features,
+            target=study.study.target,
+            missing=study.missing_policy(),
+        )
+        if records.target is None:
+            raise StudyError("the study names no target to evaluate")
+        return records.features, records.target.astype(np.int64)
+
+    (train_x, train_y), (test_x, test_y) = encoded(train), encoded(test)
+    if len(test_y) == 0 or len(train_y) == 0:
+        raise DataError("nothing to evaluate: no record was kept back", remedy="Use a larger --holdout.")
+    predicted = estimator.predict_encoded(test_x)
+    majority = np.bincount(train_y).argmax()
+    baseline = float(np.mean(test_y == majority))
+    if len(np.unique(train_y)) > 1:
+        baseline = float(accuracy_score(test_y, Baseline(C=1.0, max_iter=2000).fit(train_x, train_y).predict(test_x)))
+    return {
+        "accuracy": float(accuracy_score(test_y, predicted)),
+        "f1_macro": float(f1_score(test_y, predicted, average="macro", zero_division=0)),
+        "baseline_accuracy": baseline,
+        "majority_accuracy": float(np.mean(test_y == majority)),
+    }
+
+
+def write_result(result: dict[str, Any], out: Path) -> Path:
+    """``result.json`` in ``out``, written whole or not at all."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        partial = out / "result.json.partial"
+        partial.write_text(json.dumps(result, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        return partial.replace(out / "result.json")
+    except OSError as error:
+        raise StudyError(f"cannot write the result: {error}", remedy="Choose another --out.") from None
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The result for people."""
+    privacy, cost, participants = result["privacy"], result["cost"], result["participants"]
+    lines = [
+        f"{result['study']['name']}: {result['study']['program']} over {participants['clients']} client(s), "
+        f"{cost['rounds']} round(s), {cost['seconds']:.1f} s",
+    ]
+    evaluation = result.get("simulation", {}).get("evaluation", {})
+    if "accuracy" in evaluation:
+        lines += [
+            f"  accuracy            {evaluation['accuracy']:.4f}   (kept-back records; simulation only)",
+            f"  without privacy     {evaluation['baseline_accuracy']:.4f}",
+            f"  majority class      {evaluation['majority_accuracy']:.4f}",
+        ]
+    if privacy["differentially_private"]:
+        delta = f", delta = {privacy['delta']:g}" if privacy["delta"] else ""
+        lines.append(f"  privacy spent       epsilon = {privacy['epsilon']:g}{delta}, {privacy['neighbours']}")
+    lines.append(f"  noise               {privacy['noise_std']['total']:.4g} on a coordinate of the total (std)")
+    lines.append(
+        f"  traffic a client    {cost['bytes_up_per_client']:,} bytes up, {cost['bytes_down_per_client']:,} down"
+    )
+    if "noise_warning" in result:
+        lines.append(f"  WARNING: {result['noise_warning']}")
+    lines += ["", privacy["statement"]]
+    return "\n".join(lines)
+
+
+def _source(seed: int | None, label: bytes) -> AesStream:
+    if seed is None:
+        return system_stream()
+    return AesStream(derive(int(seed).to_bytes(32, "little", signed=True), b"tallystick/cli/1", label))
+
+
+def _read(study: Study, features: tuple[str, ...], data: tuple[Path, ...]) -> _Table:
+    import pyarrow as pa
+
+    wanted = list(dict.fromkeys((*features, *((study.study.target,) if study.study.target else ()))))
+    wanted += [study.privacy.person] if study.privacy.unit == "person" and study.privacy.person else []
+    sources: list[Any] = list(data) if data else [census()]
+    tables = [read_table(s, wanted, party=None if not data else Path(s).name) for s in sources]
+    try:
+        table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    except pa.ArrowException:
+        raise DataError(
+            "the files' columns have different types", remedy="Give every file the same column types."
+        ) from None
+    if table.num_rows == 0:
+        raise DataError("the data hold no record", remedy="Check the files given with --data.")
+    owner = np.repeat(np.arange(len(tables)), [t.num_rows for t in tables])
+    return _Table(table=table, owner=owner)
+
+
+def _frames(
+    study: Study,
+    everything: _Table,
+    train: NDArray[np.int64],
+    data: tuple[Path, ...],
+    clients: int | None,
+    partition: str,
+    seed: int | None,
+) -> tuple[list[Any], list[str] | None]:
+    """One frame per client: the files as they are, or the records split over ``clients``."""
+    if len(data) > 1:
+        parts = [train[everything.owner[train] == i] for i in range(len(data))]
+        names = [p.stem[:50] for p in data]
+        return [everything.table.take(p) for p in parts], names if len(set(names)) == len(names) else None
+    chosen = parse_partition(partition)
+    table = everything.table.take(train)
+    column = chosen.column if chosen.kind == "column" else study.study.target
+    values = None
+    if chosen.kind != "even":
+        if column is None or column not in table.column_names:
+            raise StudyError(f"--partition {partition}: no column to split by", remedy="Name a column of the study.")
+        values = table.column(column).to_pylist()
+    if clients is None and chosen.kind != "column":
+        clients = 1 if data else DEMO_CLIENTS
+    parts = chosen.split(len(train), clients=clients, values=values, source=_source(seed, b"partition"))
+    return [table.take(p) for p in parts], None

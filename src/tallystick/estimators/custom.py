@@ -1,0 +1,93 @@
+"""A user's own program as an estimator: ``ts.ProgramEstimator(MyProgram(), epsilon=1.0).fit(fed).state_``."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.program import Program, Public, State
+from tallystick.algorithms.program_file import compile_program, load_program, read_program
+from tallystick.core.errors import StudyError
+from tallystick.core.identifiers import digest, format_hash
+from tallystick.engines.client_map import compile_map_of
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.privacy.schema import FeatureLayout, Schema
+
+__all__ = ["ProgramEstimator"]
+
+
+class ProgramEstimator(PrivateEstimator):
+    """Runs a :class:`tallystick.Program`; the released final state is ``state_``."""
+
+    program_name = "program"
+
+    def __init__(
+        self,
+        program: Program | None = None,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: str = "replace-one",
+        mechanism: str = "gaussian",
+        schema: Schema | None = None,
+        bounds: Any = None,
+    ) -> None:
+        self.program = program
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbours = neighbours
+        self.mechanism = mechanism
+        self.schema = schema
+        self.bounds = bounds
+
+    @classmethod
+    def from_text(cls, text: str, *, name: str, **common: Any) -> ProgramEstimator:
+        """From a program file's text, checked against the allow-list; nothing runs that was not."""
+        file = read_program(text, name=name)
+        program = load_program(file)
+        program.compiled_map = compile_program(file)  # type: ignore[attr-defined]
+        estimator = cls(program, **common)
+        estimator.program_hash = file.hash
+        return estimator
+
+    program_hash: str | None = None
+
+    def _design(self, public: Public, budget: PublicBudget) -> Design:
+        program = self.program
+        if not isinstance(program, Program):
+            raise StudyError("program is not a ts.Program", remedy="Pass an instance of a subclass of ts.Program.")
+        state = program.init(public)
+        width = len(public.features) + (public.target is not None)
+        if program.groups is not None:
+            groups = tuple(program.groups)
+        else:
+            compiled = compile_map_of(program, state)
+            size = compiled.vector_size(width, program.query(state)) if compiled is not None else 1
+            groups = program.groups_for(size)
+        return Design(program=program, groups=(groups,) * int(program.rounds))
+
+    def _accept(self, state: State, layout: FeatureLayout) -> None:
+        self.state_ = state
+
+    def _study_program(self) -> dict[str, Any]:
+        """What identifies a program written in a session: its class, constants and source."""
+        program = self.program
+        if program is None:
+            return {}
+        constants = {
+            name: getattr(program, name)
+            for name in sorted(set(dir(type(program))) | set(vars(program)))
+            if not name.startswith("_") and isinstance(getattr(program, name), (bool, int, float, str))
+        }
+        try:
+            source = inspect.getsource(type(program))
+        except (OSError, TypeError):
+            source = repr(type(program))
+        return {"class": type(program).__name__, "constants": constants, "source": format_hash(digest(source.encode()))}
+
+    def predict(self, X: Any) -> np.ndarray[Any, Any]:
+        """A program of one's own has no prediction; its result is ``state_``."""
+        raise StudyError(f"{type(self.program).__name__} has no predict", remedy="Use state_, the released result.")
