@@ -60,7 +60,8 @@ out[1] = np.log1p(abs(score)) - np.sum(np.exp(-record * record))
 for i in range(len(self.EDGES)):
     if record[0] > self.EDGES[i]:
         out[2 + i] += p * record[i % 3]
-x = np.tanh(record) * np.dot(record, record)
+x = np.tanh(record)
+x *= np.dot(record, record)
 out[2:] += x
 return out"""
 
@@ -214,6 +215,13 @@ NOT_COMPILED = [
     ("w = state.weights\nw[0] = record[0]\nreturn record", "read-only", 1),
     ("r = record\nr[0] = 1.0\nreturn r", "read-only", 1),
     ("r = record[1:]\nr[0] += 1.0\nreturn r", "read-only", 1),
+    ("w = state.weights\nw += record\nreturn w", "read-only", 1),
+    ("x = record\nx **= 2\nreturn x", "read-only", 1),
+    ("l = [np.zeros(3), state.weights]\nx = l[1]\nx += 5.0\nreturn x", "read-only", 2),
+    ("x = np.zeros(3)\nif record[0] > 0:\n    x = state.weights\nx += 7.0\nreturn x", "read-only", 3),
+    ("x = state.weights if record[0] > 0.0 else np.zeros(3)\nx[0] = 7.0\nreturn x", "read-only", 1),
+    ("t = (state.weights, record)\nt[0][0] = 5.0\nreturn record", "read-only", 1),
+    ("a, b = state\na[0] = b\nreturn a", "read-only", 1),
     ("m = (record > 0.0) * 1\nm[0] = 1e300\nreturn record", "array-type", 1),
     ("return record[0]", "return", None),
     ("return np.zeros((3, 3))", "return", None),
