@@ -12,6 +12,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+
 import tallystick as ts
 
 

@@ -11,6 +11,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+
 import tallystick as ts
 
 
