@@ -186,6 +186,10 @@ def test_a_record_left_out_changes_nothing_for_the_others():
     totals, left_out = run.total_leaving_out(records, state, a_grid(1))
     assert left_out == 1
     assert np.array_equal(totals, run.total(records[[0, 2]], state, a_grid(1)))
+    vectors, left_out = run.vectors_leaving_out(records, state, 1)
+    assert (vectors.tolist(), left_out) == ([[1.0], [0.0], [0.25]], 1)
+    with pytest.raises(DataError, match="nothing was shared"):
+        run.vectors(records, state, 1)
 
 
 SIZES = """if record[0] == 0.0:

@@ -18,7 +18,7 @@ from tallystick.algorithms.program_file import (
     load_program,
     read_program,
 )
-from tallystick.cli.check_program import check_program
+from tallystick.cli.check_program import check_program, describe
 from tallystick.core.errors import StudyError
 from tallystick.privacy.grid import Grid, Group
 
@@ -160,6 +160,8 @@ HOSTILE = [
     (replaced("    rounds = 2 * LIMIT", "    rounds = print(3)"), "constant"),
     (replaced("    bound = math.sqrt(2) / 2", "    bound = -1"), "bound"),
     (replaced("    bound = math.sqrt(2) / 2\n", ""), "bound"),
+    (replaced("    EDGES =", "    query = 1\n    EDGES ="), "shadow"),
+    (replaced("    EDGES =", "    compiled_map = 1\n    EDGES ="), "shadow"),
     (replaced("    bound = math.sqrt(2) / 2", "    bound = 1\n    groups = (1,)"), "bound"),
     (replaced("    bound = math.sqrt(2) / 2", "    groups = (ts.Group(name='a', size=0, bound=1),)"), "constant"),
     (replaced("    bound = math.sqrt(2) / 2", "    groups = (ts.Group('a', 1, 1),)"), "constant"),
@@ -295,6 +297,31 @@ def test_check_program_tries_the_program_out(tmp_path, old, new, rule):
     report = check_program(path, ("a", "b"))
     assert not report["ok"]
     assert report["findings"][0]["rule"] == rule, report
+
+
+STUDY = """[study]
+name = "sums"
+program = "sums.py"
+[data]
+records = 100
+[data.columns]
+age = { type = "number", lower = 0, upper = 100 }
+sex = { type = "category", values = ["f", "m"] }
+"""
+
+
+def test_check_program_takes_the_sizes_from_a_study_file(tmp_path):
+    (tmp_path / "sums.py").write_text(GOOD)
+    (tmp_path / "study.toml").write_text(STUDY)
+    report = check_program(tmp_path / "sums.py", tmp_path / "study.toml")
+    assert (report["ok"], report["tried"]) == (True, True), report
+    said = describe(report)
+    assert report["hash"] in said
+    assert "made-up" in said
+    (tmp_path / "sums.py").write_text(GOOD.replace("self.EDGES[1]", "open(1)"))
+    refused = describe(check_program(tmp_path / "sums.py", tmp_path / "study.toml"))
+    assert "30:38" in refused
+    assert "[call]" in refused
 
 
 def test_check_program_on_unreadable_files(tmp_path):

@@ -260,7 +260,7 @@ class _Source:
 @dataclass(frozen=True, kw_only=True)
 class _Kernels:
     total: Callable[..., tuple[int, int, int]]
-    rows: Callable[..., tuple[int, int]]
+    rows: Callable[..., tuple[int, int, int]]
 
 
 @lru_cache(maxsize=64)
@@ -312,12 +312,16 @@ def _kernels(source: _Source) -> _Kernels:
         return _OK, 0, left_out
 
     @njit(nogil=True)
-    def rows(records, state, out):  # type: ignore[no-untyped-def]
+    def rows(records, state, leave_out, out):  # type: ignore[no-untyped-def]
+        left_out = 0
         for i in range(records.shape[0]):
             code, found = guarded(records[i], state, out[i])
+            if code != _OK and not leave_out:
+                return code, found, left_out
             if code != _OK:
-                return code, found
-        return _OK, 0
+                out[i, :] = 0.0
+                left_out += 1
+        return _OK, 0, left_out
 
     return _Kernels(total=total, rows=rows)
 
@@ -363,10 +367,21 @@ class CompiledMap:
 
     def vectors(self, records: NDArray[np.float64], state: Any, size: int) -> NDArray[np.float64]:
         """One real vector per record, unclipped: for sums per person, and as an oracle. Never leaves the client."""
+        return self._vectors(records, state, size, leave_out=False)[0]
+
+    def vectors_leaving_out(
+        self, records: NDArray[np.float64], state: Any, size: int
+    ) -> tuple[NDArray[np.float64], int]:
+        """As :meth:`vectors`, but a record that fails has a vector of zeros; also how many did."""
+        return self._vectors(records, state, size, leave_out=True)
+
+    def _vectors(
+        self, records: NDArray[np.float64], state: Any, size: int, *, leave_out: bool
+    ) -> tuple[NDArray[np.float64], int]:
         out = np.zeros((len(records), size))
-        code, found = self._run("rows", _matrix(records), frozen_state(state), out)
+        code, found, left_out = self._run("rows", _matrix(records), frozen_state(state), leave_out, out)
         self._refuse(code, found, size)
-        return out
+        return out, left_out
 
     def _total(
         self, records: NDArray[np.float64], state: Any, grid: Grid, *, leave_out: bool

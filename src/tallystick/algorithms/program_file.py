@@ -55,6 +55,7 @@ _MAX_CHARACTERS = 100_000
 _MAX_DEPTH = 60
 _REQUIRED = {"init": 1, "map_in_client": 2, "reduce_in_aggregator": 2}
 _OPTIONAL = {"finished": 1}
+_RESERVED = set(dir(Program)) - {"rounds", "bound", "groups"} | {"compiled_map"}
 _FACADE = SimpleNamespace(Program=Program, Group=Group, Public=Public)
 _IMPORTS = frozenset(
     {"import numpy as np", "import math", "import tallystick as ts", "from typing import NamedTuple"}
@@ -395,8 +396,8 @@ class _Module:
             self.refuse(node, "constant", "a constant is one name and one value", "Write NAME = value.")
             return
         name = targets[0].id
-        methods = _REQUIRED.keys() | _OPTIONAL.keys() | {"groups_for"}
-        self.findings += check_new_name(node, name, taken=self.states.keys() | into.keys() | methods | self.imported)
+        taken = self.states.keys() | into.keys() | self.imported | _RESERVED
+        self.findings += check_new_name(node, name, taken=taken)
         try:
             into[name] = _Fold({**self.constants, **into}).value(node.value)
         except _NotConstantError as problem:

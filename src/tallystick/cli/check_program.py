@@ -16,11 +16,12 @@ from tallystick.algorithms.program import Public, pack_state
 from tallystick.algorithms.program_file import ProgramFile, compile_program, inspect_program, load_program
 from tallystick.core.errors import StudyError, TallystickError
 
-__all__ = ["check_program"]
+__all__ = ["check_program", "describe"]
 
 
-def check_program(path: str | Path, study: Public | Sequence[str] | None = None) -> dict[str, Any]:
-    """The report on a program file. ``study``: public facts (or just feature names) with which to try it out."""
+def check_program(path: str | Path, study: Path | Public | Sequence[str] | None = None) -> dict[str, Any]:
+    """The report on a program file. ``study``: a study file, its public facts or just the names of encoded features,
+    with which to try the program out on made-up records."""
     path = Path(path)
     try:
         text = path.read_bytes().decode("utf-8")
@@ -52,12 +53,44 @@ def check_program(path: str | Path, study: Public | Sequence[str] | None = None)
             "groups": groups and [{"name": g.name, "size": g.size, "bound": g.bound, "share": g.share} for g in groups],
         }
         if study is not None:
-            public = study if isinstance(study, Public) else Public(features=tuple(study))
-            findings = _try_out(program, public)
+            findings = _try_out(program, _public(study))
             report["tried"] = not findings
     report["ok"] = not findings
     report["findings"] = [finding.as_dict() for finding in findings]
     return report
+
+
+def describe(report: dict[str, Any]) -> str:
+    """The report for people."""
+    if not report["ok"]:
+        lines = [f"{report['file']}: refused, {len(report['findings'])} finding(s)"]
+        for f in report["findings"]:
+            lines += [f"  {f['line']}:{f['column']} [{f['rule']}] {f['cause']}", f"      {f['remedy']}"]
+        return "\n".join(lines)
+    groups = report["groups"] or [{"name": "all", "size": "any", "bound": report["bound"], "share": 1.0}]
+    lines = [
+        f"{report['file']}: {report['class']} may run",
+        f"  hash     {report['hash']}   (what stewards approve)",
+        f"  rounds   {report['rounds']}",
+    ]
+    lines += [f"  group    {g['name']}: size {g['size']}, bound {g['bound']:g}, share {g['share']:g}" for g in groups]
+    tried = "compiled and run on made-up records" if report["tried"] else "not compiled: give --study for the columns"
+    return "\n".join([*lines, f"  tried    {tried}"])
+
+
+def _public(study: Path | Public | Sequence[str]) -> Public:
+    if isinstance(study, Public):
+        return study
+    if isinstance(study, Path):
+        from tallystick.cli.simulation import load_study
+        from tallystick.engines.federation import public_facts
+
+        read, _ = load_study(study)
+        layout = read.schema_of_data().layout(
+            read.study.features, target=read.study.target, missing=read.missing_policy()
+        )
+        return public_facts(read, layout)
+    return Public(features=tuple(study))
 
 
 def _try_out(file: ProgramFile, public: Public) -> list[Finding]:
@@ -71,7 +104,7 @@ def _try_out(file: ProgramFile, public: Public) -> list[Finding]:
         pack_state(state)
         step = "map_in_client"
         width = len(public.features) + (public.target is not None)
-        size = compile_program(file).vector_size(width, state)
+        size = compile_program(file).vector_size(width, program.query(state))
         declared = sum(g.size for g in program.groups_for(size))
         if declared != size:
             return [_finding("vector-length", f"{step} returns {size} numbers, the groups declare {declared}")]
