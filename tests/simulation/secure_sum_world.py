@@ -46,7 +46,7 @@ MAX_STEPS = 20_000
 TWIN = 3  # what an equivocating client's other sharing says instead of 1
 
 
-class Broken(AssertionError):
+class Broken(AssertionError):  # noqa: N818
     """A promise of the protocol did not hold."""
 
 
@@ -170,12 +170,12 @@ class Process:
         out = []
         if self.name in p.server_index:
             kind = world.server_kinds.get(self.name, ServerMachine)
-            given = dict(
-                key=world.keys[p.server_index[self.name]],
-                noise=world.noise[self.name],
-                shares=self.shares,
-                boot=self.boot,
-            )
+            given = {
+                "key": world.keys[p.server_index[self.name]],
+                "noise": world.noise[self.name],
+                "shares": self.shares,
+                "boot": self.boot,
+            }
             if first:
                 self.machine = kind(p, self.name, **given)
             else:
@@ -405,9 +405,12 @@ class World:
 
         def opening(round: int, model: bytes) -> RoundOpen:
             return RoundOpen(
-                study_hash=p.study_hash, round=round, deadline_ms=5000, model_hash=model_digest(p.study_hash, round, model),
+                study_hash=p.study_hash,
+                round=round,
+                deadline_ms=5000,
+                model_hash=model_digest(p.study_hash, round, model),
                 model=model,
-            )  # fmt: skip
+            )
 
         subset = Agreement(
             study_hash=p.study_hash, round=current, server=0, honest=1,

@@ -21,7 +21,8 @@ BATCHES = 8
 
 def explain(plan: Schedule, error: Exception) -> str:
     small = shrink(plan)
-    return f"seed {plan.seed}: {error}\n  shrunk to {small}\n  again: TALLYSTICK_SIM_SEED={plan.seed} pytest tests/simulation"
+    again = f"TALLYSTICK_SIM_SEED={plan.seed} pytest tests/simulation"
+    return f"seed {plan.seed}: {error}\n  shrunk to {small}\n  again: {again}"
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))

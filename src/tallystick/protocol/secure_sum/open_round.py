@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.protocol.secure_sum.messages import Abort, Agreement, Partial, ReceivedList
+from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import RoundRecord
 
 __all__ = ["ACTIVE", "NoiseSource", "OpenRound", "ServerEvent", "ServerState"]
@@ -56,6 +57,10 @@ class OpenRound:
     agreements: dict[int, Agreement] = field(default_factory=dict)
     partial: Partial | None = None
     abort: Abort | None = None
+
+    def complete(self, parameters: SumParameters) -> bool:
+        """Whether every client has sent, so that there is nothing to wait for."""
+        return len(self.received) + len(self.equivocators) == len(parameters.clients)
 
     def blamed(self) -> tuple[int, ...]:
         """Clients caught with two different sharings, by this server or by comparing the lists of all."""

@@ -205,7 +205,7 @@ class ServerMachine(Machine):
             Sync(),
             Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine)),
         ]
-        if len(current.received) + len(current.equivocators) == len(p.clients):
+        if current.complete(p):
             out += self._list(current, now)
         return out
 
@@ -463,8 +463,12 @@ class ServerMachine(Machine):
             current.deadline = now
             current.give_up = now + parameters.agreement_seconds
             out = [Wake(now + parameters.retry_seconds)]
+        if machine.state is _S.COLLECTING and current.complete(parameters):
+            out += machine._list(current, now)
         if machine.state not in ACTIVE:
             out = [Drop(record.round)]
+        for to in (*machine._peers, parameters.aggregator):  # perhaps kept, and not yet said
+            out += machine._statements(to)
         return machine, [*out, *machine._ask_all()]
 
     def _ask_all(self) -> list[Instruction]:

@@ -1,0 +1,182 @@
+"""The wire format: golden vectors, a second decoder, and bytes that are not messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from secure_sum_examples import STUDY, every_message
+from secure_sum_plain_decoder import plain_decode
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.protocol.secure_sum import decode, encode
+from tallystick.protocol.secure_sum.messages import Refused
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "secure_sum"
+P = 2**64 - 2**32 + 1
+
+
+def mutations() -> dict[str, tuple[bytes, str]]:
+    """Bytes that must be refused, each with the rule that refuses it."""
+    good = {name: encode(message) for name, message in every_message().items()}
+    vector, seed, partial = good["share_vector"], good["share_seed"], good["partial"]
+    share_head, commitments = 8 + struct.calcsize("<32sIIHHIB32s32sQ"), 64
+    first = share_head + commitments
+    refused = good["refused"]
+    listed = bytearray(good["received_list"])
+    at = 8 + struct.calcsize("<32sIHQ32sII")
+    listed[at : at + 8] = struct.pack("<II", 2, 0)
+    return {
+        "empty": (b"", "X14"),
+        "header_only": (seed[:8], "X14"),
+        "bad_magic": (b"TSUN" + seed[4:], "X14"),
+        "other_version": (seed[:4] + struct.pack("<H", 2) + seed[6:], "X13"),
+        "unknown_type": (seed[:6] + b"\x63" + seed[7:], "X13"),
+        "reserved_byte_set": (seed[:7] + b"\x01" + seed[8:], "X13"),
+        "share_truncated": (vector[:-5], "X14"),
+        "share_trailing_byte": (vector + b"\x00", "X14"),
+        "share_element_is_p": (vector[:first] + struct.pack("<Q", P) + vector[first + 8 :], "RemoteProtocolError"),
+        "share_element_all_ones": (vector[:first] + b"\xff" * 8 + vector[first + 8 :], "RemoteProtocolError"),
+        "share_size_off_by_one": (vector[:52] + struct.pack("<I", 6) + vector[56:], "X02"),
+        "share_size_huge": (vector[:52] + struct.pack("<I", 2**32 - 1) + vector[56:], "X02"),
+        "share_kind_unknown": (seed[:56] + b"\x03" + seed[57:], "X02"),
+        "share_kind_swapped": (seed[:56] + b"\x02" + seed[57:], "X02"),
+        "share_payload_length_huge": (seed[: share_head - 8] + struct.pack("<Q", 2**63) + seed[share_head:], "X14"),
+        "share_servers_huge": (seed[:50] + struct.pack("<H", 65535) + seed[52:], "X14"),
+        "share_proof_length_huge": (seed[:-4] + struct.pack("<I", 2**32 - 1), "X14"),
+        "open_model_length_huge": (
+            good["round_open"][:80] + struct.pack("<Q", 2**60) + good["round_open"][88:], "X14"),
+        "list_not_ascending": (bytes(listed), "X14"),
+        "list_count_huge": (
+            good["received_list"][: at - 8] + struct.pack("<I", 2**31) + good["received_list"][at - 4 :], "X14"),
+        "agreement_truncated": (good["agreement"][:-1], "X14"),
+        "partial_element_too_big": (partial[:90] + b"\xff" * 8 + partial[98:], "RemoteProtocolError"),
+        "refused_unknown_code": (refused[:44] + b"\xc8" + refused[45:], "X14"),
+        "refused_text_too_long": (refused[:45] + struct.pack("<H", 501) + b"a" * 501, "X14"),
+        "refused_text_not_utf8": (refused[:45] + struct.pack("<H", 1) + b"\xff", "X14"),
+        "refused_control_character": (refused[:45] + struct.pack("<H", 2) + b"a\n", "X30"),
+        "inquiry_truncated": (good["inquiry"][:-2], "X14"),
+    }  # fmt: skip
+
+
+def golden() -> dict[str, str]:
+    """The files under vectors/secure_sum, as they should be."""
+    good = [
+        {"name": name, "raw": encode(message).hex(), "fields": plain_decode(encode(message))}
+        for name, message in every_message().items()
+    ]
+    bad = [{"name": name, "raw": raw.hex(), "rule": rule} for name, (raw, rule) in mutations().items()]
+    return {
+        "messages.json": json.dumps(good, indent=1) + "\n",
+        "malformed.json": json.dumps(bad, indent=1) + "\n",
+    }
+
+
+def test_golden_vectors_are_what_the_code_writes() -> None:
+    """TALLYSTICK_WRITE_VECTORS=1 writes them anew: a change there is a change of the protocol's version."""
+    for name, text in golden().items():
+        path = VECTORS / name
+        if os.environ.get("TALLYSTICK_WRITE_VECTORS"):
+            path.write_text(text)
+        assert path.read_text() == text, f"{name} differs: the wire format has changed"
+
+
+@pytest.mark.parametrize("vector", json.loads((VECTORS / "messages.json").read_text()), ids=lambda v: v["name"])
+def test_both_decoders_read_every_golden_message(vector: dict) -> None:
+    raw = bytes.fromhex(vector["raw"])
+    assert plain_decode(raw) == vector["fields"]
+    message = decode(raw)
+    assert message == every_message()[vector["name"]]
+    assert encode(message) == raw
+    for name, value in vector["fields"].items():
+        if name in ("client", "server", "size", "round", "boot", "honest", "kind", "code", "cause", "deadline_ms"):
+            assert getattr(message, name) == value
+
+
+@pytest.mark.parametrize("vector", json.loads((VECTORS / "malformed.json").read_text()), ids=lambda v: v["name"])
+def test_malformed_messages_are_refused_by_both_decoders(vector: dict) -> None:
+    raw = bytes.fromhex(vector["raw"])
+    with pytest.raises(RemoteProtocolError) as refusal:
+        decode(raw)
+    assert (refusal.value.rule or "RemoteProtocolError") == vector["rule"]
+    assert refusal.value.cause
+    assert refusal.value.remedy
+    with pytest.raises(ValueError):
+        plain_decode(raw)
+
+
+RAWS = [encode(message) for message in every_message().values()]
+
+
+@st.composite
+def nearly_messages(draw: st.DrawFn) -> bytes:
+    raw = bytearray(draw(st.sampled_from(RAWS)))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, max(len(raw) - 1, 0)))
+        match draw(st.integers(0, 3)):
+            case 0:
+                raw[at : at + 1] = draw(st.binary(min_size=1, max_size=1))
+            case 1:
+                raw[at : at + 4] = draw(st.sampled_from([b"\xff" * 4, b"\0" * 4, b"\x01\0\0\0"]))
+            case 2:
+                del raw[at:]
+            case _:
+                raw[at:at] = draw(st.binary(max_size=9))
+    return bytes(raw)
+
+
+@settings(deadline=None, max_examples=1500)
+@given(raw=nearly_messages() | st.binary(max_size=200))
+def test_decoders_agree_on_anything_and_only_refuse(raw: bytes) -> None:
+    try:
+        plain = plain_decode(raw)
+    except ValueError:
+        plain = None
+    try:
+        message = decode(raw)
+    except RemoteProtocolError:
+        assert plain is None
+        return
+    assert plain is not None
+    assert encode(message) == raw
+    assert message.round == plain["round"]
+
+
+def test_a_lying_length_allocates_nothing() -> None:
+    lies = [raw for name, (raw, _) in mutations().items() if "huge" in name]
+    tracemalloc.start()
+    for raw in lies:
+        with pytest.raises(RemoteProtocolError):
+            decode(raw)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_a_message_above_the_study_limit_is_cut() -> None:
+    with pytest.raises(RemoteProtocolError) as refusal:
+        decode(RAWS[0], limit=len(RAWS[0]) - 1)
+    assert refusal.value.rule == "X03"
+
+
+def test_encode_refuses_what_would_shift_the_layout() -> None:
+    with pytest.raises(LocalProtocolError):
+        encode(replace(every_message()["inquiry"], study_hash=b"short"))
+    long = decode(encode(Refused(study_hash=STUDY, round=1, code=4, cause="é" * 400)))
+    assert long.cause == "é" * 250
+
+
+def test_secrets_do_not_print() -> None:
+    for name in ("share_seed", "share_vector", "partial"):
+        message = every_message()[name]
+        text = repr(message)
+        payload = message.vector if name == "partial" else message.payload
+        assert repr(payload) not in text
+        assert payload.hex() not in text
