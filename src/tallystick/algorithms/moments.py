@@ -131,14 +131,16 @@ def standardise(mean: NDArray[np.float64], noise: float, shapes: ColumnShapes) -
     raw = mean[:d] - (centre if shapes.l1 else 0.0)
     kept = np.maximum(0.0, 1 - noise**2 / np.maximum(raw**2, 1e-300))
     shift = np.clip(raw * kept, -1, 1)
-    trace = 0.0
+    # E‖z − m‖² = E‖z‖² − 2m·E z + ‖m‖², with E‖z‖² = 1 − 1/k for a one-hot block and Σ E z for 0/1 columns.
+    whole, length = 0.0, 0.0
     for start, stop, ones in shapes.blocks:
-        m, r = shift[start:stop], raw[start:stop]
         k = max(2, stop - start)
-        # E‖z − m‖² = E‖z‖² − 2m·E z + ‖m‖², with E‖z‖² = 1 − 1/k for a one-hot block and Σ E z for 0/1 columns.
-        whole = 1 - 1 / k if ones == 1 else float(np.clip(r.sum(), 0, ones))
-        estimate = whole - 2 * float(r @ m) + float(m @ m) + 2 * noise * float(np.linalg.norm(m))
-        trace += float(np.clip(estimate, 0.1 * whole, whole)) if whole > 0 else 0.0
+        whole += 1 - 1 / k if ones == 1 else float(np.clip(raw[start:stop].sum(), 0, ones))
+        m = shift[start:stop]
+        length += float(m @ m) - 2 * float(raw[start:stop] @ m)
+    indicators = [j for start, stop, _ in shapes.blocks for j in range(start, stop)]
+    estimate = whole + length + 2 * noise * float(np.linalg.norm(shift[indicators]))  # one standard error more
+    trace = float(np.clip(estimate, 0.1 * whole, whole))
     scale = np.ones(d)
     if len(numbers):
         m, r = shift[numbers], raw[numbers]

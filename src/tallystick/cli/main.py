@@ -85,7 +85,7 @@ def simulate(
     )
     if out is not None:
         simulation.write_result(result, out)
-    _print(result, format, simulation.describe)
+    _print(result, format, simulation.describe_result)
 
 
 @app.command()

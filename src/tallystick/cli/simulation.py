@@ -31,7 +31,16 @@ from tallystick.estimators.from_study import estimator_for
 DEMO_CLIENTS = 10
 """Institutions that the built-in census is split over when --clients is left out."""
 
-__all__ = ["describe", "evaluate_split", "load_study", "simulate", "write_result"]
+__all__ = [
+    "describe_result",
+    "evaluate_split",
+    "load_study",
+    "read_program_from",
+    "result_document",
+    "simulate",
+    "split_source",
+    "write_result",
+]
 
 
 def load_study(path: Path, settings: tuple[str, ...] = ()) -> tuple[Study, Path]:
@@ -88,7 +97,7 @@ def simulate(
     layout = estimator.layout_for(study)
     extra = parse_partition(partition).column
     everything = _read(study, (*layout.columns, *((extra,) if extra else ())), data)
-    source = _source(seed, b"split")
+    source = split_source(seed, b"split")
     count = everything.table.num_rows
     splits: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]]
     if folds is not None:
@@ -206,7 +215,7 @@ def write_result(result: dict[str, Any], out: Path) -> Path:
         raise StudyError(f"cannot write the result: {error}", remedy="Choose another --out.") from None
 
 
-def describe(result: dict[str, Any]) -> str:
+def describe_result(result: dict[str, Any]) -> str:
     """The result for people."""
     privacy, cost, participants = result["privacy"], result["cost"], result["participants"]
     lines = [
@@ -233,7 +242,7 @@ def describe(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _source(seed: int | None, label: bytes) -> AesStream:
+def split_source(seed: int | None, label: bytes) -> AesStream:
     if seed is None:
         return system_stream()
     return AesStream(derive(int(seed).to_bytes(32, "little", signed=True), b"tallystick/cli/1", label))
@@ -282,5 +291,5 @@ def _frames(
         values = table.column(column).to_pylist()
     if clients is None and chosen.kind != "column":
         clients = 1 if data else DEMO_CLIENTS
-    parts = chosen.split(len(train), clients=clients, values=values, source=_source(seed, b"partition"))
+    parts = chosen.split(len(train), clients=clients, values=values, source=split_source(seed, b"partition"))
     return [table.take(p) for p in parts], None

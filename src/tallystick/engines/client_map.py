@@ -38,7 +38,9 @@ def compile_map_of(program: Program, template: State) -> CompiledMap | None:
             f"the source of {owner.__name__} cannot be read, so it cannot be checked",
             remedy="Define the program in a file, or in a notebook cell or script that Python can read back.",
         ) from None
-    return compile_live_program(program, template, source="".join(lines), name=owner.__name__, first_line=max(1, first))
+    return compile_live_program(
+        program, program.query(template), source="".join(lines), name=owner.__name__, first_line=max(1, first)
+    )
 
 
 class ClientMap:
@@ -74,7 +76,7 @@ class ClientMap:
         if self._compiled is None:
             raise StudyError("the program was not compiled")
         if self._persons is not None:
-            vectors = self._compiled.vectors(self._prepared, state, plan.grid.size)
+            vectors, _ = self._compiled.vectors_leaving_out(self._prepared, state, plan.grid.size)
             return total_by_person(Dense(values=vectors), plan.grid, self._persons)
         # A record on which the program fails adds zeros: a client that refused would be seen to be missing, and a
         # hostile program could choose for which record that happens. The count stays on this machine.

@@ -1,0 +1,135 @@
+"""``tallystick bench secure-sum``: sharing at a client, summing at a server, bytes on the wire.
+
+1,000 clients × 100,000 entries, 3 servers. Ratio = reference cost / ours: 1 is as fast as the reference, higher is
+better. Times are CPU seconds of this thread, the best of a few runs, because machines are shared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from tallystick.core.identifiers import digest
+from tallystick.crypto.additive import context_for, split
+from tallystick.crypto.field import sum_vectors, uniform
+from tallystick.crypto.prg import add_expanded, system_stream
+from tallystick.transport.rounds import MemoryRounds
+
+__all__ = ["rows"]
+
+_STUDY = digest(b"bench secure-sum")
+_CHUNK = 256 * 1024
+
+
+def rows(quick: bool = False) -> list[dict[str, Any]]:
+    """The rows ``server-sum``, ``seed-expansion``, ``client-share``, ``upload-bytes`` and ``round``."""
+    clients, size, servers = (100, 20_000, 3) if quick else (1000, 100_000, 3)
+    source = system_stream()
+    # 50 distinct vectors, visited in turn: 40 MB, more than the caches hold, like a stream of uploads.
+    vectors = [uniform(size, source) for _ in range(50)]
+    turns = [vectors[i % 50] for i in range(clients)]
+    gigabytes = 8 * size * clients / 1e9
+
+    def reference_sum() -> None:
+        acc = np.zeros(size, dtype=np.uint64)
+        for v in turns:
+            np.add(acc, v, out=acc)
+
+    plain = _best(reference_sum)
+    ours = _best(lambda: sum_vectors(turns))
+    table = [_row("server-sum", gigabytes / ours, "GB/s of vectors", gigabytes / plain, plain / ours)]
+
+    seeds = [source.bytes(32) for _ in range(clients)]
+    acc = np.zeros(size, dtype=np.uint64)
+
+    def expand_all() -> None:
+        for seed in seeds:
+            add_expanded(acc, seed, b"bench")
+
+    raw = _best(lambda: _raw_aes(8 * size * clients))
+    expanded = _best(expand_all)
+    table.append(_row("seed-expansion", gigabytes / expanded, "GB/s of vectors", gigabytes / raw, raw / expanded))
+
+    some = turns[: max(1, clients // 10)]
+
+    def share_all() -> None:
+        for number, v in enumerate(some):
+            context = context_for(_STUDY, 1, f"client-{number}")
+            split(v, servers=servers, vector_server=number % servers, source=source, context=context)
+
+    shared = _best(share_all)
+    added = _best(lambda: [np.add(v, v) for v in some])
+    part = 8 * size * len(some) / 1e9
+    table.append(_row("client-share", part / shared, "GB/s of vectors", part / added, added / shared))
+
+    table += _whole_round(clients, size, servers)
+    return table
+
+
+def _whole_round(clients: int, size: int, servers: int) -> list[dict[str, Any]]:
+    """One real round through the protocol machines: bytes per client, and time beside np.add on the same vectors."""
+
+    class _NoNoise:
+        def draw(self, round: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+            return np.zeros(size, dtype=np.int64)
+
+    few = max(3, clients // 10)
+    names = [f"client-{i}" for i in range(few)]
+    values = np.arange(size, dtype=np.int64) - size // 2
+    rounds = MemoryRounds.create(
+        study_hash=_STUDY,
+        size=size,
+        clients=names,
+        servers=[f"server-{i}" for i in range(servers)],
+        noise=[_NoNoise()] * servers,
+        source=system_stream(),
+        honest=1,
+        min_clients=3,
+        result_limit=2**60,
+    )
+    contribute = dict.fromkeys(names, lambda _model: values)
+    rounds.run_round(1, b"", contribute)  # compiles
+    before = sum(rounds.bytes_up.values())
+    started = time.thread_time()
+    rounds.run_round(2, b"", contribute)
+    seconds = time.thread_time() - started
+    uploaded = (sum(rounds.bytes_up.values()) - before) / few
+    total = np.zeros(size, dtype=np.int64)
+    plain = _best(lambda: [np.add(total, values, out=total) for _ in range(few)])
+    return [
+        _row("upload-bytes", uploaded, "bytes per client", 8.0 * size, 8 * size / uploaded),
+        _row("round", few / seconds, "clients/s, all roles", few / plain, plain / seconds),
+    ]
+
+
+def _raw_aes(count: int) -> None:
+    """The raw AES-128-CTR keystream, written into a reused buffer chunk by chunk."""
+    encryptor = Cipher(algorithms.AES(bytes(16)), modes.CTR(bytes(16))).encryptor()
+    zeros = bytes(_CHUNK)
+    buffer = bytearray(_CHUNK + 15)
+    for done in range(0, count, _CHUNK):
+        encryptor.update_into(zeros[: min(_CHUNK, count - done)], buffer)
+
+
+def _best(work: Callable[[], Any], repeat: int = 3) -> float:
+    work()
+    times = []
+    for _ in range(repeat):
+        started = time.thread_time()
+        work()
+        times.append(time.thread_time() - started)
+    return min(times)
+
+
+def _row(case: str, value: float, unit: str, reference: float, ratio: float) -> dict[str, Any]:
+    return {
+        "case": case,
+        "value": round(value, 3),
+        "unit": unit,
+        "reference": round(reference, 3),
+        "ratio": round(ratio, 3),
+    }
