@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Protocol
@@ -9,9 +10,19 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.protocol.secure_sum.messages import Abort, Agreement, Partial, ReceivedList
+from tallystick.protocol.secure_sum.codec import decode
+from tallystick.protocol.secure_sum.messages import (
+    Abort,
+    Agreement,
+    Message,
+    Partial,
+    ReceivedList,
+    commitments_digest,
+    share_context,
+)
 from tallystick.protocol.secure_sum.parameters import SumParameters
-from tallystick.protocol.secure_sum.records import RoundRecord
+from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundRecord
+from tallystick.protocol.secure_sum.shares import ShareStore
 
 __all__ = ["ACTIVE", "NoiseSource", "OpenRound", "ServerEvent", "ServerState"]
 
@@ -82,3 +93,36 @@ class OpenRound:
             for client in sorted(first)
             if client not in flagged and all(other.get(client) == first[client] for other in others)
         )
+
+    def recall(self, server: int, records: Mapping[str, bytes], shares: ShareStore) -> ServerState:
+        """Fill the memory from what is durable, and say which state that is; records of other rounds are nothing."""
+        state, number = ServerState.COLLECTING, self.record.round
+
+        def said(key: str) -> Message | None:
+            message = decode(records[key]) if key in records else None
+            return message if message is not None and message.round == number else None
+
+        if "equivocators" in records:
+            known = EquivocatorsRecord.from_bytes(records["equivocators"])
+            if known.round == number:
+                self.equivocators.update(known.clients)
+        for client in shares.clients(number):
+            share = shares.get(number, client)
+            if client not in self.equivocators:
+                context = share_context(share.study_hash, number, client, share.servers, share.size, share.model_hash)
+                self.received[client] = commitments_digest(context, share.commitments)
+        own_list, agreement, partial, abort = said("list"), said("agreement"), said("partial"), said("aborted")
+        if isinstance(own_list, ReceivedList):
+            self.lists[server] = own_list
+            self.received = dict(zip(own_list.clients, own_list.digests))
+            state = ServerState.LISTED
+        if isinstance(agreement, Agreement):
+            self.agreements[server] = agreement
+            state = ServerState.AGREED
+        if isinstance(partial, Partial):
+            self.partial = partial
+            state = ServerState.RELEASED
+        if isinstance(abort, Abort):
+            self.abort = abort
+            state = ServerState.ABORTED
+        return state

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.crypto.field import add_into, encode_signed, to_bytes
 from tallystick.crypto.signing import SigningKey
-from tallystick.protocol.secure_sum.codec import decode, encode
+from tallystick.protocol.secure_sum.codec import encode
 from tallystick.protocol.secure_sum.instructions import Aborted, Drop, Instruction, Persist, Send, Sync, Wake
 from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model
 from tallystick.protocol.secure_sum.messages import (
@@ -46,7 +46,6 @@ from tallystick.protocol.secure_sum.messages import (
     RoundClosed,
     RoundOpen,
     Share,
-    ShareKind,
     commitments_digest,
     share_context,
     share_digest,
@@ -54,7 +53,7 @@ from tallystick.protocol.secure_sum.messages import (
 from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundRecord
-from tallystick.protocol.secure_sum.shares import ShareStore, sum_shares
+from tallystick.protocol.secure_sum.shares import ShareStore, misfit, sum_shares
 
 __all__ = ["NoiseSource", "ServerEvent", "ServerMachine", "ServerState"]
 
@@ -175,7 +174,7 @@ class ServerMachine(Machine):
             return self._refuse(sender, message, Code.WRONG_PARTY, "a share must come from the client it names")
         context = share_context(p.study_hash, message.round, client, len(p.servers), message.size, message.model_hash)
         mine = share_digest(context, self.index, message.kind, message.blind, message.payload)
-        wrong = self._misfit(message, mine)
+        wrong = misfit(message, p, self.index, mine)
         if wrong is not None:
             return self._refuse(sender, message, *wrong)
         bound = commitments_digest(context, message.commitments)
@@ -213,20 +212,6 @@ class ServerMachine(Machine):
         """[Pasquini22]: a sum over two models can isolate one client; such a round is given up (spec 1.11)."""
         return message.model_hash != current.record.model_hash
 
-    def _misfit(self, message: Share, mine: bytes) -> tuple[Code, str] | None:
-        """What is wrong with a share whatever the round (X02): made for someone else, or not what was committed to."""
-        p = self.parameters
-        if message.server != self.index or message.servers != len(p.servers):
-            return Code.WRONG_SHAPE, "the share is for another server or set of servers"
-        if message.size != p.size:
-            return Code.WRONG_SHAPE, f"the share has {message.size} entries instead of {p.size}"
-        kind = ShareKind.VECTOR if p.vector_server(message.round, message.client) == self.index else ShareKind.SEED
-        if message.kind != kind or message.proof:
-            return Code.WRONG_SHAPE, f"this server expects a {kind.name.lower()} without proof"
-        if message.commitments[self.index] != mine:
-            return Code.BAD_COMMITMENT, "the share is not the one committed to"
-        return None
-
     def _equivocation(self, current: OpenRound, client: int) -> list[Instruction]:
         current.received.pop(client, None)
         current.equivocators.add(client)
@@ -259,7 +244,8 @@ class ServerMachine(Machine):
     def _statement_is_good(self, sender: str, message: ReceivedList | Agreement) -> Code | None:
         if self.parameters.server_index.get(sender) != message.server or sender == self.name:
             return Code.WRONG_PARTY
-        if message.clients and message.clients[-1] >= len(self.parameters.clients):
+        named = message.clients + (message.equivocators if isinstance(message, ReceivedList) else ())
+        if named and max(named) >= len(self.parameters.clients):
             return Code.WRONG_PARTY
         try:
             self.parameters.server_keys[message.server].verify(message.signed_part(), message.signature)
@@ -458,7 +444,7 @@ class ServerMachine(Machine):
         machine.state = _S.COLLECTING
         out = machine._enter(record, now)
         current = cast(OpenRound, machine._now)
-        machine._recall(current, records)
+        machine.state = current.recall(machine.index, records, shares)
         if machine.state in ACTIVE and machine.state is not _S.COLLECTING:
             current.deadline = now
             current.give_up = now + parameters.agreement_seconds
@@ -474,34 +460,3 @@ class ServerMachine(Machine):
     def _ask_all(self) -> list[Instruction]:
         question = Inquiry(study_hash=self.parameters.study_hash, round=self.round)
         return [Send(to, question) for to in (*self._peers, self.parameters.aggregator)]
-
-    def _recall(self, current: OpenRound, records: Mapping[str, bytes]) -> None:
-        def said(key: str) -> Message | None:
-            message = decode(records[key]) if key in records else None
-            return message if message is not None and message.round == self.round else None
-
-        if "equivocators" in records:
-            known = EquivocatorsRecord.from_bytes(records["equivocators"])
-            if known.round == self.round:
-                current.equivocators.update(known.clients)
-        for client in self._shares.clients(self.round):
-            share = self._shares.get(self.round, client)
-            if client in current.equivocators:
-                self._shares.discard(self.round, client)
-                continue
-            context = share_context(share.study_hash, share.round, client, share.servers, share.size, share.model_hash)
-            current.received[client] = commitments_digest(context, share.commitments)
-        own_list, agreement, partial, abort = said("list"), said("agreement"), said("partial"), said("aborted")
-        if isinstance(own_list, ReceivedList):
-            current.lists[self.index] = own_list
-            current.received = dict(zip(own_list.clients, own_list.digests))
-            self.state = _S.LISTED
-        if isinstance(agreement, Agreement):
-            current.agreements[self.index] = agreement
-            self.state = _S.AGREED
-        if isinstance(partial, Partial):
-            current.partial = partial
-            self.state = _S.RELEASED
-        if isinstance(abort, Abort):
-            current.abort = abort
-            self.state = _S.ABORTED

@@ -1,4 +1,4 @@
-"""Where a server keeps shares one by one until the set is agreed, and how it sums exactly that set.
+"""Which shares a server takes, where it keeps them one by one, and how it sums exactly the agreed set.
 
 Shares cannot be added up as they come in: until all servers have signed the
 set U nobody knows who is in it (spec 1.10). The store is injected; the memory
@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.crypto.additive import share_context as server_context
-from tallystick.crypto.field import add_all_into, from_bytes
+from tallystick.crypto.field import add_all_into
 from tallystick.crypto.prg import add_expanded
-from tallystick.protocol.secure_sum.messages import Share, ShareKind, share_context
+from tallystick.protocol.secure_sum.messages import Code, Share, ShareKind, share_context
+from tallystick.protocol.secure_sum.parameters import SumParameters
 
-__all__ = ["MemoryShares", "ShareStore", "sum_shares"]
+__all__ = ["MemoryShares", "ShareStore", "misfit", "sum_shares"]
 
 _BATCH = 64  # vectors added in one pass over the accumulator
 
@@ -66,6 +67,21 @@ class MemoryShares:
         return sum(map(len, self._rounds.values()))
 
 
+def misfit(message: Share, parameters: SumParameters, server: int, digest: bytes) -> tuple[Code, str] | None:
+    """What is wrong with a share whatever the round (X02): made for someone else, or not what was committed to."""
+    if message.server != server or message.servers != len(parameters.servers):
+        return Code.WRONG_SHAPE, "the share is for another server or set of servers"
+    if message.size != parameters.size:
+        return Code.WRONG_SHAPE, f"the share has {message.size} entries instead of {parameters.size}"
+    mine = parameters.vector_server(message.round, message.client) == server
+    kind = ShareKind.VECTOR if mine else ShareKind.SEED
+    if message.kind != kind or message.proof:
+        return Code.WRONG_SHAPE, f"this server expects a {kind.name.lower()} without proof"
+    if message.commitments[server] != digest:
+        return Code.BAD_COMMITMENT, "the share is not the one committed to"
+    return None
+
+
 def sum_shares(store: ShareStore, round: int, clients: Sequence[int], size: int) -> NDArray[np.uint64]:
     """The sum mod p of the stored shares of exactly these clients; exact, so in any order the same bits."""
     total: NDArray[np.uint64] = np.zeros(size, dtype=np.uint64)
@@ -78,7 +94,9 @@ def sum_shares(store: ShareStore, round: int, clients: Sequence[int], size: int)
             )
             add_expanded(total, share.payload, server_context(context, share.server))
         else:
-            batch.append(from_bytes(share.payload, size))
+            batch.append(
+                np.frombuffer(share.payload, dtype="<u8").astype(np.uint64, copy=False)
+            )  # checked as it is added
             if len(batch) == _BATCH:
                 add_all_into(total, batch)
                 batch.clear()
