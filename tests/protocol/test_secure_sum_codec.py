@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
@@ -10,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secure_sum_examples import STUDY, every_message
+from secure_sum_examples import STUDY, every_message, keys
 from secure_sum_plain_decoder import plain_decode
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
@@ -180,3 +182,53 @@ def test_secrets_do_not_print() -> None:
         payload = message.vector if name == "partial" else message.payload
         assert repr(payload) not in text
         assert payload.hex() not in text
+
+
+def sha(*parts: bytes) -> bytes:
+    """The project's digest, by hand: SHA-256 over the parts, each after its 8-byte length."""
+    return hashlib.sha256(b"".join(struct.pack("<Q", len(part)) + part for part in parts)).digest()
+
+
+def test_digests_and_signatures_by_hand() -> None:
+    """What is hashed and signed, computed from the golden bytes alone."""
+    golden = {v["name"]: v["fields"] for v in json.loads((VECTORS / "messages.json").read_text())}
+    opened = golden["round_open"]
+    study = bytes.fromhex(opened["study_hash"])
+    model_hash = sha(b"tallystick/secure-sum/model", study, struct.pack("<I", 1), bytes.fromhex(opened["model"]))
+    assert model_hash.hex() == opened["model_hash"]
+    for name in ("share_seed", "share_vector"):
+        share = golden[name]
+        place = struct.pack("<IIHI", 1, share["client"], 2, share["size"])
+        context = b"tallystick/sum/1" + study + model_hash + place
+        payload = bytes.fromhex(share["seed"]) if "seed" in share else struct.pack("<5Q", *share["vector"])
+        tag = struct.pack("<HB", share["server"], share["kind"])
+        commitment = sha(b"tallystick/secure-sum/commit", context, tag, bytes.fromhex(share["blind"]), payload)
+        assert commitment.hex() == share["commitments"][share["server"]]
+    key = Ed25519PublicKey.from_public_bytes(keys(1)[0].public.encoded)
+    said = golden["agreement"]
+    members = struct.pack("<2I", *said["clients"])
+    body = sha(
+        b"tallystick/secure-sum/agreement",
+        study,
+        bytes.fromhex(said["model_hash"]),
+        struct.pack("<IHI", 7, 1, 2),
+        members,
+    )
+    signed = sha(b"tallystick/secure-sum/agree", body, struct.pack("<I", said["server"]))
+    key.verify(bytes.fromhex(said["signature"]), signed)
+    partial = golden["partial"]
+    assert partial["agreement"] == body.hex()
+    vector = struct.pack("<2Q", *partial["vector"])
+    signed = sha(b"tallystick/secure-sum/partial", study, body, struct.pack("<IHQI", 7, 0, 3, 2), vector)
+    key.verify(bytes.fromhex(partial["signature"]), signed)
+    listed = golden["received_list"]
+    signed = sha(
+        b"tallystick/secure-sum/received",
+        study,
+        bytes.fromhex(listed["model_hash"]),
+        struct.pack("<IHQII", 7, 0, 3, 2, 1),
+        struct.pack("<2I", *listed["clients"]),
+        bytes.fromhex("".join(listed["digests"])),
+        struct.pack("<I", *listed["equivocators"]),
+    )
+    key.verify(bytes.fromhex(listed["signature"]), signed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
+from link_contract import LinkContract
 
 from tallystick.core.errors import StudyError
 from tallystick.crypto.prg import AesStream
@@ -82,32 +83,6 @@ def test_impossible_faults_are_refused(wrong: dict) -> None:
 def test_faults_need_a_source() -> None:
     with pytest.raises(StudyError):
         MemoryNetwork(Faults(drop=0.5))
-
-
-class LinkContract:
-    """What every transport must do; a test class per transport inherits it."""
-
-    def links(self) -> tuple[Link, Link, Link]:
-        raise NotImplementedError
-
-    def test_messages_keep_their_bounds_sender_and_order(self) -> None:
-        a, b, c = self.links()
-        a.send(b.name, b"one")
-        a.send(b.name, b"")
-        c.send(b.name, b"x" * 100_000)
-        got = [b.receive() for _ in range(3)]
-        assert sorted((e.sender, e.to, len(e.raw)) for e in got if e) == [
-            ("a", "b", 0),
-            ("a", "b", 3),
-            ("c", "b", 100_000),
-        ]
-        assert [e.raw for e in got if e and e.sender == "a"] == [b"one", b""]
-
-    def test_nothing_there_is_none_and_strangers_are_not_an_error(self) -> None:
-        a, b, _ = self.links()
-        assert a.receive() is None
-        a.send("nobody", b"lost")
-        assert b.receive() is None
 
 
 class TestMemoryLink(LinkContract):

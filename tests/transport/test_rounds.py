@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import resource
 import tracemalloc
 
 import numpy as np
@@ -176,3 +177,14 @@ def test_a_run_is_a_function_of_its_sources() -> None:
         result = rounds.run_round(1, MODEL, constant(rounds, np.ones((3, 4))))
         results.append((result.agreement, rounds.records["server 0"]["partial"]))
     assert results[0] == results[1]
+
+
+@pytest.mark.audit
+def test_a_thousand_clients_a_hundred_rounds() -> None:
+    rounds = federation(1000, size=100)
+    given = constant(rounds, np.ones((1000, 100)))
+    for round in range(1, 101):
+        assert rounds.run_round(round, MODEL, given).total.tolist() == [1000] * 100
+        if round == 10:
+            early = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - early < 5000  # KB: the peak does not move
