@@ -20,21 +20,21 @@ from sklearn.utils.validation import validate_data
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import Public, State
-from tallystick.core.errors import BoundsError, PrivacyRefused, PrivacyWarning, StudyError
+from tallystick.core.errors import PrivacyRefused, PrivacyWarning, StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.data.encoding import encode
 from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_budget, public_facts
 from tallystick.engines.run import Progress
 from tallystick.engines.study import Study
+from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.rules import check_claim
-from tallystick.privacy.schema import Category, FeatureLayout, Schema
+from tallystick.privacy.schema import FeatureLayout, Schema
 
 __all__ = ["PrivateEstimator"]
 
 _COMMON = ("epsilon", "delta", "neighbours", "mechanism", "schema", "bounds")
-_PLAIN_TARGET = "y"
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
@@ -56,6 +56,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         """Set the fitted attributes from the released final state."""
+
+    def __sklearn_tags__(self) -> Any:
+        """Two fits differ by their noise: that is the point."""
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = True
+        return tags
 
     def _study_program(self) -> dict[str, Any]:
         """The [program] section: the estimator's own keywords."""
@@ -80,22 +86,26 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 raise StudyError("fit(federation, y): name the target column", remedy='Use fit(fed, target="…").')
             return self.fit_study(X, self.study_for(X, target=target, features=features))
         if isinstance(X, Dataset):
-            fed = Federation.simulate([X.frame], schema=self.schema or X.schema, names=["dataset"])
+            fed = Federation.simulate(
+                [X.frame], schema=X.schema if self.schema is None else self.schema, names=["dataset"]
+            )
             fed.ledger = X.ledger
             return self.fit_study(fed, self.study_for(fed, target=target, features=features))
         return self._fit_plain(X, y)
 
     def study_for(
-        self, fed: Federation, *, target: str | None, features: Sequence[str] | None, name: str | None = None
+        self,
+        fed: Federation,
+        *,
+        target: str | None,
+        features: Sequence[str] | None,
+        name: str | None = None,
+        schema: Schema | None = None,
     ) -> Study:
-        """The study this estimator proposes to a federation."""
-        schema = self.schema or fed.schema
+        """The study this estimator proposes to a federation; ``schema`` goes before the estimator's and the other's."""
+        schema = next((s for s in (schema, self.schema, fed.schema) if s is not None), None)
         if schema is None:
-            raise BoundsError(
-                "no schema: every column's public bounds or categories must be declared",
-                remedy="Pass schema=ts.Schema({...}) to the federation or the estimator; "
-                "bounds are never read from data.",
-            )
+            raise undeclared(next(iter(getattr(fed, "frames", ())), None))
         missing = getattr(fed, "missing", None)
         raw: dict[str, Any] = {
             "study": {
@@ -158,7 +168,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self._layout = result.layout
         self._schema = result.study.schema_of_data()
         self._missing = result.study.missing_policy()
-        self._plain = False
+        self._by_name = True
         release = result.outcome.release
         self.privacy_ = release.privacy
         self.plan_ = result.plan
@@ -174,61 +184,72 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self.study_ = result.study
         self.min_clients_ = result.min_clients
         self.feature_names_in_ = np.array(result.layout.names, dtype=object)
+        self.n_features_in_ = len(result.layout)
         self._accept(release.value, result.layout)
 
     # -- plain X, y ---------------------------------------------------------------------------------------------
 
     def _fit_plain(self, X: Any, y: Any) -> Self:
         if self.schema is None and self.bounds is None:
-            raise BoundsError(
-                "plain data without declared bounds",
-                remedy="Pass bounds=(lower, upper), numbers or one per feature, or schema=ts.Schema({...}); "
-                "bounds are public facts and are never read from the data.",
+            raise undeclared(X)
+        by_name = self.schema is not None and hasattr(X, "columns")
+        target = target_column(self.schema, y)
+        if by_name and self.schema is not None:
+            y = self._check_labels(y)
+            data = plain_frame(X, y, schema=self.schema, target=target, labels=self._labels(y))
+        else:
+            X, y = self._check_plain(X, y)
+            data = plain_matrix(
+                X,
+                y,
+                names=self._plain_names(X.shape[1]),
+                schema=self.schema,
+                bounds=self.bounds,
+                target=target,
+                labels=self._labels(y),
             )
-        if self.bounds is not None and not (isinstance(self.bounds, (tuple, list)) and len(self.bounds) == 2):
-            raise BoundsError("bounds is not a pair", remedy="Write bounds=(lower, upper).")
-        X, y, classes = self._check_plain(X, y)
         warnings.warn(
             "fit(X, y) has no ledger: each further fit on the same records spends epsilon again. "
             "Use ts.Dataset(frame, budget=...) or a federation to have fits counted.",
             PrivacyWarning,
             stacklevel=3,
         )
-        names = self._plain_names(X.shape[1])
-        lower, upper = self.bounds if self.bounds is not None else (0.0, 1.0)
-        schema = self.schema or Schema.from_bounds(names, lower, upper)
-        names = [c for c in schema if c != _PLAIN_TARGET] if self.schema is not None else names
-        if len(names) != X.shape[1]:
-            raise BoundsError(f"the schema declares {len(names)} features where X has {X.shape[1]}")
-        columns = {name: schema[name] for name in names}
-        frame: dict[str, NDArray[Any]] = {name: X[:, i] for i, name in enumerate(names)}
-        if y is not None:
-            columns[_PLAIN_TARGET] = Category([str(i) for i in range(max(1, len(classes)))])
-            frame[_PLAIN_TARGET] = np.searchsorted(classes, y).astype(str)
         fed = SimulatedFederation(
-            frames=(frame,), schema=Schema(columns), trust={"model": "servers"}, names=("caller",), ledger=Ledger()
+            frames=(data.frame,),
+            schema=data.schema,
+            trust={"model": "servers"},
+            names=("caller",),
+            ledger=Ledger(),
         )
-        target = _PLAIN_TARGET if y is not None else None
         given = getattr(self, "feature_names_in_", None)
-        self.schema, kept = None, self.schema
-        try:
-            self.fit_study(fed, self.study_for(fed, target=target, features=names))
-        finally:
-            self.schema = kept
-        self._plain = True
-        if given is not None:
-            self.feature_names_in_ = given
-        else:
-            del self.feature_names_in_
-        self._accept_plain(classes)
+        study = self.study_for(fed, target=data.target, features=data.features, schema=data.schema)
+        self.fit_study(fed, study)
+        if not by_name:
+            self._by_name = False
+            self.n_features_in_ = X.shape[1]
+            if given is not None:
+                self.feature_names_in_ = given
+            else:
+                del self.feature_names_in_
+        self._accept_plain(data.classes)
         return self
 
-    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None, NDArray[Any]]:
-        """Validated arrays as scikit-learn has them, and the distinct labels."""
-        X = validate_data(self, X, dtype=np.float64)
-        return X, None, np.zeros(0)
+    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
+        """Arrays validated as scikit-learn has it."""
+        if y is None:
+            return validate_data(self, X, dtype=np.float64), None
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        return X, y
 
-    def _accept_plain(self, classes: NDArray[Any]) -> None:
+    def _check_labels(self, y: Any) -> Any:
+        """The target beside a frame that is read by name."""
+        return y
+
+    def _labels(self, y: Any) -> NDArray[Any] | None:
+        """The distinct labels of an undeclared target, for classifiers."""
+        return None
+
+    def _accept_plain(self, classes: NDArray[Any] | None) -> None:
         """Put classes back and coefficients into the caller's own units."""
 
     def _plain_names(self, count: int) -> list[str]:
@@ -237,14 +258,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _encode(self, X: Any) -> NDArray[np.float64]:
         """New data as the model reads it: encoded by the public schema of the fit."""
-        if self._plain:
-            X = validate_data(self, X, reset=False, dtype=np.float64)
-            names = list(self._layout.columns)
-            frame: Any = {name: X[:, i] for i, name in enumerate(names)}
-            schema = Schema({name: self._schema[name] for name in names})
-            return encode(frame, schema, features=names).features
         columns = list(self._layout.columns)
         schema = Schema({name: self._schema[name] for name in columns})
+        if not self._by_name:
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+            return encode({name: X[:, i] for i, name in enumerate(columns)}, schema, features=columns).features
         missing = self._missing
         if missing is not None and missing.policy == "drop":
             missing = None  # a prediction is asked for every row; the caller decides what to do with incomplete ones

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import sigmoid
@@ -124,13 +124,26 @@ class LogisticRegression(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
 
-    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None, NDArray[Any]]:
+    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)
-        return X, y, np.unique(y)
+        return X, y
 
-    def _accept_plain(self, classes: NDArray[Any]) -> None:
-        self.classes_ = classes
+    def _check_labels(self, y: Any) -> Any:
+        if y is None:
+            raise StudyError("logistic regression needs y", remedy="Use fit(X, y).")
+        y = column_or_1d(y)
+        check_classification_targets(y)
+        return y
+
+    def _labels(self, y: Any) -> NDArray[Any] | None:
+        return np.unique(y)
+
+    def _accept_plain(self, classes: NDArray[Any] | None) -> None:
+        if classes is not None:
+            self.classes_ = classes
+        if set(self._layout.kinds) != {"number"}:
+            return  # one-hot or logarithmic columns: coefficients refer to the encoded columns
         # Encoded = (x − centre)/scale, so w·encoded + b = (w/scale)·x + (b − (w/scale)·centre).
         centre, scale = np.array(self._layout.centre), np.array(self._layout.scale)
         intercept, weights = self._encoded_model
