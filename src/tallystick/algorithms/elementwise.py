@@ -30,8 +30,11 @@ def grid_scores(rows: GridRows, weights: NDArray[np.float64]) -> NDArray[np.floa
     score, in any order, leaves the range where float64 is exact. The grid depends on public facts only (the weights and
     the rows' limit), never on the rows present, or blocks would differ.
     """
-    norm = math.sqrt(float(np.max(np.sum(weights * weights, axis=1), initial=0.0)))
-    bits = 40 if norm == 0 else min(40, math.floor(math.log2(2.0**52 / (rows.limit * norm))))
+    largest = float(np.max(np.abs(weights), initial=0.0))
+    bits = 40
+    if largest > 0:  # log2 of the norm by parts: squares of very large or small weights would overflow or vanish
+        squares = float(np.max(np.sum((weights / largest) ** 2, axis=1)))
+        bits = min(bits, math.floor(52 - math.log2(rows.limit) - math.log2(largest) - 0.5 * math.log2(squares)))
     on_grid = np.rint(np.ldexp(weights, bits))
     return np.ldexp(rows.values @ on_grid.T, -(bits + rows.bits))
 

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 from tallystick.algorithms.descent import MOMENT_SHARE, Schedule, choose_rounds, choose_schedule, noise_of_mean
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
-from tallystick.algorithms.moments import ColumnShapes, moment_vectors, standardise
+from tallystick.algorithms.moments import SMALLEST_SCALE, ColumnShapes, moment_vectors, standardise
 from tallystick.algorithms.program import BlockProgram, Public
-from tallystick.core.errors import StudyError
+from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Contribution, Dense, Factored, GridRows
 from tallystick.privacy.grid import Group
 
@@ -36,6 +36,8 @@ __all__ = ["LogisticProgram", "LogisticSettings", "design_logistic"]
 _ROW_BITS, _COEFFICIENT_BITS = 15, 15
 _LONGEST_ROW = 2.0**15
 """In units of R; rows are shortened there so that their squares fit 63 bits. R is a typical row: nothing gets near."""
+_LARGEST_WEIGHT = 2.0**100
+"""Beyond any honest state, and far from overflow."""
 _WITHIN = 1 - 2.0**-11
 """Weights aim this much below the bound, so that rounding a coefficient does not push a record over it."""
 
@@ -107,6 +109,8 @@ def design_logistic(public: Public, budget: PublicBudget, settings: LogisticSett
         )
     if settings.schedule not in ("auto", "constant", "inverse-sqrt"):
         raise StudyError(f"schedule = {settings.schedule!r} is not known", remedy="Use auto, constant or inverse-sqrt.")
+    if settings.clip is not None and not 2.0**-30 <= settings.clip <= 2.0**30:
+        raise StudyError(f"clip = {settings.clip} is out of range", remedy='Use "auto", or a number from 1e-9 to 1e9.')
     program = LogisticProgram(public, budget, settings)
     gradient = Group(name="gradient", size=program.outputs * (program.shapes.size + 1), bound=1.0)
     groups: tuple[tuple[Group, ...], ...] = ((gradient,),) * program.steps
@@ -122,7 +126,8 @@ def design_logistic(public: Public, budget: PublicBudget, settings: LogisticSett
         program=program,
         groups=groups,
         weights=weights,
-        fraction_bits=_ROW_BITS + _COEFFICIENT_BITS,
+        # A person's records are bounded together, at several times the bound of one: coarser, so that it fits 31 bits.
+        fraction_bits=_ROW_BITS + _COEFFICIENT_BITS - (budget.person_factor - 1).bit_length(),
         hopeless=_hopeless(program, budget),
         details=details,
     )
@@ -213,6 +218,7 @@ class LogisticProgram(BlockProgram):
         return _Prepared(features=features, target=target)
 
     def map_block(self, prepared: Any, state: _Query) -> Contribution:
+        self._check(state)
         if self.settings.standardise and state.stage == 0:
             return Dense(values=moment_vectors(prepared.features, self.shapes) / self.shapes.moment_bound)
         rows, row_weights = self._rows(prepared, state)
@@ -234,12 +240,32 @@ class LogisticProgram(BlockProgram):
         weights = mean[:, 1:] / state.scale
         return self.intercept * mean[:, 0] - weights @ self._centre(state), weights
 
+    def _check(self, query: _Query) -> None:
+        """Refuse a query no honest aggregator sends, by public facts alone.
+
+        A crafted one (a scale of 1e-300, say) could overflow for some records and not for others, and a client that
+        then fails to answer has told which it holds. Within these ranges nothing overflows, whatever the record.
+        """
+        honest = (
+            np.all(np.abs(query.shift) <= 2)
+            and np.all((query.scale >= SMALLEST_SCALE) & (query.scale <= 1))
+            and np.all(np.abs(query.weights) <= _LARGEST_WEIGHT)
+            and (query.stage == 0 or 0.5 <= query.clip <= 2)
+            and 1 / _LARGEST_WEIGHT <= query.row_limit <= _LARGEST_WEIGHT
+            and 0 <= query.longest_row <= _LARGEST_WEIGHT
+        )
+        if not honest:
+            raise RemoteProtocolError(
+                "the model's numbers lie outside what a logistic regression can reach",
+                remedy="If learning_rate is set by hand, lower it; else the aggregator is faulty. Nothing was shared.",
+            )
+
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def _standardised(self, total: NDArray[np.float64], state: _State) -> _State:
         mean = total * (self.shapes.moment_bound / self.records)
         noise = noise_of_mean(self.budget, MOMENT_SHARE, self.shapes.moment_bound, self.records)
-        found = standardise(mean, noise, self.shapes)
+        found = standardise(mean, noise, self.shapes, centred=self.settings.fit_intercept)
         state = state._replace(shift=found.shift, scale=found.scale)
         return self._scheduled(state, self.intercept + found.trace)
 

@@ -13,17 +13,23 @@ never above a uniform column's 1/3. All of it is post-processing of a release; i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Public
 
-__all__ = ["ColumnShapes", "Standardisation", "moment_vectors", "standardise"]
+__all__ = ["SMALLEST_SCALE", "ColumnShapes", "Standardisation", "moment_vectors", "standardise"]
 
-_SMALLEST_SCALE = 2.0**-12
+SMALLEST_SCALE = 2.0**-12
+"""No column is blown up further than this: a constant one would be nothing but rounding."""
 _UNIFORM_VARIANCE = 1 / 3
+
+
+def _one_hot_square(k: int) -> float:
+    """Largest Σ (x_j − centre)² of k columns with at most one 1: 1 − 1/k around 1/k, ¼ for a lone column around ½."""
+    return 1 - 1 / k if k > 1 else 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +59,7 @@ class ColumnShapes:
                 if stop - start > 1:
                     marks.append((start, start + 1))
             else:
-                blocks.append((start, stop, ones))
+                blocks.append((start, stop, min(ones, stop - start)))
         return cls(size=d, numbers=tuple(numbers), blocks=tuple(blocks), marks=tuple(marks), l1=l1)
 
     @property
@@ -69,11 +75,7 @@ class ColumnShapes:
     @property
     def spread(self) -> NDArray[np.float64]:
         """Largest squared length (L1: length) of each block's centred indicators, in the order of ``blocks``."""
-        out = []
-        for start, stop, ones in self.blocks:
-            k = max(2, stop - start)
-            out.append(float(ones) if self.l1 or ones > 1 else max(1 - 1 / k, 1 / k))
-        return np.array(out)
+        return np.array([float(n) if self.l1 or n > 1 else _one_hot_square(b - a) for a, b, n in self.blocks])
 
     @property
     def moment_bound(self) -> float:
@@ -122,31 +124,35 @@ class Standardisation:
     trace: float
 
 
-def standardise(mean: NDArray[np.float64], noise: float, shapes: ColumnShapes) -> Standardisation:
-    """From the noisy mean of the moment vectors, whose noise has standard deviation ``noise`` per coordinate."""
+def standardise(
+    mean: NDArray[np.float64], noise: float, shapes: ColumnShapes, *, centred: bool = True
+) -> Standardisation:
+    """From the noisy mean of the moment vectors, whose noise has standard deviation ``noise`` per coordinate.
+
+    Without an intercept nothing may be centred (a shift *is* an intercept): columns are then scaled by their root mean
+    square, and ``shift`` is 0.
+    """
     d, numbers = shapes.size, np.array(shapes.numbers, dtype=np.int64)
-    centre = ColumnShapes(
-        size=d, numbers=shapes.numbers, blocks=shapes.blocks, marks=shapes.marks, l1=False
-    ).centre  # also under L1: deviations from 1/k are what is small, so shrinking goes towards it
+    centre = replace(shapes, l1=False).centre  # also under L1: deviations from 1/k are small, so shrink towards it
     raw = mean[:d] - (centre if shapes.l1 else 0.0)
     kept = np.maximum(0.0, 1 - noise**2 / np.maximum(raw**2, 1e-300))
-    shift = np.clip(raw * kept, -1, 1)
+    shift = np.clip(raw * kept, -1, 1) if centred else -centre
     # E‖z − m‖² = E‖z‖² − 2m·E z + ‖m‖², with E‖z‖² = 1 − 1/k for a one-hot block and Σ E z for 0/1 columns.
-    whole, length = 0.0, 0.0
+    whole = sum(float(np.clip(raw[mark], 0, 1)) for _, mark in shapes.marks)
     for start, stop, ones in shapes.blocks:
-        k = max(2, stop - start)
-        whole += 1 - 1 / k if ones == 1 else float(np.clip(raw[start:stop].sum(), 0, ones))
-        m = shift[start:stop]
-        length += float(m @ m) - 2 * float(raw[start:stop] @ m)
-    indicators = [j for start, stop, _ in shapes.blocks for j in range(start, stop)]
-    estimate = whole + length + 2 * noise * float(np.linalg.norm(shift[indicators]))  # one standard error more
-    trace = float(np.clip(estimate, 0.1 * whole, whole))
+        whole += _one_hot_square(stop - start) if ones == 1 else float(np.clip(raw[start:stop].sum(), 0.1, ones))
+    indicators = [j for start, stop, _ in shapes.blocks for j in range(start, stop)] + [j for _, j in shapes.marks]
+    m, r = shift[indicators], raw[indicators]
+    estimate = whole + float(m @ m) - 2 * float(r @ m) + 2 * noise * float(np.linalg.norm(m))  # one standard error more
+    most = whole if centred else float(sum(ones for *_, ones in shapes.blocks) + len(shapes.marks))
+    trace = float(np.clip(estimate, 0.1 * whole, most))
     scale = np.ones(d)
     if len(numbers):
         m, r = shift[numbers], raw[numbers]
         variance = mean[d:] + 0.5 - 2 * r * m + m**2
         error = noise * np.sqrt(1 + 4 * m**2)
-        square = np.clip(np.maximum(variance, 0) + error, _SMALLEST_SCALE**2, _UNIFORM_VARIANCE)
+        widest = _UNIFORM_VARIANCE if centred else 1.0
+        square = np.clip(np.maximum(variance, 0) + error, SMALLEST_SCALE**2, widest)
         scale[numbers] = np.sqrt(square)
         estimate = float((variance / square).sum() + np.linalg.norm(error / square))
         trace += float(np.clip(estimate, 0.1 * len(numbers), len(numbers)))

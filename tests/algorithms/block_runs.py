@@ -1,0 +1,115 @@
+"""Run a designed block program on one client's records, without servers: exact totals in, states out.
+
+The noise is an argument (none by default), so a test can inject the very same noise into an oracle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.program import BlockProgram, Public, pack_state, unpack_state
+from tallystick.crypto.fixed_point import to_real
+from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.contribution import total
+from tallystick.privacy.plan import Plan, RoundPlan, make_plan
+from tallystick.privacy.rules import Claim
+
+__all__ = ["budget_of", "numbers", "plan_of", "run", "walk"]
+
+Noise = Callable[[int, RoundPlan], NDArray[np.int64]]
+
+
+def numbers(count: int, *, records: int, classes: Sequence[str | float] = ("no", "yes")) -> Public:
+    """The public facts of ``count`` numbers in [-1, 1] and a category target."""
+    return Public(
+        features=tuple(f"x{i}" for i in range(count)),
+        records=records,
+        target="y",
+        classes=tuple(classes),
+        max_l2_squared=float(count),
+        max_l1=float(count),
+        blocks=tuple((f"x{i}", i, i + 1, "number", 1) for i in range(count)),
+    )
+
+
+def budget_of(
+    mechanism: str, epsilon: float = 1.0, *, neighbours: str = "replace-one", person: int = 1
+) -> PublicBudget:
+    """As the engine makes it for two servers, one of them curious."""
+    gaussian = mechanism == "gaussian"
+    return PublicBudget(
+        mechanism=mechanism,
+        rho=float(rho_from_epsilon(epsilon, 1e-6)) if gaussian else math.inf,
+        epsilon=epsilon if mechanism != "none" else math.inf,
+        neighbours=neighbours,
+        variance_factor=2.0,
+        person_factor=person,
+    )
+
+
+def plan_of(design: Design, budget: PublicBudget, records: int, *, max_records: int = 1) -> Plan:
+    """The plan an engine would make of the design."""
+    claim = Claim(
+        epsilon=budget.epsilon if budget.mechanism != "none" else 1.0,
+        delta=1e-6 if budget.mechanism == "gaussian" else 0.0,
+        neighbours=budget.neighbours,
+        mechanism=budget.mechanism,
+        rounds=design.rounds,
+        trust="servers",
+        servers=2,
+        colluding=1,
+        min_clients=3,
+        records=records,
+        unit="person" if max_records > 1 else "record",
+        max_records=max_records,
+        max_institutions=1,
+        shares=(1.0,),
+        simulation=True,
+    )
+    return make_plan(claim, design.groups, fraction_bits=design.fraction_bits, weights=design.weights)
+
+
+def walk(
+    design: Design,
+    plan: Plan,
+    public: Public,
+    features: NDArray[np.float64],
+    target: NDArray[np.float64],
+    noise: Noise | None = None,
+) -> Iterator[tuple[RoundPlan, Any, Any]]:
+    """Every round as (its plan, the state clients mapped at, the state after it)."""
+    program = design.program
+    if not isinstance(program, BlockProgram):
+        raise TypeError("not a block program")
+    prepared = program.prepare(features, target)
+    state = program.init(public)
+    template = program.query(state)
+    for number, round_plan in enumerate(plan.rounds, start=1):
+        query = unpack_state(pack_state(program.query(state)), template)
+        values = total(program.map_block(prepared, query), round_plan.grid)
+        if noise is not None:
+            values = values + noise(number, round_plan)
+        after = program.reduce_in_aggregator(to_real(values, round_plan.grid.fraction_bits), state)
+        yield round_plan, state, after
+        state = after
+
+
+def run(
+    design: Design,
+    plan: Plan,
+    public: Public,
+    features: NDArray[np.float64],
+    target: NDArray[np.float64],
+    noise: Noise | None = None,
+) -> Any:
+    """The final state."""
+    state = None
+    for _, _, state in walk(design, plan, public, features, target, noise):
+        pass
+    return state
