@@ -66,8 +66,10 @@ class TallystickError(Exception):
         where += [f"round {self.round}"] if self.round is not None else []
         head = f"{', '.join(where)}: " if where else ""
         rule = f" [{self.rule}]" if self.rule else ""
-        remedy = f" {self.remedy}" if self.remedy else ""
-        return f"{head}{self.cause}{rule}{remedy}"
+        text = f"{head}{self.cause}{rule}"
+        if not self.remedy:
+            return text
+        return f"{text}{'' if text.endswith(('.', '!', '?')) else '.'} {self.remedy}"
 
     def as_dict(self) -> dict[str, Any]:
         """The object printed by ``--format json``."""
