@@ -33,9 +33,10 @@ from tallystick.privacy.grid import Group
 
 __all__ = ["LogisticProgram", "LogisticSettings", "design_logistic"]
 
-_ROW_BITS, _COEFFICIENT_BITS = 15, 15
-_LONGEST_ROW = 2.0**15
-"""In units of R; rows are shortened there so that their squares fit 63 bits. R is a typical row: nothing gets near."""
+_FRACTION_BITS = 30
+"""Of a gradient whose bound is 1: shared between the row and its coefficient."""
+_ROW_BITS, _COEFFICIENT_BITS = 15, 10
+"""The least each of them gets; what rows in units of R need beyond that for a resolution of 2^-11 they take."""
 _LARGEST_WEIGHT = 2.0**100
 """Beyond any honest state, and far from overflow."""
 _WITHIN = 1 - 2.0**-11
@@ -126,8 +127,7 @@ def design_logistic(public: Public, budget: PublicBudget, settings: LogisticSett
         program=program,
         groups=groups,
         weights=weights,
-        # A person's records are bounded together, at several times the bound of one: coarser, so that it fits 31 bits.
-        fraction_bits=_ROW_BITS + _COEFFICIENT_BITS - (budget.person_factor - 1).bit_length(),
+        fraction_bits=program.fraction_bits,
         hopeless=_hopeless(program, budget),
         details=details,
     )
@@ -178,6 +178,8 @@ class LogisticProgram(BlockProgram):
             typical_row=self.typical_row,
         )
         self.rounds = self.steps + int(settings.standardise)
+        # A person's records are bounded together, at several times the bound of one: coarser, so that it fits 31 bits.
+        self.fraction_bits = _FRACTION_BITS - (budget.person_factor - 1).bit_length()
 
     def _typical_row(self, trace: float) -> float:
         """R: the root mean square row in L2; in L1 one per block and E|N(0,1)| = 0.8 per number (1 if not scaled)."""
@@ -349,10 +351,13 @@ class LogisticProgram(BlockProgram):
             rows[:, 0] = self.intercept
             rows[:, 1:] = (prepared.features - self._row_shift(state)) / state.scale
             rows /= state.row_limit
-            limit = min(max(1.0, 1.01 * state.longest_row / state.row_limit), _LONGEST_ROW)
-            prepared.rows = GridRows.make(rows, bits=_ROW_BITS, limit=limit)
+            wanted = max(_ROW_BITS, 11 + math.ceil(math.log2(state.row_limit)))
+            bits = min(wanted, self.fraction_bits - _COEFFICIENT_BITS)
+            # R is a typical row or longer, so no row gets near the second limit, which keeps squares within 63 bits.
+            limit = min(max(1.0, 1.01 * state.longest_row / state.row_limit), 2.0 ** (_FRACTION_BITS - bits))
+            prepared.rows = GridRows.make(rows, bits=bits, limit=limit)
             lengths = prepared.rows.sums if self.l1 else prepared.rows.squares
-            prepared.row_weights = _row_weights(lengths, math.ldexp(1.0, _ROW_BITS) * _WITHIN, self.l1)
+            prepared.row_weights = _row_weights(lengths, math.ldexp(1.0, bits) * _WITHIN, self.l1)
             prepared.made_for = key
         return prepared.rows, prepared.row_weights
 
