@@ -124,7 +124,7 @@ def densify(contribution: Contribution, grid: Grid) -> NDArray[np.float64]:
         return out
     coefficients = _integer_coefficients(contribution, grid)
     products = coefficients[:, :, None] * contribution.rows.values[:, None, :]
-    return np.ldexp(products.reshape(len(products), -1), -grid.fraction_bits)
+    return np.ldexp(products.reshape(len(products), grid.size), -grid.fraction_bits)  # a size: there may be no records
 
 
 def _check_width(width: int, grid: Grid) -> None:
