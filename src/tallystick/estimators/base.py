@@ -158,11 +158,17 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def design_for(self, study: Study, layout: FeatureLayout) -> Design:
         """The design of a study; spends nothing and reads no record."""
-        check_claim(study.claim(rounds=1, simulation=True))
+        # Before anything is built from the number of rounds: a billion of them would not fit into memory.
+        check_claim(study.claim(rounds=self._rounds_asked_for(study), simulation=True))
         design = self._design(public_facts(study, layout), public_budget(study))
         if study.privacy.groups:
             design = _with_shares(design, {g.name: g.share for g in study.privacy.groups})
         return design
+
+    def _rounds_asked_for(self, study: Study) -> Any:
+        """The number of rounds where the user gives one; 1 where the design chooses."""
+        asked = study.program.get("rounds")
+        return asked if isinstance(asked, (int, float)) and not isinstance(asked, bool) else 1
 
     def _take(self, result: Result) -> None:
         self._layout = result.layout

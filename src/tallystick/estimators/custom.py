@@ -13,6 +13,7 @@ from tallystick.algorithms.program_file import compile_program, load_program, re
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.engines.client_map import compile_map_of
+from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.privacy.schema import FeatureLayout, Schema
 
@@ -68,6 +69,9 @@ class ProgramEstimator(PrivateEstimator):
             size = compiled.vector_size(width, program.query(state)) if compiled is not None else 1
             groups = program.groups_for(size)
         return Design(program=program, groups=(groups,) * int(program.rounds))
+
+    def _rounds_asked_for(self, study: Study) -> Any:
+        return getattr(self.program, "rounds", 1)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         self.state_ = state
