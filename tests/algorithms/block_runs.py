@@ -5,6 +5,7 @@ The noise is an argument (none by default), so a test can inject the very same n
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from tallystick.privacy.contribution import total
 from tallystick.privacy.plan import Plan, RoundPlan, make_plan
 from tallystick.privacy.rules import Claim
 
-__all__ = ["budget_of", "numbers", "plan_of", "run", "walk"]
+__all__ = ["budget_of", "encodable", "mixed", "numbers", "plan_of", "random_records", "run", "walk"]
 
 Noise = Callable[[int, RoundPlan], NDArray[np.int64]]
 
@@ -36,6 +37,59 @@ def numbers(count: int, *, records: int, classes: Sequence[str | float] = ("no",
         max_l1=float(count),
         blocks=tuple((f"x{i}", i, i + 1, "number", 1) for i in range(count)),
     )
+
+
+def mixed(*, records: int, classes: Sequence[str | float] = ("no", "yes")) -> Public:
+    """A column of every kind: one-hot, items (at most 2 of 4), a lone indicator, a number, one that may be missing."""
+    blocks = (
+        ("color", 0, 3, "onehot", 1),
+        ("drugs", 3, 7, "items", 2),
+        ("flag", 7, 8, "onehot", 1),
+        ("age", 8, 9, "number", 1),
+        ("dose", 9, 11, "number", 1),
+    )
+    return Public(
+        features=tuple(f"f{i}" for i in range(11)),
+        records=records,
+        target="y",
+        classes=tuple(classes),
+        max_l2_squared=6.0,
+        max_l1=6.0,
+        blocks=blocks,
+    )
+
+
+def encodable(public: Public, values: Sequence[float]) -> list[NDArray[np.float64]]:
+    """Every record the layout can encode, numbers taken from ``values``: unknown categories are zeros, a missing number
+    is 0 with its mark at 1."""
+    per_block: list[list[list[float]]] = []
+    for _, start, stop, kind, ones in public.blocks:
+        k = stop - start
+        if kind == "number":
+            cells = [[v] + [0.0] * (k - 1) for v in values] + ([[0.0, 1.0]] if k == 2 else [])
+        else:
+            chosen = [c for size in range(min(ones, k) + 1) for c in itertools.combinations(range(k), size)]
+            cells = [[float(j in c) for j in range(k)] for c in chosen]
+        per_block.append(cells)
+    return [np.array([x for part in parts for x in part]) for parts in itertools.product(*per_block)]
+
+
+def random_records(
+    public: Public, count: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Encodable records with every oddity, and class indices."""
+    values = [-1.0, 1.0, 0.0, *rng.uniform(-1, 1, 2)]
+    out = np.zeros((count, len(public.features)))
+    for i in range(count):
+        for _, start, stop, kind, ones in public.blocks:
+            k = stop - start
+            if kind == "number" and k == 2 and rng.random() < 0.3:
+                out[i, start + 1] = 1.0
+            elif kind == "number":
+                out[i, start] = rng.choice(values) if rng.random() < 0.3 else rng.uniform(-1, 1)
+            else:
+                out[i, start + rng.permutation(k)[: rng.integers(0, ones + 1)]] = 1.0
+    return out, rng.integers(0, max(1, len(public.classes)), count).astype(float)
 
 
 def budget_of(
@@ -109,7 +163,4 @@ def run(
     noise: Noise | None = None,
 ) -> Any:
     """The final state."""
-    state = None
-    for _, _, state in walk(design, plan, public, features, target, noise):
-        pass
-    return state
+    return list(walk(design, plan, public, features, target, noise))[-1][2]
