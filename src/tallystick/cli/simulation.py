@@ -23,7 +23,7 @@ from tallystick.data.encoding import encode
 from tallystick.data.examples import census
 from tallystick.data.partitions import fold_indices, holdout_split, parse_partition
 from tallystick.data.sources import read_table
-from tallystick.engines.federation import Federation
+from tallystick.engines.federation import Federation, seed_bytes
 from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
@@ -245,7 +245,7 @@ def describe_result(result: dict[str, Any]) -> str:
 def split_source(seed: int | None, label: bytes) -> AesStream:
     if seed is None:
         return system_stream()
-    return AesStream(derive(int(seed).to_bytes(32, "little", signed=True), b"tallystick/cli/1", label))
+    return AesStream(derive(seed_bytes(seed), b"tallystick/cli/1", label))
 
 
 def _read(study: Study, features: tuple[str, ...], data: tuple[Path, ...]) -> _Table:

@@ -9,6 +9,7 @@ same records give the same model split over 1 or 1,000 clients.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,7 @@ from tallystick.privacy.ledger import Ledger, Spent
 from tallystick.privacy.plan import Plan, honest_servers, make_plan
 from tallystick.privacy.schema import Column, FeatureLayout, Items, Missing, Schema
 
-__all__ = ["Federation", "Result", "SimulatedFederation", "plan_study", "public_budget", "public_facts"]
+__all__ = ["Federation", "Result", "SimulatedFederation", "plan_study", "public_budget", "public_facts", "seed_bytes"]
 
 _SUMMING = ("servers",)
 DEFAULT_MIN_CLIENTS = 3
@@ -140,6 +141,8 @@ class SimulatedFederation(Federation):
             check_party_name(name)
         if not (math.isfinite(self.drop) and 0 <= self.drop < 1):
             raise StudyError(f"drop = {self.drop} is not a probability below 1")
+        if self.seed is not None:
+            seed_bytes(self.seed)
 
     @property
     def spent(self) -> Spent:
@@ -171,11 +174,6 @@ class SimulatedFederation(Federation):
         return self._encoded[key]
 
     def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
-        if study.trust.model not in _SUMMING:
-            raise TrustModelError(
-                f"{study.study.program} does not run under trust = {study.trust.model!r}",
-                remedy=f"It runs under: {', '.join(_SUMMING)}.",
-            )
         plan = plan_study(study, design, simulation=True)
         names = self.names or ()
         wanted = study.trust.min_clients
@@ -183,6 +181,7 @@ class SimulatedFederation(Federation):
         if len(names) < least:
             raise TooFewParties(
                 f"{len(names)} client(s) where the study asks for min_clients = {least}; nothing was computed",
+                rule="too-few-clients",
                 round=1,
                 remedy="Invite more institutions, or propose the study anew with a lower min_clients (at least 2).",
             )
@@ -225,8 +224,7 @@ class SimulatedFederation(Federation):
         """A random stream of its own for every use: the system's, or derived from the simulation's seed."""
         if self.seed is None:
             return system_stream()
-        seed = int(self.seed).to_bytes(32, "little", signed=True)
-        return AesStream(derive(seed, b"tallystick/simulation/1", *labels))
+        return AesStream(derive(seed_bytes(self.seed), b"tallystick/simulation/1", *labels))
 
     def _persons(self, study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:
         if study.privacy.unit != "person":
@@ -242,6 +240,16 @@ class SimulatedFederation(Federation):
             raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
         _, codes = np.unique(np.array([str(c) for c in cells]), return_inverse=True)
         return codes.astype(np.int64)
+
+
+def seed_bytes(seed: int) -> bytes:
+    """A simulation's seed as a key."""
+    try:
+        return operator.index(seed).to_bytes(32, "little", signed=True)
+    except (TypeError, OverflowError):
+        raise StudyError(
+            "the seed is not a whole number of at most 255 bits", remedy="Use for instance seed = 1."
+        ) from None
 
 
 def public_facts(study: Study, layout: FeatureLayout) -> Public:
@@ -281,6 +289,11 @@ def public_budget(study: Study) -> PublicBudget:
 
 def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
     """The plan of a designed study; refused by the first privacy rule that does not hold."""
+    if study.trust.model not in _SUMMING:
+        raise TrustModelError(
+            f"{study.study.program} does not run under trust = {study.trust.model!r}",
+            remedy=f"It runs under: {', '.join(_SUMMING)}.",
+        )
     claim = study.claim(rounds=design.rounds, simulation=simulation)
     return make_plan(
         claim,

@@ -119,7 +119,7 @@ Column = Annotated[NumberColumn | IntegerColumn | CategoryColumn | ItemsColumn, 
 class DataSection(_Section):
     """[data]: public facts about the records."""
 
-    records: int | None = Field(default=None, description="public number of records, all clients together")
+    records: int | None = Field(default=None, ge=1, description="public number of records, all clients together")
     missing: MissingSection | None = None
     columns: dict[str, Column] = Field(default_factory=dict)
 
