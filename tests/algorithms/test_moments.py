@@ -123,7 +123,7 @@ def test_standardise_is_the_researched_rule(sizes: list[int], q: int, l1: bool, 
 
 @pytest.mark.parametrize("l1", [False, True])
 def test_without_noise_it_is_the_standardisation_of_the_data(l1: bool) -> None:
-    """Also for marks, items and unknown categories: the trace is then the mean squared row, up to unknown categories."""
+    """Also with marks, items and lone indicators: the trace is then the mean squared row."""
     public = mixed(records=400)
     shapes = ColumnShapes.of(public, l1=l1)
     records, _ = random_records(public, 400, np.random.default_rng(0))
