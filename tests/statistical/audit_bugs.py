@@ -26,7 +26,7 @@ __all__ = [
 def scaled_noise(factor: Fraction) -> Callable[[Plan], Plan]:
     """All noise times ``factor`` (its standard deviation): the claim is kept, the calibration is not.
 
-    1/2: half noise, or replace-one charged with add-remove's sensitivity. For variance s²/m instead of s²/h pass √(h/m).
+    1/2: half noise, or replace-one charged as add-remove is. For variance s²/m instead of s²/h pass √(h/m).
     """
 
     def tamper(plan: Plan) -> Plan:
