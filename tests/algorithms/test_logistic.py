@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from row_independence import RowsDependError, check_row_independence
 from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 
+import tallystick as ts
 import tallystick.algorithms.logistic as logistic
 from tallystick.algorithms.logistic import LogisticProgram, LogisticSettings, design_logistic
 from tallystick.algorithms.moments import moment_vectors
@@ -310,7 +311,7 @@ def test_clipped_probabilities_are_corrected() -> None:
     """C = ½ pulls the fit (rates .05 → .026, .8 → .875); π = a/(a + c) undoes it."""
     n = 20_000
     rates = np.array([0.05, 0.5, 0.8])
-    group = np.arange(n) % 3
+    group = np.random.default_rng(0).integers(0, 3, n)
     target = np.zeros(n)
     for g, rate in enumerate(rates):
         mine = np.flatnonzero(group == g)
@@ -320,8 +321,13 @@ def test_clipped_probabilities_are_corrected() -> None:
     assert state.clip == 0.5
     p = 1 / (1 + np.exp(-(weights[0] + intercept[0])))
     np.testing.assert_allclose(p, [0.5 * 0.05 / 0.95, 0.5, 1 - 0.5 * 0.2 / 0.8], atol=0.01)
-    a, c = np.minimum(p, state.clip), np.minimum(1 - p, state.clip)
-    np.testing.assert_allclose(a / (a + c), rates, atol=0.01)
+    # The whole way, noise included: what predict_proba returns.
+    groups = np.array(["u", "v", "w"])
+    frames = [{"g": groups[group[i::3]], "y": target[i::3].astype(int).astype(str)} for i in range(3)]
+    schema = ts.Schema({"g": ts.Category(["u", "v", "w"]), "y": ts.Category(["0", "1"])})
+    fed = ts.Federation.simulate(frames, schema=schema, seed=1)
+    model = ts.LogisticRegression(epsilon=1.0, delta=1e-6).fit(fed, target="y")
+    np.testing.assert_allclose(model.predict_proba({"g": groups})[:, 1], rates, atol=0.02)
 
 
 # -- what a client refuses, and what a design refuses -----------------------------------------------------------------
@@ -414,6 +420,21 @@ def test_a_person_with_several_records_has_a_plan(max_records: int) -> None:
         assert _size(one_person, False) <= bound
         apart = total_by_person(contribution, round_plan.grid, np.arange(60, dtype=np.int64))
         assert np.array_equal(apart, total(contribution, round_plan.grid))
+
+
+def test_a_study_about_persons_runs() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 90)
+    columns = {"x": x, "y": np.where(x > 0, "b", "a"), "pid": np.repeat(np.arange(45), 2)}
+    frames = [{name: column[i::3] for name, column in columns.items()} for i in range(3)]
+    schema = ts.Schema({"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])})
+    fed = ts.Federation.simulate(frames, schema=schema, seed=1)
+    model = ts.LogisticRegression(epsilon=9.0, delta=1e-6, rounds=8)
+    study = model.study_for(fed, target="y", features=["x"])
+    study = study.replace("privacy", unit="person", person="pid", max_records=2)
+    model.fit_study(fed, study)
+    assert model.privacy_.unit == "person"
+    assert np.isfinite(model.coef_).all()
 
 
 @pytest.mark.parametrize(
