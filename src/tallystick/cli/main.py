@@ -172,13 +172,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     argv = sys.argv[1:] if arguments is None else arguments
     as_json = "--format=json" in argv or any(a == "--format" and b == "json" for a, b in pairwise(argv))
     try:
-        app(args=argv, standalone_mode=False)
+        code = app(args=argv, standalone_mode=False)  # the exit code of a typer.Exit, else what the command returned
     except TallystickError as error:
         _fail(error.exit_code, error.as_dict(), str(error), as_json)
-    except typer.Exit as done:
-        sys.exit(done.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        _fail(130, {"code": 130, "cause": "interrupted"}, "interrupted", as_json)
+        code = 130
     except Exception as error:
         usage = _usage(error)
         if usage is not None:
@@ -186,7 +184,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         traceback.print_exc()
         cause = f"{type(error).__name__}: this is a bug"
         _fail(1, {"code": 1, "cause": cause, "remedy": "Please report it."}, cause, as_json)
-    sys.exit(0)
+    if code == 130:
+        _fail(130, {"code": 130, "cause": "interrupted"}, "interrupted", as_json)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _usage(error: Exception) -> str | None:
