@@ -22,7 +22,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tallystick.algorithms.descent import MOMENT_SHARE, Schedule, choose_rounds, choose_schedule, noise_of_mean
+from tallystick.algorithms.descent import (
+    MOMENT_SHARE,
+    Schedule,
+    choose_rounds,
+    choose_schedule,
+    noise_of_mean,
+    residual_bounds,
+)
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
 from tallystick.algorithms.moments import SMALLEST_SCALE, ColumnShapes, moment_vectors, standardise
@@ -133,20 +140,24 @@ def design_logistic(public: Public, budget: PublicBudget, settings: LogisticSett
     )
 
 
+_DROWNED = 1.5
+"""Measured: with noise at 1.3 times the largest mean gradient (wdbc at epsilon = 0.1) a model still beats the majority
+class by 12 points; well above that, at a few hundred records, it falls below."""
+
+
 def _hopeless(program: LogisticProgram, budget: PublicBudget) -> str | None:
-    """Compare the noise with the most a mean gradient can be: its norm is at most C·R, over √d coordinates of noise."""
-    low = 0.5 if program.outputs == 1 else 1.0
-    typical = program.typical_row
+    """Compare the noise, over √d coordinates, with the most a mean gradient can be: a norm of C·√tr."""
+    low, _, _ = residual_bounds(program.classes, l1=program.l1)
     steps = math.sqrt(program.steps) if budget.mechanism == "laplace" else 1.0
-    noise = noise_of_mean(budget, program.share, low * typical, program.records) * steps
+    bound = program.settings.clip or low * program.typical_row
+    noise = noise_of_mean(budget, program.share, bound, program.records) * steps
     noise *= math.sqrt(program.outputs * (program.shapes.size + 1))
-    signal = 0.1 * low * math.sqrt(program.public_trace)  # a tenth of the largest: classes that differ visibly
-    if noise <= signal:
+    signal = low * math.sqrt(program.public_trace)
+    if noise <= _DROWNED * signal:
         return None
     return (
-        f"the noise on the mean gradient ({noise:.3g}) exceeds a strong signal ({signal:.3g}); with "
-        f"{program.records} records and {program.shapes.size} columns epsilon would have to be about "
-        f"{noise / signal:.1f} times larger"
+        f"the noise on the mean gradient is {noise / signal:.1f} times the largest gradient there can be, with "
+        f"{program.records} records and {program.shapes.size} columns"
     )
 
 
