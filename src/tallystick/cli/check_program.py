@@ -18,6 +18,9 @@ from tallystick.core.errors import StudyError, TallystickError
 
 __all__ = ["check_program", "describe"]
 
+_MADE_UP_RECORDS = 1000
+"""The number of records a program is tried out with where the study states none."""
+
 
 def check_program(path: str | Path, study: Path | Public | Sequence[str] | None = None) -> dict[str, Any]:
     """The report on a program file. ``study``: a study file, its public facts or just the names of encoded features,
@@ -89,6 +92,8 @@ def _public(study: Path | Public | Sequence[str]) -> Public:
         layout = read.schema_of_data().layout(
             read.study.features, target=read.study.target, missing=read.missing_policy()
         )
+        if read.data.records is None:
+            read = read.replace("data", records=_MADE_UP_RECORDS)
         return public_facts(read, layout)
     return Public(features=tuple(study))
 

@@ -92,6 +92,22 @@ class ProgramEstimator(PrivateEstimator):
             source = repr(type(program))
         return {"class": type(program).__name__, "constants": constants, "source": format_hash(digest(source.encode()))}
 
+    def model_document(self) -> dict[str, Any]:
+        """The ``model`` object of a result: the released state, by the names its author gave."""
+        state = self.state_
+        fields = getattr(state, "_fields", None)
+        document: Any
+        if fields is not None:
+            document = {name: _plain(part) for name, part in zip(fields, state)}
+        else:
+            document = [_plain(part) for part in state] if isinstance(state, tuple) else _plain(state)
+        return {"type": type(self.program).__name__, "state": document, "features": list(self._layout.names)}
+
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """A program of one's own has no prediction; its result is ``state_``."""
         raise StudyError(f"{type(self.program).__name__} has no predict", remedy="Use state_, the released result.")
+
+
+def _plain(part: Any) -> Any:
+    """A part of a state as JSON has it."""
+    return part.tolist() if isinstance(part, (np.ndarray, np.generic)) else part
