@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted
 from tallystick.crypto.fixed_point import to_real
@@ -60,6 +62,13 @@ def run_program(
                 ledger.withdraw(entry)
             raise
         state = program.reduce_in_aggregator(to_real(noisy.values, round_plan.grid.fraction_bits), state)
+        if not np.isfinite(np.frombuffer(pack_state(state), dtype="<f8")).all():
+            raise RoundAborted(
+                "the program's state holds NaN or infinity after this round",
+                rule="state-is-finite",
+                round=number,
+                remedy="Take smaller steps or bound the update. What was spent stays spent.",
+            )
         history.append(state)
         contributors.append(noisy.participants)
         dropped.append(noisy.dropped)
