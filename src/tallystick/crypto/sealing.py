@@ -1,0 +1,265 @@
+"""Messages sealed to one receiver, on top of TLS: nobody who terminates TLS sees a share.
+
+    sealed  = header ‖ chunk ‖ chunk ‖ …                    header = "TSS1" ‖ number (8) ‖ salt (16)
+    chunk i = AES-256-GCM( key = HKDF-Expand-SHA256(channel key, "tallystick/sealed-message/v1" ‖ header),
+                           nonce = number (8) ‖ last flag (1 bit), i (31 bits), all big-endian,
+                           aad = digest("tallystick/sealed-chunk/v1", study, sender, receiver, header),
+                           plaintext = up to 1 MiB − 64 bytes, all chunks full but the last )
+
+This is the STREAM construction [Hoang, Reyhanitabar, Rogaway, Vizár 2015, §7]: counter and last flag sit in the
+nonce, so chunks that are missing, swapped, doubled or taken from another message do not open. Every message has a
+key of its own, from a fresh random salt. A nonce is therefore never used twice even if a sender comes back from a
+crash or a snapshot with an old counter and seals something else under an old number; the counter serves order only.
+
+An :class:`Opener` takes strictly rising numbers: replayed and reordered messages are refused, lost ones leave a gap.
+A sender that restarts continues above everything it used: ``first = boot counter << 40``. Nothing of a message that
+does not open is returned or kept, and the cause does not say which part was wrong. The length of a message shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from struct import Struct
+from typing import NoReturn
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.core.identifiers import digest
+from tallystick.core.randomness import WordSource
+from tallystick.crypto.key_agreement import ChannelKey
+
+__all__ = ["CHUNK_BYTES", "HEADER_BYTES", "PIECE_BYTES", "TAG_BYTES", "Opener", "Sealer", "opened_size", "sealed_size"]
+
+CHUNK_BYTES = (1 << 20) - 64
+TAG_BYTES = 16
+HEADER_BYTES = 28
+PIECE_BYTES = HEADER_BYTES + CHUNK_BYTES + TAG_BYTES  # the longest piece of Sealer.pieces, below 1 MiB
+SALT_BYTES = 16
+_MAGIC = b"TSS1"
+_HEADER = Struct(">4sQ16s")
+_NONCE = Struct(">QI")
+_LAST = 1 << 31
+_STEP = CHUNK_BYTES + TAG_BYTES
+
+Buffer = bytes | bytearray | memoryview
+
+
+def sealed_size(size: int) -> int:
+    """How long a message of ``size`` bytes is when sealed."""
+    return HEADER_BYTES + size + TAG_BYTES * max(1, -(-size // CHUNK_BYTES))
+
+
+def opened_size(size: int) -> int | None:
+    """How long a sealed message of ``size`` bytes is when opened; None if no message has that size."""
+    body = size - HEADER_BYTES
+    if body < TAG_BYTES:
+        return None
+    opened = body - TAG_BYTES * -(-body // _STEP)
+    return opened if opened >= 0 and sealed_size(opened) == size else None
+
+
+class _Message:
+    """Cipher, associated data and nonces of one message."""
+
+    __slots__ = ("aad", "cipher", "number")
+
+    def __init__(self, channel: ChannelKey, header: bytes, number: int) -> None:
+        info = b"tallystick/sealed-message/v1" + header
+        self.cipher = AESGCM(HKDFExpand(algorithm=SHA256(), length=32, info=info).derive(channel.reveal()))
+        ends = (channel.study_hash, channel.sender.encode(), channel.receiver.encode())
+        self.aad = digest(b"tallystick/sealed-chunk/v1", *ends, header)
+        self.number = number
+
+    def nonce(self, chunk: int, last: bool) -> bytes:
+        return _NONCE.pack(self.number, chunk | _LAST if last else chunk)
+
+
+class Sealer:
+    """Seals one party's messages to one other; numbers rise by one with every message begun."""
+
+    def __init__(self, channel: ChannelKey, source: WordSource, *, first: int = 0) -> None:
+        if not 0 <= first < 1 << 64:
+            raise LocalProtocolError("a message number has 64 bits", remedy="Begin at boot counter << 40.")
+        self._channel = channel
+        self._source = source
+        self._next = first
+
+    def seal(self, raw: Buffer) -> bytes:
+        """The whole sealed message, written once into fresh memory."""
+        with BytesIO(
+            bytes(sealed_size(_flat(raw).nbytes))
+        ) as out:  # sole owner of its bytes: getvalue() copies nothing
+            with out.getbuffer() as view:
+                self.seal_into(raw, view)
+            return out.getvalue()
+
+    def seal_into(self, raw: Buffer, out: bytearray | memoryview) -> int:
+        """The same into memory that is there already (fresh memory beyond 32 MB costs more than the cipher)."""
+        plain, view = _flat(raw), _flat(out)
+        if view.nbytes < sealed_size(plain.nbytes):
+            raise LocalProtocolError("the buffer is too small", remedy="Give it sealed_size(n) bytes.")
+        header, message = self._begin()
+        view[:HEADER_BYTES] = header
+        at = HEADER_BYTES
+        for chunk, part, last in _cut(plain, CHUNK_BYTES):
+            end = at + part.nbytes + TAG_BYTES
+            message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, view[at:end])
+            at = end
+        return at
+
+    def pieces(self, raw: Buffer) -> Iterator[bytes]:
+        """The same message piece by piece, none longer than ``PIECE_BYTES``: header and chunk 0, then a chunk each.
+
+        Joined, they are what :meth:`seal` returns; singly they go to :meth:`Opener.open_pieces`.
+        """
+        plain = _flat(raw)
+        header, message = self._begin()
+        for chunk, part, last in _cut(plain, CHUNK_BYTES):
+            if chunk:
+                yield message.cipher.encrypt(message.nonce(chunk, last), part, message.aad)
+                continue
+            with BytesIO(bytes(HEADER_BYTES + part.nbytes + TAG_BYTES)) as out:
+                with out.getbuffer() as view:
+                    view[:HEADER_BYTES] = header
+                    message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, view[HEADER_BYTES:])
+                yield out.getvalue()
+
+    def erase(self) -> None:
+        """End of the study: nothing can be sealed any more."""
+        self._channel.erase()
+
+    def _begin(self) -> tuple[bytes, _Message]:
+        number = self._next
+        if number >= 1 << 64:
+            raise LocalProtocolError("all message numbers are used", remedy="Start a new study.")
+        header = _HEADER.pack(_MAGIC, number, self._source.bytes(SALT_BYTES))
+        message = _Message(self._channel, header, number)
+        self._next = number + 1
+        return header, message
+
+    def __repr__(self) -> str:
+        return f"Sealer({self._channel.sender} to {self._channel.receiver}, next {self._next})"
+
+
+class Opener:
+    """Opens what one party sealed to another, in the order it was sealed, each message once."""
+
+    def __init__(self, channel: ChannelKey, *, after: int = -1) -> None:
+        self._channel = channel
+        self._after = after
+
+    @property
+    def after(self) -> int:
+        """The number of the last message opened; a restarted receiver that kept it refuses everything up to it."""
+        return self._after
+
+    def open(self, sealed: Buffer) -> bytes:
+        """The message, if all of it is genuine, new and for this pair of parties; RemoteProtocolError otherwise."""
+        size = opened_size(_flat(sealed).nbytes)
+        with BytesIO(bytes(size or 0)) as out:
+            with out.getbuffer() as view:
+                self.open_into(sealed, view)
+            return out.getvalue()
+
+    def open_into(self, sealed: Buffer, out: bytearray | memoryview) -> int:
+        """The same into memory that is there already; how many bytes of it were used. Zeroed if it does not open."""
+        box, view = _flat(sealed), _flat(out)
+        size = opened_size(box.nbytes)
+        if size is None:
+            self._refuse("a sealed message has an impossible length")
+        if view.nbytes < size:
+            raise LocalProtocolError("the buffer is too small", remedy="Give it opened_size(n) bytes.")
+        message = self._begin(bytes(box[:HEADER_BYTES]))
+        at = 0
+        try:
+            for chunk, part, last in _cut(box[HEADER_BYTES:], _STEP):
+                end = at + part.nbytes - TAG_BYTES
+                message.cipher.decrypt_into(message.nonce(chunk, last), part, message.aad, view[at:end])
+                at = end
+        except InvalidTag:
+            view[:size] = bytes(size)
+            self._forged()
+        self._after = message.number
+        return at
+
+    def open_pieces(self, pieces: Iterable[Buffer]) -> Iterator[bytes]:
+        """The message part by part, from the pieces as :meth:`Sealer.pieces` cut them, for messages not held whole.
+
+        Each part that comes out is genuine and in its place, but the message is so only when the iteration ends
+        without an error: until then the caller keeps nothing that it cannot take back.
+        """
+        message: _Message | None = None
+        held: memoryview | None = None
+        chunk = 0
+        for piece in pieces:
+            part = _flat(piece)
+            if message is None:
+                if part.nbytes < HEADER_BYTES + TAG_BYTES:
+                    self._refuse("a sealed message has an impossible length")
+                message = self._begin(bytes(part[:HEADER_BYTES]))
+                part = part[HEADER_BYTES:]
+            if held is not None:
+                yield self._open_chunk(message, held, chunk, last=False)
+                chunk += 1
+            held = part
+        if message is None or held is None:
+            self._refuse("a sealed message has an impossible length")
+        final = self._open_chunk(message, held, chunk, last=True)
+        if message.number <= self._after:  # another message was opened meanwhile
+            self._refuse("a sealed message was replayed or reordered", "X07")
+        self._after = message.number
+        yield final
+
+    def erase(self) -> None:
+        """End of the study: nothing can be opened any more."""
+        self._channel.erase()
+
+    def _open_chunk(self, message: _Message, part: memoryview, chunk: int, *, last: bool) -> bytes:
+        shape = TAG_BYTES <= part.nbytes <= _STEP if last else part.nbytes == _STEP
+        if not shape or (last and chunk and part.nbytes == TAG_BYTES) or chunk >= _LAST:
+            self._forged()
+        try:
+            return message.cipher.decrypt(message.nonce(chunk, last), part, message.aad)
+        except InvalidTag:
+            self._forged()
+
+    def _begin(self, header: bytes) -> _Message:
+        magic, number, _ = _HEADER.unpack(header)
+        if magic != _MAGIC:
+            self._refuse("a message is not sealed the way this release seals", "X13")
+        if number <= self._after:
+            self._refuse("a sealed message was replayed or reordered", "X07")
+        return _Message(self._channel, header, number)
+
+    def _forged(self) -> NoReturn:
+        self._refuse("a sealed message does not open: changed, cut, or sealed for another party or study")
+
+    def _refuse(self, cause: str, rule: str = "X14") -> NoReturn:
+        raise RemoteProtocolError(
+            cause,
+            rule=rule,
+            party=self._channel.sender,
+            remedy="Nothing of it was kept; the sender will send it again.",
+        ) from None
+
+    def __repr__(self) -> str:
+        return f"Opener({self._channel.sender} to {self._channel.receiver}, after {self._after})"
+
+
+def _flat(raw: Buffer) -> memoryview:
+    view = memoryview(raw)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def _cut(plain: memoryview, step: int) -> Iterator[tuple[int, memoryview, bool]]:
+    """(index, part, whether it is the last) for each part of at most ``step`` bytes; one empty part of nothing."""
+    count = max(1, -(-plain.nbytes // step))
+    if count > _LAST:
+        raise LocalProtocolError("a message is too long to seal", remedy="Send it in several messages.")
+    for i in range(count):
+        yield i, plain[i * step : (i + 1) * step], i == count - 1
