@@ -9,7 +9,7 @@ database and case (160,000 where √2 is to be told), half of them to choose the
 Error rates. Each bound holds with confidence 1 − 1e-4 (α = 1e-4, both limits together). Seeds are fixed, so a verdict
 never changes by itself; with fresh seeds a sound protocol would fail one of the fewer than 30 audits here with
 probability below 0.3 %. A planted bug is missed with probability below 1e-6: each bound below is more than five
-standard errors of its count above the claim (the weakest, √2 of Gaussian noise, gives 2.2 to 2.3 where 2 is claimed).
+standard errors of its count above the claim (the weakest, √2 of Gaussian noise, gives 2.3 to 2.4 where 2 is claimed).
 """
 
 from __future__ import annotations
