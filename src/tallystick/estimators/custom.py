@@ -62,12 +62,20 @@ class ProgramEstimator(PrivateEstimator):
             raise StudyError("program is not a ts.Program", remedy="Pass an instance of a subclass of ts.Program.")
         state = program.init(public)
         width = len(public.features) + (public.target is not None)
-        if program.groups is not None:
-            groups = tuple(program.groups)
+        compiled = compile_map_of(program, state)
+        if compiled is None:
+            groups = program.groups_for(1)
         else:
-            compiled = compile_map_of(program, state)
-            size = compiled.vector_size(width, program.query(state)) if compiled is not None else 1
+            # Tried on a made-up record: a length that only showed on real ones would leave every record out.
+            size = compiled.vector_size(width, program.query(state))
             groups = program.groups_for(size)
+            declared = sum(g.size for g in groups)
+            if declared != size:
+                raise StudyError(
+                    f"map_in_client returns {size} numbers, the groups declare {declared}",
+                    rule="vector-length",
+                    remedy="Let the groups' sizes add up to the vector's length.",
+                )
         return Design(program=program, groups=(groups,) * int(program.rounds))
 
     def _rounds_asked_for(self, study: Study) -> Any:
