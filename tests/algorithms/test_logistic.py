@@ -59,6 +59,20 @@ def test_rows_are_independent_when_many_are_clipped() -> None:
     check_row_independence(design.program, features, target, rounds)
 
 
+@pytest.mark.parametrize("field", ["shift", "scale", "row_limit", "longest_row"])
+def test_rows_kept_from_one_query_are_not_used_for_another(field: str) -> None:
+    public = mixed(records=60)
+    design, features, target, rounds = rounds_of(public, "gaussian", LogisticSettings(rounds=4), seed=1)
+    query, grid = rounds[1]
+    other = query._replace(**{field: np.asarray(getattr(query, field)) * 0.5})
+    kept = design.program.prepare(features, target)
+    design.program.map_block(kept, query)
+    fresh = design.program.prepare(features, target)
+    assert np.array_equal(
+        total(design.program.map_block(kept, other), grid), total(design.program.map_block(fresh, other), grid)
+    )
+
+
 class CentredByItsBlock(LogisticProgram):
     """Planted: the gradient's rows are centred by the mean of the block's own records."""
 
