@@ -1,0 +1,1 @@
+"""The deployed parties: processes, their stores, and how everything is wired."""

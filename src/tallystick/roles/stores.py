@@ -1,0 +1,359 @@
+"""What a role knows for ever: one SQLite file per role, durable before anything is said.
+
+    meta        schema version, whose file this is, the boot counter
+    studies     each study's canonical bytes, program text, status, when it began and ended
+    records     what the protocol machines persist: (study, key) -> bytes, the last one counts
+    study_keys  a study's private keys; erased at its end, overwritten on disk
+    results     a study's one result
+    releases    what left, by (study, round): once, and never anything else
+
+WAL with ``synchronous=FULL``: a commit that has returned survives the loss of power. One process owns the file
+(an advisory lock; a second copy of a role is refused, X28), one connection writes. The file is checked when it is
+opened, and the boot counter is raised and committed before anything else happens, so that what a server signs
+says how often it had been started.
+
+A full disk, a read-only file system or an I/O error is a ``RoundAborted`` whose rule begins with ``storage-``
+(X16): the transaction is rolled back, nothing was kept by halves, and the next call simply tries again. A damaged
+file is a ``VerificationError``: the role stops rather than guess.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError, VerificationError
+from tallystick.core.identifiers import HASH_BYTES
+from tallystick.core.redaction import Secret
+
+__all__ = ["RoleStore", "StoredStudy", "is_storage_failure", "storage_error", "storage_guard"]
+
+SCHEMA_VERSION = 1
+STATUSES = ("proposed", "ready", "running", "finished", "failed", "declined")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS studies (
+    hash BLOB PRIMARY KEY CHECK (length(hash) = 32),
+    canonical BLOB NOT NULL, program TEXT NOT NULL, status TEXT NOT NULL, started REAL, ended REAL);
+CREATE TABLE IF NOT EXISTS records (
+    study BLOB NOT NULL REFERENCES studies (hash), key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (study, key));
+CREATE TABLE IF NOT EXISTS study_keys (
+    study BLOB NOT NULL REFERENCES studies (hash), name TEXT NOT NULL, secret BLOB NOT NULL,
+    PRIMARY KEY (study, name));
+CREATE TABLE IF NOT EXISTS results (study BLOB PRIMARY KEY REFERENCES studies (hash), packed BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS releases (
+    study BLOB NOT NULL REFERENCES studies (hash), round INTEGER NOT NULL, body BLOB NOT NULL,
+    PRIMARY KEY (study, round));
+"""
+
+_FULL = ("storage-full", "there is no space left to keep it", "Free space on that disk; nothing was released.")
+_READ_ONLY = ("storage-read-only", "its file cannot be written", "Make the state directory writable by this role.")
+_IN_USE = ("storage-in-use", "another process holds its state", "Stop the other copy of this role; run one only.")
+_FAILED = ("storage-failed", "the disk did not do what was asked", "Look at the disk and the system log; then restart.")
+_BY_ERRNO = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: _FULL,
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _READ_ONLY,
+    errno.EPERM: _READ_ONLY,
+}
+_BY_SQLITE = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+    sqlite3.SQLITE_BUSY: _IN_USE,
+    sqlite3.SQLITE_LOCKED: _IN_USE,
+}
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def corrupt(what: str, *, party: str | None = None) -> VerificationError:
+    """The file is not what was written: stop, do not guess."""
+    return VerificationError(
+        f"{what} is damaged",
+        rule="storage-corrupt",
+        party=party,
+        remedy="Restore this party's state from its last good copy; until then it takes part in no study.",
+    )
+
+
+def storage_error(error: OSError | sqlite3.Error, what: str, *, party: str | None = None) -> TallystickError:
+    """The typed form of what the disk said (X16); the paths and contents stay out of it."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
+        if code in _DAMAGED:
+            return corrupt(what, party=party)
+        if code == sqlite3.SQLITE_CONSTRAINT:
+            return LocalProtocolError(f"{what} is of a study that is not stored", party=party, remedy="Store it first.")
+        rule, cause, remedy = _BY_SQLITE.get(code, _FAILED)
+    else:
+        rule, cause, remedy = _BY_ERRNO.get(error.errno or 0, _FAILED)
+    return RoundAborted(f"{what} was not kept: {cause}", rule=rule, party=party, remedy=remedy)
+
+
+def is_storage_failure(error: BaseException) -> bool:
+    """Whether a role must go red and release nothing until its disk is well again."""
+    return isinstance(error, TallystickError) and (error.rule or "").startswith("storage-")
+
+
+@contextlib.contextmanager
+def storage_guard(what: str, *, party: str | None = None) -> Iterator[None]:
+    """Turn what the disk says inside into a typed error."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise storage_error(error, what, party=party) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredStudy:
+    """A row of ``studies``; ``started`` and ``ended`` are whatever clock the role reports with."""
+
+    hash: bytes
+    canonical: bytes = field(repr=False)
+    program: str = field(repr=False)
+    status: str
+    started: float | None
+    ended: float | None
+
+
+class RoleStore:
+    """One role's state. Every method is one transaction, or part of the enclosing :meth:`transaction`."""
+
+    def __init__(self, path: Path, *, party: str) -> None:
+        self._path, self._party = path, party
+        self._lock = threading.RLock()
+        self._depth = 0
+        with storage_guard("this role's state", party=party):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._owner = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._open()
+        except BaseException:
+            os.close(self._owner)
+            raise
+
+    def _open(self) -> None:
+        try:
+            fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            rule, cause, remedy = _IN_USE
+            raise RoundAborted(f"not started: {cause}", rule=rule, party=self._party, remedy=remedy) from None
+        with storage_guard("this role's state", party=self._party):
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # keys live here
+            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
+        try:
+            with storage_guard("this role's state", party=self._party):
+                self._prepare()
+                self._boot = self._count_boot()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        run = self._db.execute
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("PRAGMA foreign_keys = ON")
+        run("PRAGMA secure_delete = ON")  # an erased key is overwritten, not merely forgotten
+        if [row[0] for row in run("PRAGMA integrity_check")] != ["ok"] or run("PRAGMA foreign_key_check").fetchall():
+            raise corrupt("this role's state", party=self._party)
+        with self.transaction():
+            for statement in _SCHEMA.split(";"):
+                run(statement)
+            for key, value in (("schema", str(SCHEMA_VERSION)), ("party", self._party)):
+                run("INSERT OR IGNORE INTO meta VALUES (?, ?)", (key, value))
+        known = dict(run("SELECT key, value FROM meta").fetchall())
+        if known["schema"] != str(SCHEMA_VERSION) or known["party"] != self._party:
+            raise VerificationError(
+                f"this state belongs to party {ascii(known['party'])} in format {ascii(known['schema'])}",
+                rule="storage-corrupt",
+                party=self._party,
+                remedy="Give every role a state directory of its own, made by this release of tallystick.",
+            )
+
+    def _count_boot(self) -> int:
+        with self.transaction():
+            row = self._db.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
+            boot = (int(row[0]) if row else 0) + 1
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
+        return boot
+
+    @property
+    def boot(self) -> int:
+        """How often this role has been started, this time included."""
+        return self._boot
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything inside is committed together, durably, or not at all."""
+        with self._lock:
+            if self._depth:
+                self._depth += 1
+                try:
+                    yield
+                finally:
+                    self._depth -= 1
+                return
+            with storage_guard("a record", party=self._party):
+                self._db.execute("BEGIN IMMEDIATE")
+                self._depth = 1
+                try:
+                    yield
+                    self._db.execute("COMMIT")
+                except BaseException:
+                    if self._db.in_transaction:  # a full disk has rolled back already
+                        with contextlib.suppress(sqlite3.Error):
+                            self._db.execute("ROLLBACK")
+                    raise
+                finally:
+                    self._depth = 0
+
+    def _write(self, sql: str, values: tuple[object, ...]) -> int:
+        with self.transaction():
+            return self._db.execute(sql, values).rowcount
+
+    def _read(self, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+        with self._lock, storage_guard("this role's state", party=self._party):
+            return self._db.execute(sql, values).fetchall()
+
+    # -- studies ---------------------------------------------------------------------------------------------------
+
+    def add_study(self, hash: bytes, canonical: bytes, program: str, *, started: float | None = None) -> None:
+        """Note a study; again with the same bytes is nothing new, with others it is an error."""
+        if len(hash) != HASH_BYTES:
+            raise LocalProtocolError("a study hash has 32 bytes", party=self._party)
+        with self.transaction():
+            known = self.study(hash)
+            if known is not None:
+                if (known.canonical, known.program) != (canonical, program):
+                    raise VerificationError(
+                        "another study or program is stored under this hash",
+                        party=self._party,
+                        remedy="A changed study has another hash: propose it as a new version.",
+                    )
+                return
+            self._write(
+                "INSERT INTO studies VALUES (?, ?, ?, 'proposed', ?, NULL)", (hash, canonical, program, started)
+            )
+
+    def set_status(self, hash: bytes, status: str, *, ended: float | None = None) -> None:
+        """Where the study stands; ``ended`` is kept once given."""
+        if status not in STATUSES:
+            raise LocalProtocolError(f"a study has no status {status!r}", party=self._party)
+        sql = "UPDATE studies SET status = ?, ended = coalesce(?, ended) WHERE hash = ?"
+        if self._write(sql, (status, ended, hash)) != 1:
+            raise LocalProtocolError("the study is not stored", party=self._party, remedy="Store it first.")
+
+    def study(self, hash: bytes) -> StoredStudy | None:
+        """The study of this hash."""
+        found = self._studies("WHERE hash = ?", (hash,))
+        return found[0] if found else None
+
+    def studies(self) -> tuple[StoredStudy, ...]:
+        """Every study, in the order they were stored."""
+        return self._studies("ORDER BY rowid", ())
+
+    def _studies(self, where: str, values: tuple[object, ...]) -> tuple[StoredStudy, ...]:
+        names = ("hash", "canonical", "program", "status", "started", "ended")
+        rows = self._read(f"SELECT {', '.join(names)} FROM studies {where}", values)
+        return tuple(StoredStudy(**dict(zip(names, row))) for row in rows)  # type: ignore[arg-type]
+
+    # -- what machines persist ---------------------------------------------------------------------------------------
+
+    def persist(self, study: bytes, key: str, value: bytes) -> None:
+        """Keep this record in place of the last one under its key; durable when this returns."""
+        self._write("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (study, key, value))
+
+    def records(self, study: bytes) -> Mapping[str, bytes]:
+        """Everything persisted for a study: what ``restore`` of a machine takes."""
+        rows = self._read("SELECT key, value FROM records WHERE study = ?", (study,))
+        return {str(key): bytes(value) for key, value in rows}  # type: ignore[call-overload]
+
+    def forget_records(self, study: bytes) -> None:
+        """Remove a study's records, once its end is kept elsewhere."""
+        self._write("DELETE FROM records WHERE study = ?", (study,))
+
+    # -- keys ----------------------------------------------------------------------------------------------------------
+
+    def put_key(self, study: bytes, name: str, secret: Secret) -> None:
+        """Keep one of the study's private keys, in place of the last one of this name."""
+        self._write("INSERT OR REPLACE INTO study_keys VALUES (?, ?, ?)", (study, name, secret.reveal()))
+
+    def key(self, study: bytes, name: str) -> Secret | None:
+        """A private key, or None when there is none or it has been erased."""
+        rows = self._read("SELECT secret FROM study_keys WHERE study = ? AND name = ?", (study, name))
+        return Secret(bytes(rows[0][0])) if rows else None  # type: ignore[call-overload]
+
+    def erase_keys(self, study: bytes) -> None:
+        """Overwrite the study's private keys in the file, and empty the log that still held them."""
+        self._write("DELETE FROM study_keys WHERE study = ?", (study,))
+        with self._lock, storage_guard("the erasure of keys", party=self._party):
+            if self._depth:
+                raise LocalProtocolError("keys are erased in a transaction of their own", party=self._party)
+            blocked = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if blocked:
+            rule, cause, remedy = _IN_USE
+            raise RoundAborted(f"keys were not erased: {cause}", rule=rule, party=self._party, remedy=remedy)
+
+    # -- results and releases ------------------------------------------------------------------------------------------
+
+    def put_result(self, study: bytes, packed: bytes) -> None:
+        """The study's one result; again the same is fine, another is refused."""
+        self._once("results", "study = ?", (study,), "packed", packed)
+
+    def result(self, study: bytes) -> bytes | None:
+        """The stored result."""
+        rows = self._read("SELECT packed FROM results WHERE study = ?", (study,))
+        return bytes(rows[0][0]) if rows else None  # type: ignore[call-overload]
+
+    def put_release(self, study: bytes, round: int, body: bytes) -> None:
+        """What left in this round; again the same is fine, another is refused."""
+        self._once("releases", "study = ? AND round = ?", (study, round), "body", body)
+
+    def releases(self, study: bytes) -> tuple[tuple[int, bytes], ...]:
+        """Everything that left, by round."""
+        rows = self._read("SELECT round, body FROM releases WHERE study = ? ORDER BY round", (study,))
+        return tuple((int(round), bytes(body)) for round, body in rows)  # type: ignore[call-overload]
+
+    def _once(self, table: str, where: str, key: tuple[object, ...], column: str, value: bytes) -> None:
+        with self.transaction():
+            known = self._db.execute(f"SELECT {column} FROM {table} WHERE {where}", key).fetchone()
+            if known is None:
+                marks = ", ".join("?" * (len(key) + 1))
+                self._db.execute(f"INSERT INTO {table} VALUES ({marks})", (*key, value))
+            elif bytes(known[0]) != value:
+                raise VerificationError(
+                    f"another entry is stored in {table} already",
+                    party=self._party,
+                    remedy="Nothing is released twice: a new run is a new version of the study.",
+                )
+
+    # -- closing -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the file free; what is stored stays. A second call does nothing."""
+        with self._lock:
+            if self._owner >= 0:
+                self._db.close()
+                os.close(self._owner)
+                self._owner = -1
+
+    def __enter__(self) -> RoleStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
