@@ -26,7 +26,7 @@ _CHUNK = 256 * 1024
 
 
 def rows(quick: bool = False) -> list[dict[str, Any]]:
-    """The rows ``server-sum``, ``seed-expansion``, ``client-share``, ``upload-bytes`` and ``round``."""
+    """The rows ``server-sum``, ``seed-expansion``, ``client-share`` and ``upload-bytes``."""
     clients, size, servers = (100, 20_000, 3) if quick else (1000, 100_000, 3)
     source = system_stream()
     # 50 distinct vectors, visited in turn: 40 MB, more than the caches hold, like a stream of uploads.
@@ -66,18 +66,18 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
     part = 8 * size * len(some) / 1e9
     table.append(_row("client-share", part / shared, "GB/s of vectors", part / added, added / shared))
 
-    table += _whole_round(clients, size, servers)
+    table.append(_upload(size, servers))
     return table
 
 
-def _whole_round(clients: int, size: int, servers: int) -> list[dict[str, Any]]:
-    """One real round through the protocol machines: bytes per client, and time beside np.add on the same vectors."""
+def _upload(size: int, servers: int) -> dict[str, Any]:
+    """One real round through the protocol machines: encoded bytes per client, to all servers together."""
 
     class _NoNoise:
         def draw(self, round: int) -> np.ndarray[Any, np.dtype[np.int64]]:
             return np.zeros(size, dtype=np.int64)
 
-    few = max(3, clients // 10)
+    few = 6
     names = [f"client-{i}" for i in range(few)]
     values = np.arange(size, dtype=np.int64) - size // 2
     rounds = MemoryRounds.create(
@@ -91,19 +91,9 @@ def _whole_round(clients: int, size: int, servers: int) -> list[dict[str, Any]]:
         min_clients=3,
         result_limit=2**60,
     )
-    contribute = dict.fromkeys(names, lambda _model: values)
-    rounds.run_round(1, b"", contribute)  # compiles
-    before = sum(rounds.bytes_up.values())
-    started = time.thread_time()
-    rounds.run_round(2, b"", contribute)
-    seconds = time.thread_time() - started
-    uploaded = (sum(rounds.bytes_up.values()) - before) / few
-    total = np.zeros(size, dtype=np.int64)
-    plain = _best(lambda: [np.add(total, values, out=total) for _ in range(few)])
-    return [
-        _row("upload-bytes", uploaded, "bytes per client", 8.0 * size, 8 * size / uploaded),
-        _row("round", few / seconds, "clients/s, all roles", few / plain, plain / seconds),
-    ]
+    rounds.run_round(1, b"", dict.fromkeys(names, lambda _model: values))
+    uploaded = sum(rounds.bytes_up.values()) / few
+    return _row("upload-bytes", uploaded, "bytes per client", 8.0 * size, 8 * size / uploaded)
 
 
 def _raw_aes(count: int) -> None:
