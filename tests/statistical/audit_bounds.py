@@ -11,8 +11,8 @@ the other half; so the bound exceeds the true ε with probability at most α, wh
 The family: both tails of each statistic at 120 levels of the pooled first half; each residue of the low six bits; the
 "off grid" mark. For a sound mechanism on the grid the last two carry nothing; for float noise they carry everything.
 
-One run, many canaries [SNJ23, Thm. 5.2]: the number of right guesses among r, of m independent fair secrets that each
-enter as a replaced record, is dominated by Binomial(r, e^ε/(1 + e^ε)) up to a term 2mδ·max_i.
+One run, many canaries [SNJ23, arXiv 2305.08846]: the number of right guesses among r, of m independent fair secrets
+that each enter as a replaced record, is dominated by W ~ Binomial(r, e^ε/(1 + e^ε)), up to 2mδ·max_i P(v − i ≤ W < v)/i.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def find_bound(zero: Outputs, one: Outputs, *, delta: float, alpha: float) -> Bo
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:
-    """An upper bound on the probability of so many right guesses under (ε, δ)-DP [SNJ23, Thm. 5.2, as in its code]."""
+    """An upper bound on the probability of so many right guesses under (ε, δ)-DP [SNJ23]."""
     q = 1 / (1 + math.exp(-epsilon))
     tail = float(binom.sf(right - 1, guesses, q))
     if delta == 0:
