@@ -1,0 +1,256 @@
+"""Who belongs together: the consortium file, the same bytes at every party, public throughout.
+
+    [consortium]  name, version, ca_certificate (PEM)
+    [[party]]     name, role, address (server, aggregator), fingerprints (two during rotation), identity
+
+Nothing outside it is trusted: a certificate counts if its fingerprint is pinned here, whatever its authority says,
+and a signature counts under the identity key written here. Every change raises ``version``. The hash is over the
+content, not the spelling, and the order of parties is part of it: it is the order of the studies' clients and servers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NoReturn
+
+from tallystick.core.errors import StudyError, VerificationError
+from tallystick.core.identifiers import check_party_name, digest, format_hash, parse_hash
+from tallystick.crypto.certificates import certificate_facts, dns_name
+from tallystick.crypto.signing import VerifyKey
+
+__all__ = ["LISTENING", "ROLES", "Consortium", "Party", "check_address", "dials", "split_address"]
+
+ROLES = ("client", "server", "aggregator", "analyst")
+LISTENING = ("server", "aggregator")
+_HOST = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """(host, port) of ``host:port`` or ``[IPv6]:port``."""
+    host, _, port = text.rpartition(":") if isinstance(text, str) else ("", "", "")
+    if not _HOST.fullmatch(host) or not re.fullmatch(r"[1-9][0-9]{0,4}", port) or int(port) > 65535:
+        raise StudyError(
+            f"{ascii(text)[:80]} is not an address", remedy='Write "host:port", for example "sum1.example.org:7101".'
+        )
+    return host.strip("[]"), int(port)
+
+
+def check_address(text: str) -> str:
+    """The address itself, once it reads as one."""
+    split_address(text)
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Party:
+    """One role instance, as all the others know it."""
+
+    name: str
+    role: str
+    address: str | None = None
+    fingerprints: tuple[str, ...]
+    identity: VerifyKey
+
+    def __post_init__(self) -> None:
+        check_party_name(self.name)
+        if self.role not in ROLES:
+            _refuse(f"party {self.name} has the unknown role {ascii(self.role)[:40]}", f"Roles: {', '.join(ROLES)}.")
+        if self.role in LISTENING:
+            if self.address is None:
+                _refuse(f"{self.role} {self.name} has no address", 'Give address = "host:port".')
+            check_address(self.address)
+        elif self.address is not None:
+            _refuse(f"{self.role} {self.name} has an address", "Clients and analysts dial out only: leave it out.")
+        if not 1 <= len(self.fingerprints) <= 2 or len(set(self.fingerprints)) != len(self.fingerprints):
+            _refuse(
+                f"party {self.name} has {len(self.fingerprints)} fingerprints",
+                "There is one; two different ones during rotation. Finish it: consortium rotate --finish.",
+            )
+        for text in self.fingerprints:
+            parse_hash(text)
+
+    @property
+    def dns_name(self) -> str:
+        """The name its certificate carries, to be checked by whoever dials it."""
+        return dns_name(self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consortium:
+    """The parsed consortium file."""
+
+    name: str
+    version: int
+    ca_certificate: bytes = field(repr=False)
+    parties: tuple[Party, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_party_name(self.name)
+        if not 1 <= self.version < 1 << 31:
+            _refuse("the version of a consortium file is a number from 1", "Get the file again from its author.")
+        certificate_facts(self.ca_certificate)
+        _distinct([p.name for p in self.parties], "two parties are named")
+        _distinct([p.dns_name for p in self.parties], "two parties' names differ in punctuation or case only:")
+        _distinct([f for p in self.parties for f in p.fingerprints], "two parties share the certificate")
+        _distinct([p.identity.encoded.hex() for p in self.parties], "two parties share the identity")
+        if len(self.by_role("aggregator")) > 1:
+            _refuse("there are two aggregators", "A consortium has one.")
+
+    @classmethod
+    def parse(cls, text: str) -> Consortium:
+        """The file's content; unknown keys, missing keys and wrong types are errors that name the place."""
+        try:
+            raw = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            _refuse(f"the consortium file is not TOML: {error}", "Copy it again from the consortium.")
+        _known(raw, {"consortium", "party"}, "the consortium file")
+        head = raw.get("consortium")
+        if not isinstance(head, dict):
+            _refuse("the consortium file has no [consortium]", "Copy it again from the consortium.")
+        _known(head, {"name", "version", "ca_certificate"}, "[consortium]")
+        entries = raw.get("party", [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            _refuse("parties are written as [[party]]", "Copy the file again from the consortium.")
+        return cls(
+            name=_get(head, "name", str, "[consortium]"),
+            version=_get(head, "version", int, "[consortium]"),
+            ca_certificate=_get(head, "ca_certificate", str, "[consortium]").encode(),
+            parties=tuple(_party(entry, f"[[party]] {i}") for i, entry in enumerate(entries, 1)),
+        )
+
+    def to_toml(self) -> str:
+        """The file; ``parse`` gives the same consortium back."""
+        lines = [
+            "# Public. The same bytes at every party; compare its hash out of band: tallystick consortium show.",
+            "[consortium]",
+            f"name = {_quote(self.name)}",
+            f"version = {self.version}",
+            f'ca_certificate = """\n{self.ca_certificate.decode("ascii")}"""',
+        ]
+        for p in self.parties:
+            lines += ["", "[[party]]", f"name = {_quote(p.name)}", f"role = {_quote(p.role)}"]
+            lines += [f"address = {_quote(p.address)}"] if p.address is not None else []
+            lines += [f"fingerprints = [{', '.join(map(_quote, p.fingerprints))}]"]
+            lines += [f'identity = "{p.identity.encoded.hex()}"']
+        return "\n".join(lines) + "\n"
+
+    @cached_property
+    def hash(self) -> bytes:
+        """SHA-256 over the content in one canonical form: equal at two parties exactly if they agree on all of it."""
+        content = {
+            "name": self.name,
+            "version": self.version,
+            "ca": certificate_facts(self.ca_certificate).fingerprint,
+            "parties": [
+                [p.name, p.role, p.address, list(p.fingerprints), p.identity.encoded.hex()] for p in self.parties
+            ],
+        }
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return digest(b"tallystick/consortium/v1", canonical.encode())
+
+    @property
+    def printed_hash(self) -> str:
+        """``sha256:<64 hex>``."""
+        return format_hash(self.hash)
+
+    def party(self, name: str) -> Party:
+        """The party of this name."""
+        for p in self.parties:
+            if p.name == name:
+                return p
+        listed = ", ".join(p.name for p in self.parties) or "nobody yet"
+        raise StudyError(
+            f"{ascii(name)[:80]} is not in consortium {self.name}",
+            rule="consortium",
+            remedy=f"Parties there: {listed}.",
+        )
+
+    def by_role(self, role: str) -> tuple[Party, ...]:
+        """The parties in this role, in the file's order."""
+        return tuple(p for p in self.parties if p.role == role)
+
+    def by_fingerprint(self, fingerprint: str) -> Party:
+        """The party this certificate is pinned for; anything not pinned is refused (X09)."""
+        for p in self.parties:
+            if fingerprint in p.fingerprints:
+                return p
+        raise VerificationError(
+            f"the certificate {ascii(fingerprint)[:80]} is pinned for no party of consortium {self.name}",
+            rule="X09",
+            remedy="If it belongs here, have it approved and give every party the new consortium file.",
+        )
+
+    def with_party(self, party: Party) -> Consortium:
+        """The next version, with this party added or replaced in its place."""
+        if any(p.name == party.name for p in self.parties):
+            parties = tuple(party if p.name == party.name else p for p in self.parties)
+        else:
+            parties = (*self.parties, party)
+        return replace(self, version=self.version + 1, parties=parties)
+
+    def without_party(self, name: str) -> Consortium:
+        """The next version, without this party: its certificate counts nowhere any more."""
+        gone = self.party(name)
+        return replace(self, version=self.version + 1, parties=tuple(p for p in self.parties if p != gone))
+
+
+def dials(consortium: Consortium, name: str) -> tuple[Party, ...]:
+    """Whom this party connects to: clients aggregator and servers, server i the later ones and the aggregator,
+    the analyst the aggregator, the aggregator nobody."""
+    me = consortium.party(name)
+    aggregator, servers = consortium.by_role("aggregator"), consortium.by_role("server")
+    if me.role == "client":
+        return (*aggregator, *servers)
+    if me.role == "server":
+        return (*servers[servers.index(me) + 1 :], *aggregator)
+    return aggregator if me.role == "analyst" else ()
+
+
+def _party(raw: Mapping[str, Any], where: str) -> Party:
+    _known(raw, {"name", "role", "address", "fingerprints", "identity"}, where)
+    fingerprints = _get(raw, "fingerprints", list, where)
+    identity = _get(raw, "identity", str, where)
+    if not all(isinstance(f, str) for f in fingerprints) or not re.fullmatch(r"[0-9a-f]{64}", identity):
+        _refuse(f"{where}: fingerprints are texts, identity is 64 hex digits", "Copy the file again.")
+    return Party(
+        name=_get(raw, "name", str, where),
+        role=_get(raw, "role", str, where),
+        address=_get(raw, "address", str, where) if "address" in raw else None,
+        fingerprints=tuple(fingerprints),
+        identity=VerifyKey(bytes.fromhex(identity)),
+    )
+
+
+def _known(raw: Mapping[str, Any], keys: set[str], where: str) -> None:
+    for key in raw:
+        if key not in keys:
+            _refuse(f"{where} has the unknown key {ascii(key)[:60]}", f"Known: {', '.join(sorted(keys))}.")
+
+
+def _get(raw: Mapping[str, Any], key: str, kind: Callable[..., Any], where: str) -> Any:
+    if key not in raw:
+        _refuse(f"{where} lacks {key}", "Copy the file again from the consortium.")
+    if type(raw[key]) is not kind:  # bool is not an int here
+        _refuse(f"{where}: {key} is not of the right type", "Copy the file again from the consortium.")
+    return raw[key]
+
+
+def _distinct(values: list[str], cause: str) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            _refuse(f"{cause} {value}", "Every party has a name, certificate and identity of its own.")
+        seen.add(value)
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text)  # the texts here are ASCII without controls, where JSON and TOML agree
+
+
+def _refuse(cause: str, remedy: str) -> NoReturn:
+    raise StudyError(cause, rule="consortium", remedy=remedy) from None
