@@ -152,7 +152,9 @@ class SimulatedFederation(Federation):
         return dict(self.trust)
 
     def count_records(self, study: Study) -> int:
-        return sum(len(r) for r in self.records(study))
+        # All rows, also those that a missing value or an undeclared class leaves out: replacing a record by an
+        # incomplete one must not change the public number.
+        return sum(r.tallies.records for r in self.records(study))
 
     def records(self, study: Study) -> list[Records]:
         """Every institution's records, encoded by the study's schema; read once per study."""
@@ -236,7 +238,7 @@ class SimulatedFederation(Federation):
             )
         table = read_table(frame, [column], party=party)
         cells = np.asarray(table.column(column).to_pylist(), dtype=object)[records.rows]
-        if any(cell is None for cell in cells):
+        if any(cell is None or cell != cell or not str(cell).strip() for cell in cells):
             raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
         _, codes = np.unique(np.array([str(c) for c in cells]), return_inverse=True)
         return codes.astype(np.int64)

@@ -216,7 +216,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             )
         warnings.warn(
             "fit(X, y) has no ledger: each further fit on the same records spends epsilon again. "
-            "Use ts.Dataset(frame, budget=...) or a federation to have fits counted.",
+            "Use ts.Dataset(frame, budget=...) or a federation to have fits counted."
+            + ("" if data.classes is None else " The classes were read from y; declare them in a schema to hide them."),
             PrivacyWarning,
             stacklevel=3,
         )
