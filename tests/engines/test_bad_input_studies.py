@@ -15,7 +15,7 @@ from tallystick.core.errors import DataError, RemoteProtocolError
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import public_facts
 
-quiet = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 SCHEMA = ts.Schema({"age": ts.Number(0, 100), "sex": ts.Category(["f", "m"]), "ill": ts.Category(["no", "yes"])})
 
 
@@ -268,7 +268,6 @@ def constant(value: float = 40.0) -> dict[str, Any]:
         pytest.param(frame() | {"sex": np.array(["other"] * 60)}, id="unknown-category"),
     ],
 )
-@quiet
 def test_x29_degenerate_data_have_defined_results(data: dict[str, Any], mechanism: str) -> None:
     model = fit([data, {k: v[:0] for k, v in data.items()}], mechanism=mechanism)  # and one client is empty
     assert np.isfinite(model.coef_).all()
@@ -279,7 +278,6 @@ def test_x29_degenerate_data_have_defined_results(data: dict[str, Any], mechanis
     assert model.contributors_ == ("client-1", "client-2")
 
 
-@quiet
 def test_x29_without_noise_ties_are_even_and_one_label_wins() -> None:
     ties = frame() | {"ill": np.array(["no", "yes"] * 30), "age": np.full(60, 50.0), "sex": np.array(["f"] * 60)}
     model = fit([ties], mechanism="none", rounds=50)
@@ -294,7 +292,6 @@ def test_x29_nobody_has_a_record() -> None:
     assert error.exit_code == 2
 
 
-@quiet
 def test_x29_a_single_declared_class() -> None:
     schema = ts.Schema({"age": ts.Number(0, 100), "ill": ts.Category(["yes"])})
     fed = ts.Federation.simulate([frame() | {"ill": np.array(["yes"] * 60)}], schema=schema, seed=1)

@@ -13,6 +13,8 @@ import pytest
 import tallystick as ts
 from tallystick.engines.federation import SimulatedFederation
 
+pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
+
 COLUMNS = {"x": {"type": "number", "lower": -1, "upper": 1}, "label": {"type": "category", "values": ["a", "b"]}}
 
 
@@ -151,8 +153,9 @@ def test_persons_must_be_named_and_capped(privacy: dict[str, Any], words: str) -
     assert fed.spent.fits == 0
 
 
-def test_a_record_of_nobody_is_refused() -> None:
-    data = frame() | {"who": [None, *range(89)]}
+@pytest.mark.parametrize("nobody", [None, math.nan, "", "  "])
+def test_a_record_of_nobody_is_refused(nobody: Any) -> None:
+    data = frame() | {"who": np.array([nobody, *map(str, range(89))], dtype=object)}
     fed = ts.Federation.simulate([data], names=["clinic"], seed=1)
     with pytest.raises(ts.StudyError, match="'who' has empty cells") as refused:
         ts.LogisticRegression(rounds=2).fit_study(fed, study(privacy={"unit": "person", "person": "who"}))
@@ -270,6 +273,20 @@ def test_a_federation_shows_no_record() -> None:
     fed = ts.Federation.simulate([frame() | {"x": np.full(90, 0.123456)}], schema=ts.Schema({"x": ts.Number(-1, 1)}))
     assert isinstance(fed, SimulatedFederation)
     assert "0.123456" not in repr(fed)
+
+
+def test_the_public_number_of_records_is_that_of_all_rows() -> None:
+    """Replacing a record by an incomplete one changes nothing public: neither the study nor its noise."""
+    whole, holed = frame(), frame()
+    holed["x"][4] = math.nan
+    holed["label"][5] = "neither"
+    made = study(data={"missing": {"marker": "?", "policy": "drop"}})
+    models = [
+        ts.LogisticRegression(rounds=2).fit_study(ts.Federation.simulate([data], seed=1), made)
+        for data in (whole, holed)
+    ]
+    assert [m.study_.data.records for m in models] == [90, 90]
+    assert models[0].study_.hash == models[1].study_.hash
 
 
 # -- a program that goes wrong ----------------------------------------------------------------------------------------
