@@ -244,8 +244,9 @@ def test_a_constant_number_does_not_coarsen_the_indicators() -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("standardise", [True, False])
-def test_the_ridge_penalty_is_scikit_learns(classes: int, standardise: bool) -> None:
-    features, target = _data(classes, np.array([0.9, 0.5, 0.7]), seed=7)
+@pytest.mark.parametrize("scales", [[0.9, 0.5, 0.7], [0.9, 0.5, 0.001]], ids=["even", "bad"])
+def test_the_ridge_penalty_is_scikit_learns(classes: int, standardise: bool, scales: list[float]) -> None:
+    features, target = _data(classes, np.array(scales), seed=7)
     l2 = 0.02
     settings = LogisticSettings(l2=l2, standardise=standardise, rounds=400)
     intercept, weights, _ = _fit(features, target, numbers(3, records=400, classes=CLASSES[classes]), settings)
@@ -373,6 +374,15 @@ def test_a_crafted_query_is_refused_whatever_the_records(field: str, value: floa
         prepared = design.program.prepare(records, target[: len(records)])
         with pytest.raises(RemoteProtocolError, match="outside what a logistic regression can reach"):
             design.program.map_block(prepared, crafted)
+
+
+def test_a_crafted_stage_opens_no_way_around() -> None:
+    public = mixed(records=60)
+    settings = LogisticSettings(rounds=4, standardise=False)
+    design, features, target, rounds = rounds_of(public, "gaussian", settings, seed=1)
+    crafted = rounds[0][0]._replace(stage=0.0, clip=0.0)
+    with pytest.raises(RemoteProtocolError):
+        design.program.map_block(design.program.prepare(features, target), crafted)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -102,7 +102,6 @@ def choose_schedule(
     longest_row: float,
     clip: float | None = None,
     step: float | None = None,
-    ridge: float = 0.0,
 ) -> Schedule:
     """The schedule for rows of E‖row‖² = ``trace``; ``clip`` (a bound on C·R) and ``step`` override the rule."""
     l1 = budget.mechanism == "laplace"
@@ -118,7 +117,7 @@ def choose_schedule(
         residual = min(max(bound / typical_row, low), high)
         row_limit = max(typical_row, min(bound / residual, longest_row))
     noise = unit * residual * row_limit * (math.sqrt(rounds) if l1 else 1.0)
-    lipschitz = curvature * trace + ridge
+    lipschitz = curvature * trace
     time = math.inf if noise == 0 else _KAPPA / (noise * math.sqrt(trace))
     wanted = time * lipschitz / rounds
     if step is not None:

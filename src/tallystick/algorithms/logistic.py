@@ -263,7 +263,7 @@ class LogisticProgram(BlockProgram):
             np.all(np.abs(query.shift) <= 2)
             and np.all((query.scale >= SMALLEST_SCALE) & (query.scale <= 1))
             and np.all(np.abs(query.weights) <= _LARGEST_WEIGHT)
-            and (query.stage == 0 or 0.5 <= query.clip <= 2)
+            and 0.5 <= query.clip <= 2
             and 1 / _LARGEST_WEIGHT <= query.row_limit <= _LARGEST_WEIGHT
             and 0 <= query.longest_row <= _LARGEST_WEIGHT
         )
@@ -295,7 +295,6 @@ class LogisticProgram(BlockProgram):
             longest_row=longest,
             clip=self.settings.clip,
             step=self.settings.learning_rate,
-            ridge=(self.settings.l2 or 0.0) / float(np.min(state.scale)) ** 2,
         )
         return state._replace(
             stage=state.stage + 1,
@@ -313,11 +312,11 @@ class LogisticProgram(BlockProgram):
         if self.l1:  # rows were not centred under L1: centre the gradient instead, which is linear in them
             gradient = gradient.copy()
             gradient[:, 1:] -= gradient[:, :1] * (self._centre(state) - self._row_shift(state)) / state.scale
-        point = self._unshifted(state)
-        if self.settings.l2:
-            gradient = gradient + self.settings.l2 * np.hstack([point[:, :1] * 0, point[:, 1:] / state.scale**2])
         step = state.step / math.sqrt(t) if self.settings.schedule == "inverse-sqrt" else state.step
-        iterate = point - step * gradient
+        iterate = self._unshifted(state) - step * gradient
+        # The ridge is taken at the end of the step, not at its start (a proximal step): the same optimum, and stable
+        # however small a column's scale, where its penalty λ‖w/scale‖²/2 is steep.
+        iterate[:, 1:] /= 1 + step * (self.settings.l2 or 0.0) / state.scale**2
         momentum = min(state.momentum, (t - 1) / (t + 2))
         point = iterate + momentum * (iterate - state.iterate)
         in_tail = t > self.steps - state.tail
