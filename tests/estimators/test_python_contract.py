@@ -212,6 +212,25 @@ def test_plain_frames_are_read_by_name() -> None:
         ts.LogisticRegression(schema=SCHEMA).fit(data[["sex", "age"]])
 
 
+@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "dict"])
+def test_every_kind_of_frame_gives_the_same_model(kind: str, equal_noise: None) -> None:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    data = frame(400)
+    features = {k: data[k] for k in ("age", "sex")}
+    make: dict[str, Any] = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table, "dict": dict}
+    X = make[kind](features)
+    model = ts.LogisticRegression(epsilon=10.0, schema=SCHEMA, rounds=3).fit(
+        X, pd.Series(data["income"], name="income")
+    )
+    fed = ts.Federation.simulate([data], schema=SCHEMA)
+    same = ts.LogisticRegression(epsilon=10.0, rounds=3).fit(fed, target="income")
+    np.testing.assert_array_equal(model.predict(X), same.predict(data))
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+
+
 def test_declared_classes_are_public_found_ones_are_not() -> None:
     """A class that no record has is a class all the same when the schema declares it."""
     X, y = np.linspace(0, 1, 50)[:, None], np.repeat(["a", "b"], 25)

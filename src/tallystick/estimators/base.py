@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -198,7 +198,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _fit_plain(self, X: Any, y: Any) -> Self:
         if self.schema is None and self.bounds is None:
             raise undeclared(X)
-        by_name = self.schema is not None and hasattr(X, "columns")
+        by_name = self.schema is not None and (isinstance(X, Mapping) or hasattr(X, "columns"))
         target = target_column(self.schema, y)
         if by_name and self.schema is not None:
             y = self._check_labels(y)
