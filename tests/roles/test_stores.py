@@ -97,11 +97,15 @@ def test_nothing_is_released_or_defined_twice(store: RoleStore) -> None:
 
 
 def test_a_transaction_is_all_or_nothing(store: RoleStore) -> None:
-    with pytest.raises(ZeroDivisionError), store.transaction():
-        store.persist(STUDY, "a", b"1")
+    def broken() -> None:
         with store.transaction():
-            store.persist(STUDY, "b", b"2")
-        raise ZeroDivisionError
+            store.persist(STUDY, "a", b"1")
+            with store.transaction():
+                store.persist(STUDY, "b", b"2")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
     assert store.records(STUDY) == {}
     with store.transaction():
         store.persist(STUDY, "a", b"1")
@@ -126,9 +130,14 @@ def test_x16_full_disk_keeps_nothing_by_halves_and_recovers(store: RoleStore) ->
     store.persist(STUDY, "round", b"old")
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
-    with pytest.raises(RoundAborted) as full, store.transaction():
-        store.persist(STUDY, "small", b"x")
-        store.persist(STUDY, "round", bytes(1_000_000))
+
+    def too_much() -> None:
+        with store.transaction():
+            store.persist(STUDY, "small", b"x")
+            store.persist(STUDY, "round", bytes(1_000_000))
+
+    with pytest.raises(RoundAborted) as full:
+        too_much()
     assert full.value.rule == "storage-full"
     assert full.value.party == "s0"
     assert full.value.remedy

@@ -177,7 +177,7 @@ class RoleStore:
         known = dict(run("SELECT key, value FROM meta").fetchall())
         if known["schema"] != str(SCHEMA_VERSION) or known["party"] != self._party:
             raise VerificationError(
-                f"this state belongs to party {ascii(known['party'])} in format {ascii(known['schema'])}",
+                f"this state belongs to party {known['party']!a} in format {known['schema']!a}",
                 rule="storage-corrupt",
                 party=self._party,
                 remedy="Give every role a state directory of its own, made by this release of tallystick.",
