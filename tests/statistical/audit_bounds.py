@@ -12,7 +12,7 @@ The family: both tails of each statistic at 120 levels of the pooled first half;
 "off grid" mark. For a sound mechanism on the grid the last two carry nothing; for float noise they carry everything.
 
 One run, many canaries [SNJ23, arXiv 2305.08846]: the number of right guesses among r, of m independent fair secrets
-that each enter as a replaced record, is dominated by W ~ Binomial(r, e^ε/(1 + e^ε)), up to 2mδ·max_i P(v − i ≤ W < v)/i.
+that each enter as a replaced record, is dominated by W ~ Binomial(r, e^ε/(1 + e^ε)) but for 2mδ·max_i P(v−i ≤ W < v)/i.
 """
 
 from __future__ import annotations
