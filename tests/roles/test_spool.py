@@ -417,7 +417,7 @@ def test_planted_a_spool_that_believes_its_tail(tmp_path: Path, monkeypatch: pyt
     store.close()
 
 
-# -- many and large ------------------------------------------------------------------------------------------------------
+# -- many and large ------------------------------------------------------------------------------------------------
 
 
 def test_streams_of_many_threads_do_not_mix(spool: SpoolShares) -> None:
