@@ -91,12 +91,10 @@ class Sealer:
 
     def seal(self, raw: Buffer) -> bytes:
         """The whole sealed message, written once into fresh memory."""
-        with BytesIO(
-            bytes(sealed_size(_flat(raw).nbytes))
-        ) as out:  # sole owner of its bytes: getvalue() copies nothing
-            with out.getbuffer() as view:
-                self.seal_into(raw, view)
-            return out.getvalue()
+        out = BytesIO(bytes(sealed_size(_flat(raw).nbytes)))  # sole owner of its bytes: getvalue() copies nothing
+        with out.getbuffer() as view:
+            self.seal_into(raw, view)
+        return out.getvalue()
 
     def seal_into(self, raw: Buffer, out: bytearray | memoryview) -> int:
         """The same into memory that is there already (fresh memory beyond 32 MB costs more than the cipher)."""
@@ -123,11 +121,11 @@ class Sealer:
             if chunk:
                 yield message.cipher.encrypt(message.nonce(chunk, last), part, message.aad)
                 continue
-            with BytesIO(bytes(HEADER_BYTES + part.nbytes + TAG_BYTES)) as out:
-                with out.getbuffer() as view:
-                    view[:HEADER_BYTES] = header
-                    message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, view[HEADER_BYTES:])
-                yield out.getvalue()
+            out = BytesIO(bytes(HEADER_BYTES + part.nbytes + TAG_BYTES))
+            with out.getbuffer() as view:
+                view[:HEADER_BYTES] = header
+                message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, view[HEADER_BYTES:])
+            yield out.getvalue()
 
     def erase(self) -> None:
         """End of the study: nothing can be sealed any more."""
@@ -161,10 +159,10 @@ class Opener:
     def open(self, sealed: Buffer) -> bytes:
         """The message, if all of it is genuine, new and for this pair of parties; RemoteProtocolError otherwise."""
         size = opened_size(_flat(sealed).nbytes)
-        with BytesIO(bytes(size or 0)) as out:
-            with out.getbuffer() as view:
-                self.open_into(sealed, view)
-            return out.getvalue()
+        out = BytesIO(bytes(size or 0))
+        with out.getbuffer() as view:
+            self.open_into(sealed, view)
+        return out.getvalue()
 
     def open_into(self, sealed: Buffer, out: bytearray | memoryview) -> int:
         """The same into memory that is there already; how many bytes of it were used. Zeroed if it does not open."""

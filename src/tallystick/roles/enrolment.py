@@ -275,12 +275,17 @@ def enrol(
 ) -> tuple[Consortium, Path]:
     """Request, approve and install at once, for a party whose keys may be made on the authority's machine."""
     consortium = read_consortium(folder / CONSORTIUM)
-    if any(p.name == name for p in consortium.parties):
-        _refuse(f"{name} is in the consortium already", "Renew its certificate: consortium rotate.")
+    if any(p.dns_name == dns_name(name) for p in consortium.parties):
+        _refuse(f"{name}, or a name too like it, is in the consortium already", "Renew it: consortium rotate.")
     party_folder = folder / dns_name(name)
     where = {"address": address, "listen": listen, "data": data}
     asked, path = request(name, role, party_folder, consortium=f"../{CONSORTIUM}", **where)
-    consortium, issued = approve(asked, folder, now=now)
+    try:
+        consortium, issued = approve(asked, folder, now=now)
+    except TallystickError:
+        for file in (TLS_KEY, IDENTITY, ROLE, path.name):  # made just now: the next try finds the folder empty
+            (party_folder / file).unlink(missing_ok=True)
+        raise
     path.unlink()
     write_public(party_folder / CERTIFICATE, read_public(issued))
     return consortium, party_folder / ROLE
