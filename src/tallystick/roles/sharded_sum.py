@@ -173,7 +173,7 @@ class SpoolSum:
         self, job: SumJob, pieces: deque[tuple[int, int]], total: NDArray[np.uint64], shifted: set[int]
     ) -> None:
         """Hand out pieces until none is left; those of workers that failed are put back."""
-        self._start()
+        self.start()
         for worker in list(self._workers):
             self._ask(worker, job, pieces)
         while busy := {worker.line: worker for worker in self._workers if worker.piece is not None}:
@@ -211,7 +211,8 @@ class SpoolSum:
             pieces.append(piece)
             self._dismiss(worker)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the workers that are not running; a role does so before its first round (it takes seconds)."""
         spawn = multiprocessing.get_context("spawn")  # a fork would take threads' locks along
         while len(self._workers) < self._count:
             here, there = spawn.Pipe()
