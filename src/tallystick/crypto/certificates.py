@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NoReturn
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -243,7 +243,7 @@ def check_certificate(certificate: bytes, authority: bytes, *, party: str, now: 
     facts = certificate_facts(certificate)
     try:
         found.verify_directly_issued_by(issuer)
-    except (InvalidSignature, ValueError, TypeError):
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError, TypeError):
         _refuse(
             "a certificate was not issued by the consortium's authority",
             "Have it approved there (consortium approve), or compare the consortium files of both sides.",
@@ -304,9 +304,11 @@ def _private_from_pem(pem: Secret | bytes) -> object:
 def _load(certificate: bytes, party: str | None = None) -> x509.Certificate:
     try:
         pem = certificate.lstrip().startswith(b"-----BEGIN")
-        return x509.load_pem_x509_certificate(certificate) if pem else x509.load_der_x509_certificate(certificate)
-    except ValueError:
+        found = x509.load_pem_x509_certificate(certificate) if pem else x509.load_der_x509_certificate(certificate)
+        _ = (found.subject, found.issuer, found.extensions, found.public_key(), found.not_valid_after_utc)
+    except Exception:  # the parser is lazy and raises a dozen kinds: whatever it is, it is not a certificate of ours
         _refuse("a certificate cannot be read", "Copy the file again; it is text between BEGIN and END.", party=party)
+    return found
 
 
 def _public_der(certificate: x509.Certificate) -> bytes:
