@@ -464,7 +464,11 @@ def test_a_study_about_persons_runs() -> None:
 @pytest.mark.parametrize(
     ("public", "settings", "words"),
     [
-        (dataclasses.replace(numbers(2, records=9), records=None), LogisticSettings(), "number of records"),
+        (
+            dataclasses.replace(numbers(2, records=9), records=None),
+            LogisticSettings(standardise=False),
+            "number of records",
+        ),
         (numbers(2, records=9, classes=()), LogisticSettings(), "category as its target"),
         (numbers(2, records=9), LogisticSettings(schedule="cosine"), "schedule"),
         (numbers(2, records=9), LogisticSettings(clip=1e-30), "clip"),

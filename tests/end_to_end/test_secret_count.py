@@ -23,9 +23,6 @@ def said(model: ts.LogisticRegression) -> tuple[object, ...]:
 
 
 @pytest.mark.filterwarnings("ignore::tallystick.core.errors.PrivacyWarning")
-@pytest.mark.xfail(
-    strict=True, reason="fit_study writes the exact count into the released study, whatever the relation"
-)
 def test_one_record_more_is_not_to_be_read_off_an_add_remove_study() -> None:
     assert said(fitted(300, "add-remove")) == said(fitted(301, "add-remove"))
 

@@ -169,9 +169,19 @@ def test_one_record_a_person_is_the_record_unit() -> None:
     for privacy in ({}, {"unit": "person", "person": "who"}):
         fed = ts.Federation.simulate([data], seed=1)
         models.append(ts.LogisticRegression(rounds=3, mechanism="none").fit_study(
-            fed, study(privacy={"mechanism": "none", **privacy})
+            fed, study(privacy={"mechanism": "none", **privacy}, data={"records": 90})
         ))  # fmt: skip
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+def test_where_the_count_is_secret_it_is_counted_with_noise() -> None:
+    for privacy in ({"neighbours": "add-remove"}, {"unit": "person", "person": "who"}):
+        fed = ts.Federation.simulate(thirds(frame(records=3000)), seed=2)
+        model = ts.LogisticRegression(rounds=3).fit_study(fed, study(privacy=privacy))
+        assert model.study_.data.records is None
+        counted = model.history_[0].records
+        assert counted != 3000
+        assert counted == pytest.approx(3000, rel=0.2)
 
 
 # -- neighbours, mechanisms, trust ------------------------------------------------------------------------------------

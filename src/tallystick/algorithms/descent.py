@@ -60,7 +60,7 @@ def residual_bounds(classes: int, *, l1: bool) -> tuple[float, float, float]:
     return math.sqrt(1 - 1 / classes), math.sqrt(2), 0.5
 
 
-def noise_of_mean(budget: PublicBudget, share: float, bound: float, records: int) -> float:
+def noise_of_mean(budget: PublicBudget, share: float, bound: float, records: float) -> float:
     """Standard deviation of one coordinate of the mean when ``share`` of the budget buys one round of this bound."""
     sensitivity = budget.sensitivity_factor * budget.person_factor * bound
     if budget.mechanism == "none":
@@ -72,7 +72,7 @@ def noise_of_mean(budget: PublicBudget, share: float, bound: float, records: int
 
 
 def choose_rounds(
-    budget: PublicBudget, share: float, *, classes: int, records: int, trace: float, typical_row: float
+    budget: PublicBudget, share: float, *, classes: int, records: float | None, trace: float, typical_row: float
 ) -> int:
     """T from public facts alone; ``trace`` is the public guess before the moments are known.
 
@@ -82,6 +82,8 @@ def choose_rounds(
     low, _, curvature = residual_bounds(classes, l1=l1)
     if budget.mechanism == "none":
         return _MAX_ROUNDS
+    if records is None:
+        return 4 * _MIN_ROUNDS_L1 if l1 else _MIN_ROUNDS
     noise = noise_of_mean(budget, share, low * typical_row, records)
     if l1:
         wanted = (4 * _KAPPA * curvature * math.sqrt(trace) / noise) ** 0.4
@@ -95,7 +97,7 @@ def choose_schedule(
     share: float,
     *,
     classes: int,
-    records: int,
+    records: float,
     rounds: int,
     trace: float,
     typical_row: float,

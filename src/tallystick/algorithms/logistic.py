@@ -92,6 +92,7 @@ class _State(NamedTuple):
     step: float
     momentum: float
     tail: float
+    records: float
 
 
 @dataclass(repr=False)
@@ -105,11 +106,14 @@ class _Prepared:
 
 def design_logistic(public: Public, budget: PublicBudget, settings: LogisticSettings) -> Design:
     """The program and its rounds, from public facts alone."""
-    if public.records is None or public.records < 1:
+    if public.records is None and not settings.standardise:
         raise StudyError(
             "logistic regression divides by the public number of records, and the study does not state it",
-            remedy="Add `records = …` under [data] (with add-remove a planning figure will do).",
+            remedy="Add `records = …` under [data] (with add-remove a planning figure will do), or leave standardise "
+            "on: its round counts the records, with noise.",
         )
+    if public.records is not None and public.records < 1:
+        raise StudyError(f"records = {public.records} is not a number of records", remedy="State how many there are.")
     if len(public.classes) < 1:
         raise StudyError(
             "logistic regression needs a category as its target",
@@ -124,12 +128,13 @@ def design_logistic(public: Public, budget: PublicBudget, settings: LogisticSett
     groups: tuple[tuple[Group, ...], ...] = ((gradient,),) * program.steps
     weights: tuple[float, ...] = (1.0,) * program.steps
     if settings.standardise:
-        moments = Group(name="moments", size=program.shapes.moment_size, bound=1.0)
+        moments = Group(name="moments", size=program.shapes.moment_size + int(program.counts), bound=1.0)
         groups = ((moments,), *groups)
         rest = (1 - MOMENT_SHARE) / program.steps
         weights = (MOMENT_SHARE, *(rest for _ in range(program.steps)))
-    noise = noise_of_mean(budget, program.share, 0.5, public.records)
-    details = {"steps": program.steps, "noise_of_mean_gradient": noise, "columns": program.shapes.size}
+    details: dict[str, Any] = {"steps": program.steps, "columns": program.shapes.size}
+    if public.records is not None:
+        details["noise_of_mean_gradient"] = noise_of_mean(budget, program.share, 0.5, public.records)
     return Design(
         program=program,
         groups=groups,
@@ -147,6 +152,8 @@ class by 12 points; well above that, at a few hundred records, it falls below.""
 
 def _hopeless(program: LogisticProgram, budget: PublicBudget) -> str | None:
     """Compare the noise, over √d coordinates, with the most a mean gradient can be: a norm of C·√tr."""
+    if program.records is None:
+        return None
     low, _, _ = residual_bounds(program.classes, l1=program.l1)
     steps = math.sqrt(program.steps) if budget.mechanism == "laplace" else 1.0
     bound = program.settings.clip or low * program.typical_row
@@ -167,7 +174,9 @@ class LogisticProgram(BlockProgram):
     def __init__(self, public: Public, budget: PublicBudget, settings: LogisticSettings) -> None:
         self.budget = budget
         self.settings = settings
-        self.records = int(public.records or 0)
+        self.records = public.records
+        self.counts = public.records is None
+        """No public number of records (add-remove, persons): the round of moments counts them too, with its noise."""
         self.classes = len(public.classes)
         self.outputs = 1 if self.classes <= 2 else self.classes
         self.l1 = budget.mechanism == "laplace"
@@ -189,6 +198,9 @@ class LogisticProgram(BlockProgram):
             typical_row=self.typical_row,
         )
         self.rounds = self.steps + int(settings.standardise)
+        # One more coordinate, the constant 1: ‖(v, 1)‖² ≤ bound² + 1, and in L1 bound + 1 (registry row "vector").
+        bound = self.shapes.moment_bound
+        self.moment_bound = bound if not self.counts else bound + 1 if self.l1 else math.hypot(bound, 1)
         # A person's records are bounded together, at several times the bound of one: coarser, so that it fits 31 bits.
         self.fraction_bits = _FRACTION_BITS - (budget.person_factor - 1).bit_length()
 
@@ -217,6 +229,7 @@ class LogisticProgram(BlockProgram):
             step=0.0,
             momentum=0.0,
             tail=1.0,
+            records=float(self.records or 1),
         )
         if self.settings.standardise:
             return state
@@ -233,7 +246,10 @@ class LogisticProgram(BlockProgram):
     def map_block(self, prepared: Any, state: _Query) -> Contribution:
         self._check(state)
         if self.settings.standardise and state.stage == 0:
-            return Dense(values=moment_vectors(prepared.features, self.shapes) / self.shapes.moment_bound)
+            vectors = moment_vectors(prepared.features, self.shapes)
+            if self.counts:
+                vectors = np.hstack([vectors, np.ones((len(vectors), 1))])
+            return Dense(values=vectors / self.moment_bound)
         rows, row_weights = self._rows(prepared, state)
         scores = grid_scores(rows, state.weights * state.row_limit)
         if self.outputs == 1:
@@ -276,8 +292,12 @@ class LogisticProgram(BlockProgram):
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def _standardised(self, total: NDArray[np.float64], state: _State) -> _State:
-        mean = total * (self.shapes.moment_bound / self.records)
-        noise = noise_of_mean(self.budget, MOMENT_SHARE, self.shapes.moment_bound, self.records)
+        sums = total * self.moment_bound
+        if self.counts:
+            state = state._replace(records=max(1.0, float(sums[-1])))
+            sums = sums[:-1]
+        noise = noise_of_mean(self.budget, MOMENT_SHARE, self.moment_bound, state.records)
+        mean = np.clip(sums / state.records, -2, 2)  # a count drowned in noise must not blow up the means
         found = standardise(mean, noise, self.shapes, centred=self.settings.fit_intercept)
         state = state._replace(shift=found.shift, scale=found.scale)
         return self._scheduled(state, self.intercept + found.trace)
@@ -288,7 +308,7 @@ class LogisticProgram(BlockProgram):
             self.budget,
             self.share,
             classes=self.classes,
-            records=self.records,
+            records=state.records,
             rounds=self.steps,
             trace=trace,
             typical_row=self._typical_row(trace),
@@ -308,7 +328,7 @@ class LogisticProgram(BlockProgram):
 
     def _descended(self, total: NDArray[np.float64], state: _State) -> _State:
         t = round(state.stage)  # 1 for the first gradient
-        gradient = total.reshape(self.outputs, -1) * (state.clip * state.row_limit / self.records)
+        gradient = total.reshape(self.outputs, -1) * (state.clip * state.row_limit / state.records)
         if self.l1:  # rows were not centred under L1: centre the gradient instead, which is linear in them
             gradient = gradient.copy()
             gradient[:, 1:] -= gradient[:, :1] * (self._centre(state) - self._row_shift(state)) / state.scale

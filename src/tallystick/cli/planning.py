@@ -20,7 +20,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
     estimator, study = estimator_for(study, read_program_from(folder))
     if records is not None:
         study = study.replace("data", records=records)
-    if study.data.records is None:
+    if study.data.records is None and study.counts_are_public:
         raise StudyError(
             "the plan needs the public number of records, and the study does not state it",
             rule="replace-one-needs-records",
@@ -41,7 +41,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
                 "sensitivity": noise.sensitivity / r.grid.scale,
                 "noise_std_per_server": (noise.variance**0.5) / r.grid.scale,
                 "noise_std_total": std,
-                "noise_on_mean_over_bound": std / (n * noise.group.bound),
+                "noise_on_mean_over_bound": None if n is None else std / (n * noise.group.bound),
                 "rho": float(noise.rho),
                 "epsilon": None if noise.epsilon is None else float(noise.epsilon),
             }
@@ -68,7 +68,9 @@ def describe(made: dict[str, Any]) -> str:
     privacy = made["privacy"]
     trust = privacy["trust"]
     lines = [
-        f"{made['study']['name']}: {made['study']['program']}, {made['records']:,} records, {made['columns']} columns",
+        f"{made['study']['name']}: {made['study']['program']}, "
+        f"{'an undisclosed number of' if made['records'] is None else format(made['records'], ',')} records, "
+        f"{made['columns']} columns",
         f"  study hash   {made['study']['hash']}",
     ]
     if privacy["differentially_private"]:
@@ -83,11 +85,11 @@ def describe(made: dict[str, Any]) -> str:
     lines.append("")
     lines.append("  rounds        group        coordinates   noise/server   noise total   noise on mean, over bound")
     for r in made["rounds"]:
-        first, last = r["rounds"]
+        (first, last), on_mean = r["rounds"], r["noise_on_mean_over_bound"]
         which = f"{first}" if first == last else f"{first}-{last}"
         lines.append(
             f"  {which:<12}  {r['group']:<12} {r['coordinates']:>11,}   {r['noise_std_per_server']:>12.4g}   "
-            f"{r['noise_std_total']:>11.4g}   {r['noise_on_mean_over_bound']:>12.3g}"
+            f"{r['noise_std_total']:>11.4g}   {'' if on_mean is None else format(on_mean, '>12.3g')}"
         )
     lines.append("")
     if made["hopeless"]:

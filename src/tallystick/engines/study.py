@@ -173,6 +173,14 @@ class Study(_Section):
         """``sha256:<64 hex>``."""
         return format_hash(self.hash)
 
+    @property
+    def counts_are_public(self) -> bool:
+        """Whether the number of records may be told at all: only where no neighbour has another number.
+
+        Under add-remove a neighbour has one record more or less; replacing a *person* may change it too.
+        """
+        return self.privacy.neighbours == "replace-one" and self.privacy.unit == "record"
+
     def schema_of_data(self) -> Schema:
         """The declared columns."""
         columns = {name: c.model_dump(exclude_none=True) for name, c in self.data.columns.items()}

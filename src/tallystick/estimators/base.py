@@ -133,7 +133,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def fit_study(self, fed: Federation, study: Study, *, progress: Progress | None = None) -> Self:
         """Fit a study that is already written (``tallystick simulate`` and the roles come in here)."""
         layout = self.layout_for(study)
-        if study.data.records is None:
+        if study.data.records is None and study.counts_are_public:
             study = study.replace("data", records=fed.count_records(study))
         design = self.design_for(study, layout)
         if design.hopeless and study.study.accept_noise:

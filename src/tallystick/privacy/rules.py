@@ -100,8 +100,14 @@ RULES: tuple[_Rule, ...] = (
         f"Use between 1 and {MAX_ROUNDS} rounds.",
     ),
     (
+        "unit-is-known",
+        lambda c: c.unit in ("record", "person"),
+        'unit = "{unit}" does not exist',
+        'Use "record", or "person" with person, max_records and max_institutions.',
+    ),
+    (
         "replace-one-needs-records",
-        lambda c: c.neighbours != "replace-one" or (c.records is not None and c.records >= 1),
+        lambda c: c.neighbours != "replace-one" or c.unit == "person" or (c.records is not None and c.records >= 1),
         "replace-one makes the number of records public, and the study does not state it",
         'Add `records = …` under [data], or use neighbours = "add-remove".',
     ),
@@ -122,12 +128,6 @@ RULES: tuple[_Rule, ...] = (
         lambda c: c.min_clients is None or c.min_clients >= 2,
         "min_clients = {min_clients}: the sum of one institution is that institution",
         "Use min_clients = 3 or more (2 lets each institution compute the other's sum).",
-    ),
-    (
-        "unit-is-known",
-        lambda c: c.unit in ("record", "person"),
-        'unit = "{unit}" does not exist',
-        'Use "record", or "person" with person, max_records and max_institutions.',
     ),
     (
         "person-caps-are-positive",
