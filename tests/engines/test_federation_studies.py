@@ -176,7 +176,7 @@ def test_one_record_a_person_is_the_record_unit() -> None:
 
 def test_where_the_count_is_secret_it_is_counted_with_noise() -> None:
     for privacy in ({"neighbours": "add-remove"}, {"unit": "person", "person": "who"}):
-        fed = ts.Federation.simulate(thirds(frame(records=3000)), seed=2)
+        fed = ts.Federation.simulate(thirds(frame(records=3000, persons=3000)), seed=2)
         model = ts.LogisticRegression(rounds=3).fit_study(fed, study(privacy=privacy))
         assert model.study_.data.records is None
         counted = model.history_[0].records
