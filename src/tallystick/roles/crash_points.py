@@ -119,5 +119,5 @@ def points_of(role: str) -> tuple[CrashPoint, ...]:
 
 def install(handler: Callable[[CrashPoint], None] | None) -> None:
     """For test entry points outside the wheel, and for nobody else."""
-    global _handler  # noqa: PLW0603 - one process, one role, one handler
+    global _handler  # one process, one role, one handler
     _handler = handler
