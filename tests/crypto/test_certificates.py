@@ -324,6 +324,8 @@ def test_grpc_does_not_speak_ed25519_certificates() -> None:
     mine = issue("Hospital A", key=CLIENT_KEY)
     with served(built(key=key), pem) as port, pytest.raises(grpc.RpcError):
         call(port, mine, CLIENT_KEY.to_pem().reveal())
+    with served(built(), KEY.to_pem().reveal()) as port:  # the control: the same by hand with P-256
+        assert call(port, mine, CLIENT_KEY.to_pem().reveal()) == fingerprint(mine)
 
 
 def test_system_randomness_works_too() -> None:

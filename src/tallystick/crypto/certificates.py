@@ -5,8 +5,8 @@ sign statements and study keys, are Ed25519 and separate. A certificate lives 90
 DNS name: :func:`dns_name`), may be used by either end of a connection, and issues nothing. Its fingerprint, SHA-256
 over its DER bytes, is what the consortium file pins, so a certificate authority that issues too much changes nothing.
 
-Pure: bytes in, bytes out; time (``now``, aware, UTC) and randomness are arguments. OpenSSL draws the nonce of each
-ECDSA signature itself.
+Pure: bytes in, bytes out; time (``now``, aware, UTC) and randomness are arguments; ECDSA nonces are derived, not drawn
+[RFC 6979].
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class TlsKey:
     def signing_request(self, party: str) -> bytes:
         """A PEM certificate signing request: shows that whoever asks holds this key."""
         builder = x509.CertificateSigningRequestBuilder().subject_name(_name(party))
-        return builder.sign(self._private, hashes.SHA256()).public_bytes(Encoding.PEM)
+        return builder.sign(self._private, hashes.SHA256(), ecdsa_deterministic=True).public_bytes(Encoding.PEM)
 
     def __repr__(self) -> str:
         return "TlsKey(P-256)"
@@ -154,7 +154,9 @@ class CertificateAuthority:
             .add_extension(_usage(issues=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
         )
-        return cls(key, builder.sign(key._private, hashes.SHA256()).public_bytes(Encoding.PEM))
+        return cls(
+            key, builder.sign(key._private, hashes.SHA256(), ecdsa_deterministic=True).public_bytes(Encoding.PEM)
+        )
 
     @property
     def certificate(self) -> bytes:
@@ -193,7 +195,7 @@ class CertificateAuthority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(asked), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_key), critical=False)
         )
-        return builder.sign(self._key._private, hashes.SHA256()).public_bytes(Encoding.PEM)
+        return builder.sign(self._key._private, hashes.SHA256(), ecdsa_deterministic=True).public_bytes(Encoding.PEM)
 
     def __repr__(self) -> str:
         return f"CertificateAuthority({_common_name(self._certificate.subject)})"

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from tallystick.core.errors import StudyError, VerificationError
-from tallystick.core.identifiers import check_party_name, digest, format_hash, parse_hash
+from tallystick.core.identifiers import check_party_name, digest, format_hash
 from tallystick.crypto.certificates import certificate_facts, dns_name
 from tallystick.crypto.signing import VerifyKey
 
@@ -72,7 +72,8 @@ class Party:
                 "There is one; two different ones during rotation. Finish it: consortium rotate --finish.",
             )
         for text in self.fingerprints:
-            parse_hash(text)
+            if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
+                _refuse(f"a fingerprint of {self.name} is not sha256:<64 hex digits>", "Copy the file again.")
 
     @property
     def dns_name(self) -> str:
