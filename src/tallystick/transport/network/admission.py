@@ -1,0 +1,192 @@
+"""What may come in: a bounded inbox for whole messages, grants for large ones, and sinks that stream them away.
+
+The inbox is where the network's thread meets the party's: ``put`` waits on the
+event loop until there is room (so that the connection is not read, and gRPC's
+flow control holds the sender back), ``get`` blocks the party's thread. A grant
+is given in order of asking when fewer than ``max_streams`` large messages are
+under way and the memory asked for is free; memory comes back when the party
+takes the message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Protocol
+
+from tallystick.transport.link import Envelope
+from tallystick.transport.network.options import Options
+
+__all__ = ["Grants", "Inbox", "Sink", "SinkFactory", "Unwanted"]
+
+_ENVELOPE_BYTES = 256  # what an empty message costs
+
+
+class Sink(Protocol):
+    """Takes a large message chunk by chunk, on a worker thread, one call at a time."""
+
+    def write(self, chunk: memoryview, /) -> object:
+        """Take the next chunk; it is valid during the call only. An ``OSError`` declines the message."""
+        ...
+
+    def close(self) -> bytes | None:
+        """The message is complete. The bytes returned are delivered in its place; None delivers nothing."""
+        ...
+
+    def abort(self) -> None:
+        """The message will not be completed: erase what there is of it. Never after ``close``."""
+        ...
+
+
+class Unwanted(Exception):  # noqa: N818 - a decision, not a malfunction
+    """Raised by a sink factory: this message is not taken at all."""
+
+
+SinkFactory = Callable[[str, int, bytes], Sink | None]
+"""(sender, length, first 256 bytes) -> a sink, None to assemble in memory under ``message_limit``, or Unwanted."""
+
+
+class Inbox:
+    """Messages that have arrived, bounded in number and bytes, overall and per peer."""
+
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        self._options = options
+        self._loop = loop
+        self._there = threading.Condition()
+        self._queue: deque[tuple[Envelope, int, Callable[[], None] | None]] = deque()
+        self._bytes = 0
+        self._per_peer: Counter[str] = Counter()
+        self._waiting: deque[tuple[Envelope, asyncio.Future[None]]] = deque()
+        self._closed = False
+
+    def _room(self, envelope: Envelope) -> bool:
+        options = self._options
+        return (
+            len(self._queue) < options.inbox_messages
+            and (not self._queue or self._bytes + len(envelope.raw) + _ENVELOPE_BYTES <= options.inbox_bytes)
+            and self._per_peer[envelope.sender] < options.peer_inbox_messages
+        )
+
+    def _append(self, envelope: Envelope, cost: int, taken: Callable[[], None] | None) -> None:
+        self._queue.append((envelope, cost, taken))
+        self._bytes += cost
+        self._per_peer[envelope.sender] += 1
+        self._there.notify()
+
+    async def put(self, envelope: Envelope) -> None:
+        """Deliver a small message, waiting for room; on the event loop."""
+        with self._there:
+            if not self._waiting and self._room(envelope):
+                self._append(envelope, len(envelope.raw) + _ENVELOPE_BYTES, None)
+                return
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._waiting.append((envelope, turn))
+        self._admit()  # room may be there for this sender although others wait
+        await turn
+
+    def put_now(self, envelope: Envelope, taken: Callable[[], None] | None = None) -> None:
+        """Deliver a message whose memory a grant has counted; ``taken`` is called on the event loop."""
+        with self._there:
+            self._append(envelope, 0 if taken else _ENVELOPE_BYTES, taken)
+
+    def get(self, timeout: float | None) -> Envelope | None:
+        """The next message, waiting up to ``timeout`` seconds (None: for ever, or until closed)."""
+        with self._there:
+            if not self._queue and timeout != 0:
+                self._there.wait_for(lambda: self._queue or self._closed, timeout)
+            if not self._queue:
+                return None
+            envelope, cost, taken = self._queue.popleft()
+            self._bytes -= cost
+            self._per_peer[envelope.sender] -= 1
+            if not self._per_peer[envelope.sender]:
+                del self._per_peer[envelope.sender]
+            waiting = bool(self._waiting)
+        if waiting and not self._closed:
+            self._loop.call_soon_threadsafe(self._admit)
+        if taken is not None:
+            self._loop.call_soon_threadsafe(taken)
+        return envelope
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether a message is there, waiting up to ``timeout`` seconds for one."""
+        with self._there:
+            return bool(self._there.wait_for(lambda: self._queue or self._closed, timeout)) and bool(self._queue)
+
+    def close(self) -> None:
+        """Wake everyone who waits; what has arrived can still be taken."""
+        with self._there:
+            self._closed = True
+            self._there.notify_all()
+
+    def _admit(self) -> None:
+        with self._there:
+            blocked: deque[tuple[Envelope, asyncio.Future[None]]] = deque()
+            while self._waiting:
+                envelope, turn = self._waiting.popleft()
+                if turn.cancelled():
+                    continue
+                if self._room(envelope):
+                    self._append(envelope, len(envelope.raw) + _ENVELOPE_BYTES, None)
+                    turn.set_result(None)
+                else:
+                    blocked.append((envelope, turn))
+                    if len(self._queue) >= self._options.inbox_messages or self._bytes >= self._options.inbox_bytes:
+                        break
+            blocked.extend(self._waiting)
+            self._waiting = blocked
+
+
+class Grants:
+    """Who may stream a large message now; only used on the event loop."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._streams = 0
+        self._memory = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def _free(self, memory: int) -> bool:
+        fits = not memory or not self._memory or self._memory + memory <= self._options.memory_bytes
+        return self._streams < self._options.max_streams and fits
+
+    async def acquire(self, memory: int) -> None:
+        """Wait for a turn to stream a message that needs this much memory here (0: it has a sink)."""
+        if not self._waiting and self._free(memory):
+            self._streams += 1
+            self._memory += memory
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((memory, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.finish()
+                self.release(memory)
+            raise
+
+    def finish(self) -> None:
+        """A message is no longer under way."""
+        self._streams -= 1
+        self._next()
+
+    def release(self, memory: int) -> None:
+        """Memory of a message is free again."""
+        self._memory -= memory
+        self._next()
+
+    def _next(self) -> None:
+        while self._waiting:
+            memory, turn = self._waiting[0]
+            if turn.cancelled():
+                self._waiting.popleft()
+            elif self._free(memory):
+                self._waiting.popleft()
+                self._streams += 1
+                self._memory += memory
+                turn.set_result(None)
+            else:
+                return

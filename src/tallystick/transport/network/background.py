@@ -1,0 +1,64 @@
+"""One event loop and one pool of workers for all nodes of a process.
+
+gRPC's asyncio side wants one loop; parties call in from their own threads.
+Disks and ciphers are the workers' business, so that they never hold up a
+heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import wait as _wait
+from typing import Any, TypeVar
+
+__all__ = ["Workers", "background_loop", "call"]
+
+_T = TypeVar("_T")
+_lock = threading.Lock()
+_running: tuple[int, asyncio.AbstractEventLoop] | None = None
+_pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tallystick-network-worker")
+
+
+def background_loop() -> asyncio.AbstractEventLoop:
+    """The loop of this process, started on first use."""
+    global _running
+    with _lock:
+        if _running is None or _running[0] != os.getpid():
+            loop = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, name="tallystick-network", daemon=True).start()
+            _running = (os.getpid(), loop)
+        return _running[1]
+
+
+def call(work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
+    """Run a coroutine there and wait for what it returns."""
+    return asyncio.run_coroutine_threadsafe(work, background_loop()).result(timeout)
+
+
+class Workers(Executor):
+    """One node's use of the pool: its shutdown waits for the node's own work only."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pending: set[Future[Any]] = set()
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        work = _pool.submit(fn, *args, **kwargs)
+        with self._lock:
+            self._pending.add(work)
+        work.add_done_callback(self._done)
+        return work
+
+    def _done(self, work: Future[Any]) -> None:
+        with self._lock:
+            self._pending.discard(work)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        with self._lock:
+            pending = set(self._pending)
+        if wait:
+            _wait(pending)

@@ -1,0 +1,387 @@
+"""One stream between this node and a peer, whoever dialled: greeting, reading, writing, and the end.
+
+A reader and a writer task share the stream. The reader stops reading while
+the inbox is full or a disk is slow, which holds the peer back by gRPC's flow
+control; times during which it was we who did not read never count against
+the peer. The node's watchdog calls :meth:`Connection.check` to cut lines that
+are dead, stalled or slower than the lowest rate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from tallystick.core.errors import LocalProtocolError
+from tallystick.transport.link import Envelope
+from tallystick.transport.network.admission import Grants, Inbox, SinkFactory, Unwanted
+from tallystick.transport.network.counters import Counters
+from tallystick.transport.network.frames import (
+    ABANDON,
+    GREETING,
+    HEADER_BYTES,
+    FrameError,
+    Kind,
+    Reason,
+    close_frame,
+    decline_frame,
+    frame,
+    parse,
+    parse_close,
+    parse_decline,
+    parse_open,
+)
+from tallystick.transport.network.incoming import IncomingMessage, StorageError
+from tallystick.transport.network.options import Options
+from tallystick.transport.network.outbound import Buffer, Outbound
+
+__all__ = ["TRANSITIONS", "Connection", "End", "Services", "State", "Stream"]
+
+_log = logging.getLogger("tallystick.transport.network")
+
+
+class State(Enum):
+    """Where a connection is in its life."""
+
+    GREETING = "greeting"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+TRANSITIONS: dict[State, tuple[tuple[str, State], ...]] = {
+    State.GREETING: (
+        ("both greetings are of this version", State.OPEN),
+        ("other version, timeout or lost", State.CLOSED),
+    ),
+    State.OPEN: (("closed by either side, cut or lost", State.CLOSED),),
+    State.CLOSED: (),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a connection is over; ``theirs`` if it was the peer who said so."""
+
+    reason: Reason
+    text: str
+    theirs: bool = False
+
+
+class Stream(Protocol):
+    """A gRPC stream of raw messages, either side's; reading returns None at its end or when it breaks."""
+
+    async def read(self) -> bytes | None: ...
+
+    async def write(self, raw: bytes) -> bool: ...
+
+
+class Services(Protocol):
+    """What a connection needs from its node."""
+
+    name: str
+    options: Options
+    inbox: Inbox
+    grants: Grants
+    workers: Executor
+    sinks: SinkFactory | None
+    counters: Counters
+
+    def limit_of(self, peer: str) -> int: ...
+
+    def attach(self, connection: Connection) -> bool: ...
+
+    def detach(self, connection: Connection, end: End) -> None: ...
+
+
+class Connection:
+    """A line to ``peer``; :meth:`run` is its whole life."""
+
+    def __init__(self, peer: str, stream: Stream, node: Services, *, dialled: bool) -> None:
+        self.peer = peer
+        self.dialled = dialled
+        self.fingerprint = ""
+        self.state = State.GREETING
+        self.outbound = Outbound(node.options, asyncio.get_running_loop())
+        self._stream = stream
+        self._node = node
+        self._incoming: IncomingMessage | None = None
+        self._admitting: asyncio.Task[None] | None = None
+        self._declined = 0
+        self._last_ident = 0
+        self._reading_since: float | None = None
+        self._writing_since: float | None = None
+        self._cut: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self._farewell = False
+
+    def cut(self, reason: Reason, text: str) -> None:
+        """End the connection and tell the peer why; on the event loop."""
+        if not self._cut.done():
+            self._cut.set_result(End(reason, text))
+
+    async def run(self) -> End:
+        """Greet, carry messages until the line ends, clean up; never raises."""
+        try:
+            end = await self._greet()
+            if end is None and not self._node.attach(self):
+                end = End(Reason.REPLACED, "another connection of the same parties is kept")
+            if end is not None:
+                await self._say_last(end)
+                return end
+        finally:
+            if self.state is not State.OPEN:
+                self.state = State.CLOSED
+                self.outbound.close()
+        try:
+            end = await self._carry()
+        except asyncio.CancelledError:
+            end = End(Reason.LOST, "the stream was cancelled")
+            raise
+        finally:
+            self.state = State.CLOSED
+            self.outbound.close()
+            if self._admitting is not None:
+                self._admitting.cancel()
+            if self._incoming is not None:
+                self._incoming.discard()
+                self._incoming = None
+            self._node.detach(self, end or End(Reason.LOST, "failed"))
+        return end
+
+    async def _greet(self) -> End | None:
+        try:
+            async with asyncio.timeout(self._node.options.handshake_timeout):
+                if not await self._stream.write(frame(Kind.HELLO, 0, GREETING)):
+                    return End(Reason.LOST, "the line broke before the greeting")
+                raw = await self._stream.read()
+        except TimeoutError:
+            return End(Reason.SLOW, "no greeting in time")
+        if raw is None:
+            return End(Reason.LOST, "the line broke before the greeting")
+        try:
+            kind, _, _ = parse(raw)
+            if kind == Kind.CLOSE:
+                reason, text = parse_close(raw)
+                return End(reason, text, theirs=True)
+            if kind != Kind.HELLO:
+                return End(Reason.MALFORMED, "the first frame is not a greeting")
+        except FrameError as error:
+            return End(error.reason, error.text)
+        if raw[HEADER_BYTES:] != GREETING:
+            theirs = ascii(raw[HEADER_BYTES:].decode("latin-1"))
+            return End(Reason.VERSION, f"the peer speaks {theirs}, we speak {GREETING.decode()!r}")
+        self.state = State.OPEN
+        return None
+
+    async def _carry(self) -> End:
+        reader = asyncio.create_task(self._read_all())
+        writer = asyncio.create_task(self._write_all())
+        try:
+            first: set[asyncio.Future[Any]] = {reader, writer, self._cut}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            if self._cut.done():
+                end = self._cut.result()
+            elif reader.done():
+                end = reader.result()
+            else:
+                writer.result()
+                await asyncio.wait({reader}, timeout=self._node.options.linger)  # it may know why
+                end = reader.result() if reader.done() else End(Reason.LOST, "the line broke")
+            if not end.theirs and end.reason is not Reason.LOST and not writer.done():
+                self._farewell = True
+                self.outbound.close()
+                self.outbound.control(close_frame(end.reason, end.text))
+                await asyncio.wait({writer}, timeout=self._node.options.linger)
+            return end
+        except Exception:
+            _log.exception("the connection with %s failed", self.peer)
+            return End(Reason.LOST, "an error in this node")
+        finally:
+            for task in (reader, writer):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _say_last(self, end: End) -> None:
+        if end.theirs or end.reason is Reason.LOST:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._node.options.linger):
+                await self._stream.write(close_frame(end.reason, end.text))
+
+    # Reading
+
+    async def _read_all(self) -> End:
+        counters = self._node.counters
+        try:
+            while True:
+                self._reading_since = time.monotonic()
+                raw = await self._stream.read()
+                self._reading_since = None
+                if raw is None:
+                    return End(Reason.LOST, "the line broke")
+                counters.received(self.peer, len(raw))
+                kind, flags, ident = parse(raw)
+                if kind == Kind.DATA:
+                    started = time.monotonic()
+                    await self._on_data(raw, flags, ident)
+                    if self._incoming is not None and self._incoming.granted_at is not None:
+                        self._incoming.granted_at += time.monotonic() - started  # our time, not the peer's
+                elif kind == Kind.SMALL:
+                    self._next_ident(ident)
+                    await self._node.inbox.put(Envelope(self.peer, self._node.name, raw[HEADER_BYTES:]))
+                    counters.message_in(self.peer)
+                elif kind == Kind.OPEN:
+                    await self._on_open(raw, ident)
+                elif kind == Kind.GRANT:
+                    if not self.outbound.granted(ident) and ident == 0:
+                        raise FrameError(Reason.MALFORMED, "a grant for nothing")
+                elif kind == Kind.DECLINE:
+                    reason = parse_decline(raw)
+                    if not self.outbound.refused(ident):
+                        raise FrameError(Reason.MALFORMED, "a message was declined that was never announced")
+                    counters.dropped(self.peer)
+                    _log.warning("%s did not take a message: %s", self.peer, reason.name)
+                elif kind == Kind.CLOSE:
+                    reason, text = parse_close(raw)
+                    return End(reason, text, theirs=True)
+                elif kind == Kind.HELLO:
+                    raise FrameError(Reason.MALFORMED, "a second greeting")
+        except FrameError as error:
+            return End(error.reason, error.text)
+
+    def _next_ident(self, ident: int) -> None:
+        self._last_ident += 1
+        if ident != self._last_ident:
+            raise FrameError(Reason.MALFORMED, "message ids do not count up")
+
+    async def _on_open(self, raw: bytes, ident: int) -> None:
+        self._next_ident(ident)
+        if self._incoming is not None:
+            raise FrameError(Reason.MALFORMED, "a second large message was announced before the first ended")
+        length, head = parse_open(raw)
+        node, sink = self._node, None
+        try:
+            if node.sinks is not None:
+                loop = asyncio.get_running_loop()
+                sink = await loop.run_in_executor(node.workers, node.sinks, self.peer, length, head)
+        except Unwanted:
+            self._decline(ident, Reason.REFUSED)
+            return
+        except Exception:
+            _log.exception("a message from %s could not be stored", self.peer)
+            self._decline(ident, Reason.STORAGE)
+            return
+        if sink is None and length > node.limit_of(self.peer):
+            self._decline(ident, Reason.TOO_LARGE)
+            return
+        self._incoming = IncomingMessage(ident, length, sink, node.grants, node.workers)
+        self._admitting = asyncio.create_task(self._grant(self._incoming))
+
+    async def _grant(self, incoming: IncomingMessage) -> None:
+        await incoming.admit()
+        incoming.granted_at = time.monotonic()
+        if self._incoming is not incoming or self.state is not State.OPEN:
+            incoming.discard()
+            return
+        self.outbound.control(frame(Kind.GRANT, incoming.ident))
+
+    def _decline(self, ident: int, reason: Reason) -> None:
+        self._declined = ident
+        self._node.counters.declined(self.peer)
+        _log.warning("a message from %s was not taken: %s", self.peer, reason.name)
+        self.outbound.control(decline_frame(ident, reason))
+
+    async def _on_data(self, raw: bytes, flags: int, ident: int) -> None:
+        incoming = self._incoming
+        if incoming is None or incoming.ident != ident:
+            if ident == self._declined and ident:
+                return  # was under way when we declined
+            raise FrameError(Reason.MALFORMED, "data of a message that was not announced")
+        if flags & ABANDON:
+            if self._admitting is not None:
+                self._admitting.cancel()
+            self._incoming = None
+            incoming.discard()
+            return
+        if incoming.granted_at is None:
+            raise FrameError(Reason.MALFORMED, "data of a message that was not granted")
+        try:
+            if not await incoming.take(raw, flags):
+                return
+            whole, charge = await incoming.finish()
+        except StorageError as error:
+            _log.error("a message from %s could not be stored: %s", self.peer, error)
+            self._incoming = None
+            incoming.discard()
+            self._decline(ident, Reason.STORAGE)
+            return
+        self._incoming = None
+        self._node.counters.message_in(self.peer)
+        if whole is not None:
+            grants = self._node.grants
+            taken = (lambda: grants.release(charge)) if charge else None
+            self._node.inbox.put_now(Envelope(self.peer, self._node.name, whole), taken)
+
+    # Writing
+
+    async def _write_all(self) -> None:
+        outbound, stream, counters = self.outbound, self._stream, self._node.counters
+        heartbeat = self._node.options.heartbeat
+        while True:
+            outbound.wake.clear()
+            raw = outbound.draw()
+            if raw is None and (source := outbound.wants_piece()) is not None:
+                raw = await self._make_piece(source)
+                if raw is None:
+                    continue
+            if raw is None:
+                try:
+                    async with asyncio.timeout(heartbeat):
+                        await outbound.wake.wait()
+                    continue
+                except TimeoutError:
+                    raw = frame(Kind.BEAT)
+            self._writing_since = time.monotonic()
+            if not await stream.write(raw):
+                return
+            self._writing_since = None
+            counters.sent(self.peer, len(raw))
+            if self._farewell and outbound.idle():
+                return
+
+    async def _make_piece(self, source: Iterator[Buffer]) -> bytes | None:
+        loop = asyncio.get_running_loop()
+        try:
+            raw = await loop.run_in_executor(self._node.workers, next, source, None)
+            return self.outbound.piece(source, raw)
+        except LocalProtocolError as error:
+            _log.error("a message to %s was not sent: %s", self.peer, error)
+            return None
+        except Exception:
+            _log.exception("a message to %s was not sent", self.peer)
+            return self.outbound.abandon()
+
+    # Watching
+
+    def check(self, now: float) -> None:
+        """Cut the line if the peer is silent, takes nothing, or sends a message too slowly."""
+        options = self._node.options
+        reading, writing, incoming = self._reading_since, self._writing_since, self._incoming
+        if reading is not None and now - reading > options.dead_after:
+            self.cut(Reason.SILENT, "nothing was heard for too long")
+        elif writing is not None and now - writing > options.stall_after:
+            self.cut(Reason.SLOW, "nothing was taken for too long")
+        elif (
+            reading is not None
+            and incoming is not None
+            and incoming.granted_at is not None
+            and now - incoming.granted_at > options.slow_grace + incoming.received / options.lowest_rate
+        ):
+            self.cut(Reason.SLOW, "a message came in below the lowest rate")

@@ -1,0 +1,80 @@
+"""What has passed, per peer: for metrics, benchmarks and tests."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+
+from tallystick.transport.network.frames import Reason
+
+__all__ = ["Counters", "Traffic"]
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes are those of frames, before TLS; ``dropped`` messages were not taken by the line or the peer."""
+
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    messages_sent: int = 0
+    messages_received: int = 0
+    dropped: int = 0
+    declined: int = 0
+    connections: int = 0
+
+
+class Counters:
+    """Counted on the event loop and by senders; read from anywhere."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._peers: dict[str, Traffic] = {}
+        self._ends: dict[Reason, int] = {}
+        self.strangers = 0  # streams refused because the certificate is not pinned
+
+    def _of(self, peer: str) -> Traffic:
+        return self._peers.setdefault(peer, Traffic())
+
+    def sent(self, peer: str, size: int) -> None:
+        self._of(peer).bytes_sent += size
+
+    def received(self, peer: str, size: int) -> None:
+        self._of(peer).bytes_received += size
+
+    def message_in(self, peer: str) -> None:
+        self._of(peer).messages_received += 1
+
+    def message_out(self, peer: str) -> None:
+        with self._lock:
+            self._of(peer).messages_sent += 1
+
+    def dropped(self, peer: str) -> None:
+        with self._lock:
+            self._of(peer).dropped += 1
+
+    def declined(self, peer: str) -> None:
+        self._of(peer).declined += 1
+
+    def connected(self, peer: str) -> None:
+        self._of(peer).connections += 1
+
+    def ended(self, reason: Reason) -> None:
+        with self._lock:
+            self._ends[reason] = self._ends.get(reason, 0) + 1
+
+    def peers(self) -> dict[str, Traffic]:
+        """A copy of every peer's traffic."""
+        return {name: replace(traffic) for name, traffic in list(self._peers.items())}
+
+    def ends(self) -> dict[Reason, int]:
+        """How many connections ended for each reason."""
+        with self._lock:
+            return dict(self._ends)
+
+    def total(self) -> Traffic:
+        """The sum over all peers."""
+        out = Traffic()
+        for traffic in self.peers().values():
+            for name in Traffic.__slots__:
+                setattr(out, name, getattr(out, name) + getattr(traffic, name))
+        return out

@@ -1,0 +1,206 @@
+"""The only place that knows gRPC: raw bidirectional streams over mutual TLS, listening and calling.
+
+Messages are raw bytes (no protobuf, no compression). The largest message gRPC
+itself accepts is one frame, so an oversized one is cut by its length prefix,
+before it is allocated. Flow control windows are fixed and small when nobody
+reads, so that an unread connection costs little memory; frames of 1 MiB make
+up for it while somebody does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # refused handshakes are our log's business
+
+import grpc
+import grpc.aio
+
+from tallystick.transport.network.credentials import Credentials, fingerprint, server_name
+from tallystick.transport.network.frames import MAX_FRAME, Reason
+from tallystick.transport.network.options import Options
+
+__all__ = ["AcceptedStream", "Acceptor", "DialledStream", "Refusal", "dial"]
+
+_SERVICE, _METHOD = "tallystick.Network", "Exchange"
+_COMMON: tuple[tuple[str, int], ...] = (
+    ("grpc.max_receive_message_length", MAX_FRAME),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.write_buffer_size", 1 << 20),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_metadata_size", 8192),
+)
+_STATUS = {
+    Reason.REFUSED: grpc.StatusCode.UNAUTHENTICATED,
+    Reason.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Reason.SLOW: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.SILENT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Reason.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
+    Reason.VERSION: grpc.StatusCode.FAILED_PRECONDITION,
+    Reason.REPLACED: grpc.StatusCode.ABORTED,
+    Reason.STOPPED: grpc.StatusCode.UNAVAILABLE,
+}
+
+
+def _ours() -> bool:
+    """Whether a CancelledError was meant for this task, or is gRPC's way to say that the stream is over."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class Refusal(Exception):  # noqa: N818 - it is the peer that is at fault
+    """A stream that is not accepted."""
+
+    def __init__(self, reason: Reason, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+
+
+class AcceptedStream:
+    """The listener's end of a stream."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def caller(self) -> str:
+        """Fingerprint of the caller's certificate; only over TLS 1.3."""
+        properties = self._context.auth_context()
+        if properties.get("ssl_tls_version") != [b"TLSv1.3"]:
+            raise Refusal(Reason.REFUSED, "the line is not TLS 1.3")
+        certificates = properties.get("x509_pem_cert") or []
+        if len(certificates) != 1:
+            raise Refusal(Reason.REFUSED, "no certificate was shown")
+        return fingerprint(certificates[0])
+
+    async def read(self) -> bytes | None:
+        try:
+            raw = await self._context.read()
+        except asyncio.CancelledError:
+            if _ours():
+                raise
+            return None
+        except Exception:
+            return None
+        return raw if isinstance(raw, bytes) else None
+
+    async def write(self, raw: bytes) -> bool:
+        try:
+            await self._context.write(raw)
+        except asyncio.CancelledError:
+            if _ours():
+                raise
+            return False
+        except Exception:
+            return False
+        return True
+
+
+class Acceptor:
+    """A listening socket; every stream on it is given to ``serve``, which returns why it ended."""
+
+    def __init__(self, serve: Callable[[AcceptedStream], Awaitable[tuple[Reason, str]]]) -> None:
+        self._serve = serve
+        self._server: Any = None
+
+    async def start(self, credentials: Credentials, listen: str, options: Options) -> int:
+        """Bind and listen; the port."""
+        settings = [
+            *_COMMON,
+            ("grpc.max_concurrent_streams", 1),
+            ("grpc.server_handshake_timeout_ms", int(options.handshake_timeout * 1000)),
+            ("grpc.max_connection_idle_ms", int(options.handshake_timeout * 1000)),
+            ("grpc.max_allowed_incoming_connections", options.max_sockets),
+        ]
+        server = grpc.aio.server(options=settings, maximum_concurrent_rpcs=options.max_connections)
+        handler = grpc.stream_stream_rpc_method_handler(self._handle)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
+        secure = grpc.ssl_server_credentials(
+            [(credentials.key_pem, credentials.certificate_pem)], credentials.ca_pem, require_client_auth=True
+        )
+        port = server.add_secure_port(listen, secure)
+        await server.start()
+        self._server = server
+        return int(port)
+
+    async def stop(self) -> None:
+        """Stop listening and end what is left."""
+        if self._server is not None:
+            await self._server.stop(0.5)
+            self._server = None
+
+    async def _handle(self, _requests: object, context: Any) -> None:
+        task = asyncio.ensure_future(self._serve(AcceptedStream(context)))
+        try:
+            reason, text = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait({task}, timeout=1.0)  # its reads have failed: it ends by itself
+            if not task.done():
+                task.cancel()
+            raise
+        if reason in _STATUS:
+            await context.abort(_STATUS[reason], f"{reason.name}: {text}")
+
+
+class DialledStream:
+    """The dialler's end of a stream, with the channel made for it."""
+
+    def __init__(self, channel: Any, call: Any) -> None:
+        self._channel = channel
+        self._call = call
+
+    async def read(self) -> bytes | None:
+        try:
+            raw = await self._call.read()
+        except asyncio.CancelledError:
+            if _ours():
+                raise
+            return None
+        except Exception:
+            return None
+        return raw if isinstance(raw, bytes) else None
+
+    async def write(self, raw: bytes) -> bool:
+        try:
+            await self._call.write(raw)
+        except asyncio.CancelledError:
+            if _ours():
+                raise
+            return False
+        except Exception:
+            return False
+        return True
+
+    async def why(self) -> str:
+        """What gRPC says of the end of the call, after it ended."""
+        try:
+            async with asyncio.timeout(0.5):
+                return f"{(await self._call.code()).name}: {await self._call.details()}"[:300]
+        except TimeoutError:
+            return "no answer"
+
+    async def close(self) -> None:
+        """End the call and its connection."""
+        self._call.cancel()
+        await self._channel.close()
+
+
+def dial(credentials: Credentials, address: str, certificate_pem: bytes, options: Options) -> DialledStream:
+    """Begin a stream to the one holder of this certificate: it alone is trusted, the CA no longer matters."""
+    secure = grpc.ssl_channel_credentials(certificate_pem, credentials.key_pem, credentials.certificate_pem)
+    settings = [
+        *_COMMON,
+        ("grpc.ssl_target_name_override", server_name(certificate_pem)),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.min_reconnect_backoff_ms", int(options.handshake_timeout * 1000)),
+    ]
+    channel = grpc.aio.secure_channel(address, secure, options=settings)
+    return DialledStream(channel, channel.stream_stream(f"/{_SERVICE}/{_METHOD}")())

@@ -1,0 +1,293 @@
+"""A party's place in the network: it may listen, it dials some peers, and it has one link to all of them.
+
+    with Node(credentials, peers, listen="0.0.0.0:7000", dial=["server-2", "aggregator"]) as node:
+        node.link.send("aggregator", raw)
+        envelope = node.link.receive(timeout=1.0)
+
+A party has one line to each peer. When a peer connects again, the new line
+replaces the old one (which is most likely dead); if both parties dialled each
+other, the line of the one whose name sorts first is kept by both. What was
+queued on a line that ended is lost: ``on_connect`` is the moment to inquire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from types import TracebackType
+
+from tallystick.core.errors import StudyError
+from tallystick.transport.link import Envelope
+from tallystick.transport.network.admission import Grants, Inbox, SinkFactory
+from tallystick.transport.network.background import Workers, background_loop, call
+from tallystick.transport.network.connection import Connection, End
+from tallystick.transport.network.counters import Counters
+from tallystick.transport.network.credentials import Credentials, Peer, by_fingerprint, split_address
+from tallystick.transport.network.dialler import Dialler
+from tallystick.transport.network.frames import Reason
+from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor, Refusal
+from tallystick.transport.network.options import Options
+from tallystick.transport.network.outbound import Buffer, message_of
+
+__all__ = ["NetworkLink", "Node"]
+
+_log = logging.getLogger("tallystick.transport.network")
+
+
+class NetworkLink:
+    """This party's end of the network (see ``transport.link``); any thread may use it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def name(self) -> str:
+        return self._node.name
+
+    def send(self, to: str, raw: Buffer | Iterable[Buffer], *, length: int | None = None) -> None:
+        """Hand over a message, waiting for room up to ``send_timeout``; without a line it is lost.
+
+        Pieces are made on a worker thread as they are sent; they need the total ``length``, and the first one at
+        least 256 bytes of a message that is large.
+        """
+        self.offer(to, raw, length=length, timeout=self._node.options.send_timeout)
+
+    def offer(
+        self, to: str, raw: Buffer | Iterable[Buffer], *, length: int | None = None, timeout: float = 0.0
+    ) -> bool:
+        """The same, saying whether it is queued; does not wait by default. A buffer must not change until sent."""
+        return self._node.offer(to, raw, length, timeout)
+
+    def receive(self, timeout: float | None = 0.0) -> Envelope | None:
+        """The next message, or None; waits up to ``timeout`` seconds (None: until the node stops)."""
+        return self._node.inbox.get(timeout)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether there is a message to receive, within ``timeout`` seconds."""
+        return self._node.inbox.wait(timeout)
+
+
+class Node:
+    """Start it, use ``link``, stop it. Callbacks run on the network's thread: they may ``offer``, never block."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        peers: Iterable[Peer],
+        *,
+        listen: str | None = None,
+        dial: Iterable[str] = (),
+        options: Options | None = None,
+        sinks: SinkFactory | None = None,
+        on_connect: Callable[[str], object] | None = None,
+        on_disconnect: Callable[[str, Reason], object] | None = None,
+    ) -> None:
+        self.name = credentials.name
+        self.options = options or Options()
+        self.sinks = sinks
+        self.counters = Counters()
+        self.grants = Grants(self.options)
+        self._loop = background_loop()
+        self.inbox = Inbox(self.options, self._loop)
+        self.workers: Executor = Workers()
+        self.link = NetworkLink(self)
+        self._credentials = credentials
+        self._listen = listen
+        self._dial = tuple(dial)
+        self._on_connect = on_connect
+        self._on_disconnect = on_disconnect
+        self._peers: dict[str, Peer] = {}
+        self._pinned: dict[str, Peer] = {}
+        self._limits: dict[str, int] = {}
+        self._lines: dict[str, Connection] = {}
+        self._changed = threading.Condition()
+        self._acceptor: Acceptor | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self.port: int | None = None
+        if listen is not None:
+            split_address(listen)
+        self._pin(peers)
+        for name in self._dial:
+            if name not in self._peers or self._peers[name].address is None:
+                raise StudyError(f"{name} is to be dialled and has no address", remedy="Give its address.")
+
+    def _pin(self, peers: Iterable[Peer]) -> None:
+        others = [peer for peer in peers if peer.name != self.name]
+        pinned = by_fingerprint(others)
+        self._peers, self._pinned = {peer.name: peer for peer in others}, pinned
+
+    # For the party
+
+    def start(self) -> Node:
+        """Listen, if told to, and begin to dial."""
+        call(self._start())
+        return self
+
+    def stop(self, grace: float = 5.0) -> None:
+        """Send what is queued, for at most ``grace`` seconds, say goodbye, and close every line. Idempotent."""
+        if not self._stopping:
+            self._stopping = True
+            call(self._stop(grace))
+            self.inbox.close()
+            self.workers.shutdown(wait=True)
+
+    def __enter__(self) -> Node:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    @property
+    def address(self) -> str | None:
+        """Where it listens, with the port that was bound."""
+        if self._listen is None or self.port is None:
+            return None
+        return f"{self._listen.rpartition(':')[0]}:{self.port}"
+
+    def connected(self) -> set[str]:
+        """The peers with a line now."""
+        with self._changed:
+            return set(self._lines)
+
+    def wait_connected(self, names: Iterable[str], timeout: float) -> bool:
+        """Whether all of these have a line, within ``timeout`` seconds."""
+        wanted = set(names)
+        with self._changed:
+            return self._changed.wait_for(lambda: wanted <= set(self._lines), timeout)
+
+    def allow(self, limit: int, peer: str | None = None) -> None:
+        """Messages up to this many bytes may be assembled in memory, from one peer or from each."""
+        self._limits[peer or ""] = limit
+
+    def set_peers(self, peers: Iterable[Peer]) -> None:
+        """Other parties or fingerprints from now on; lines whose certificate is no longer pinned are cut."""
+        self._pin(peers)
+        self._loop.call_soon_threadsafe(self._cut_unpinned)
+
+    def offer(self, to: str, raw: Buffer | Iterable[Buffer], length: int | None, timeout: float) -> bool:
+        """See :meth:`NetworkLink.offer`."""
+        message = message_of(raw, length)
+        with self._changed:
+            line = self._lines.get(to)
+        on_loop = _on_loop(self._loop)
+        done = line is not None and not self._stopping and line.outbound.offer(message, 0.0 if on_loop else timeout)
+        (self.counters.message_out if done else self.counters.dropped)(to)
+        return done
+
+    # For connections, on the event loop
+
+    def limit_of(self, peer: str) -> int:
+        return self._limits.get(peer, self._limits.get("", self.options.message_limit))
+
+    def attach(self, connection: Connection) -> bool:
+        old = self._lines.get(connection.peer)
+        if self._stopping:
+            return False
+        if old is not None:
+            ours_first = self.name < connection.peer
+            if old.dialled != connection.dialled and connection.dialled != ours_first:
+                return False
+            old.cut(Reason.REPLACED, "a newer connection of the same party took its place")
+        with self._changed:
+            self._lines[connection.peer] = connection
+            self._changed.notify_all()
+        self.counters.connected(connection.peer)
+        if old is None:
+            _log.info("connected with %s", connection.peer)
+        _tell(self._on_connect, connection.peer)
+        return True
+
+    def detach(self, connection: Connection, end: End) -> None:
+        with self._changed:
+            current = self._lines.get(connection.peer) is connection
+            if current:
+                del self._lines[connection.peer]
+                self._changed.notify_all()
+        if current:
+            _log.info("disconnected from %s: %s, %s", connection.peer, end.reason.name, end.text)
+            _tell(self._on_disconnect, connection.peer, end.reason)
+
+    # Inner works, on the event loop
+
+    async def _start(self) -> None:
+        if self._listen is not None:
+            self._acceptor = Acceptor(self._serve)
+            try:
+                self.port = await self._acceptor.start(self._credentials, self._listen, self.options)
+            except RuntimeError as error:
+                raise StudyError(
+                    f"cannot listen at {self._listen}", party=self.name, remedy="Choose a free address of this machine."
+                ) from error
+        for name in self._dial:
+            dialler = Dialler(self._credentials, name, lambda n: self._peers.get(n), self)
+            self._tasks.append(asyncio.create_task(dialler.run()))
+        self._tasks.append(asyncio.create_task(self._watch()))
+
+    async def _stop(self, grace: float) -> None:
+        until = time.monotonic() + grace
+        while time.monotonic() < until and not all(line.outbound.idle() for line in self._lines.values()):
+            await asyncio.sleep(0.01)
+        for line in list(self._lines.values()):
+            line.cut(Reason.STOPPED, "the party stops")
+        until = time.monotonic() + 2 * self.options.linger
+        while self._lines and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._acceptor is not None:
+            await self._acceptor.stop()
+
+    async def _serve(self, stream: AcceptedStream) -> tuple[Reason, str]:
+        try:
+            shown = stream.caller()
+            peer = self._pinned.get(shown)
+            if peer is None:
+                raise Refusal(Reason.REFUSED, f"certificate {shown} is not pinned")
+            if self._stopping:
+                raise Refusal(Reason.STOPPED, "the party stops")
+        except Refusal as refusal:
+            self.counters.strangers += refusal.reason is Reason.REFUSED
+            self.counters.ended(refusal.reason)
+            _log.warning("a caller was refused: %s", refusal.text)
+            return refusal.reason, refusal.text
+        connection = Connection(peer.name, stream, self, dialled=False)
+        connection.fingerprint = shown
+        end = await connection.run()
+        self.counters.ended(end.reason)
+        return (Reason.LOST, end.text) if end.theirs else (end.reason, end.text)
+
+    async def _watch(self) -> None:
+        options = self.options
+        often = min(1.0, options.dead_after / 4, options.stall_after / 4, options.slow_grace / 4)
+        while True:
+            await asyncio.sleep(often)
+            now = time.monotonic()
+            for line in list(self._lines.values()):
+                line.check(now)
+
+    def _cut_unpinned(self) -> None:
+        for line in list(self._lines.values()):
+            peer = self._pinned.get(line.fingerprint)
+            if peer is None or peer.name != line.peer:
+                line.cut(Reason.REFUSED, "the certificate is no longer pinned")
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+def _tell(callback: Callable[..., object] | None, *arguments: object) -> None:
+    if callback is not None:
+        try:
+            callback(*arguments)
+        except Exception:
+            _log.exception("a callback failed")

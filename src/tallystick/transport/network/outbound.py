@@ -1,0 +1,233 @@
+"""What is to go out on one connection: two bounded lanes, and the frames drawn from them.
+
+Any thread offers; the connection's writer draws. Small messages go first, so
+that a control message overtakes a vector; a large message is announced, and
+drawn in chunks once it is granted. A large message is held by reference: the
+same model queued for a thousand clients is in memory once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tallystick.core.errors import LocalProtocolError
+from tallystick.transport.network.frames import (
+    ABANDON,
+    CHUNK,
+    HEAD_BYTES,
+    HEADER_BYTES,
+    LAST,
+    MAX_FRAME,
+    SMALL_BYTES,
+    Kind,
+    frame,
+    open_frame,
+)
+from tallystick.transport.network.options import Options
+
+__all__ = ["Buffer", "Outbound", "OutgoingMessage", "message_of"]
+
+Buffer = bytes | bytearray | memoryview
+_MAX_PIECE = MAX_FRAME - HEADER_BYTES
+
+
+@dataclass(slots=True)
+class OutgoingMessage:
+    """A message handed over: its length, and its bytes whole or in pieces that are made as they are sent."""
+
+    length: int
+    whole: memoryview | None = field(repr=False)
+    pieces: Iterator[Buffer] | None = field(repr=False)
+
+
+def message_of(raw: Buffer | Iterable[Buffer], length: int | None) -> OutgoingMessage:
+    """Check what is to be sent; pieces need their total length beforehand, for it is announced."""
+    if isinstance(raw, (bytes, bytearray, memoryview)):
+        view = memoryview(raw).cast("B") if len(raw) else memoryview(b"")
+        if length is not None and length != len(view):
+            raise LocalProtocolError("a message does not have the length that was given for it")
+        return OutgoingMessage(len(view), view, None)
+    if length is None or length < 0:
+        raise LocalProtocolError("a message in pieces needs its length")
+    if length <= SMALL_BYTES:
+        whole = b"".join(raw)
+        if len(whole) != length:
+            raise LocalProtocolError("the pieces of a message do not add up to its length")
+        return OutgoingMessage(length, memoryview(whole), None)
+    return OutgoingMessage(length, None, iter(raw))
+
+
+class _Current:
+    """The large message at the head of its lane: announced, then streamed."""
+
+    __slots__ = ("granted", "ident", "left", "message", "rest")
+
+    def __init__(self, message: OutgoingMessage, ident: int, rest: memoryview) -> None:
+        self.message = message
+        self.ident = ident
+        self.left = message.length
+        self.rest = rest  # of the piece being sent
+        self.granted = False
+
+
+class Outbound:
+    """The lanes of one connection."""
+
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+        self._options = options
+        self._loop = loop
+        self._room = threading.Condition()
+        self._small: deque[memoryview] = deque()
+        self._small_bytes = 0
+        self._large: deque[OutgoingMessage] = deque()
+        self._control: deque[bytes] = deque()
+        self._current: _Current | None = None
+        self._count = 0
+        self._closed = False
+        self.declined = 0
+        self.wake = asyncio.Event()
+
+    def offer(self, message: OutgoingMessage, timeout: float) -> bool:
+        """Queue a message, waiting up to ``timeout`` seconds for room; False when there is none, or no line."""
+        small = message.length <= SMALL_BYTES
+
+        def room() -> bool:
+            if self._closed or not small:
+                return self._closed or len(self._large) < self._options.queue_messages
+            return len(self._small) < self._options.queue_messages and (
+                not self._small or self._small_bytes + message.length <= self._options.queue_bytes
+            )
+
+        with self._room:
+            if not room() and not (timeout > 0 and self._room.wait_for(room, timeout)):
+                return False
+            if self._closed:
+                return False
+            if small and message.whole is not None:
+                self._small.append(message.whole)
+                self._small_bytes += message.length
+            else:
+                self._large.append(message)
+        self._loop.call_soon_threadsafe(self.wake.set)
+        return True
+
+    def control(self, raw: bytes) -> None:
+        """Queue a frame of our own ahead of everything; on the event loop."""
+        self._control.append(raw)
+        self.wake.set()
+
+    def granted(self, ident: int) -> bool:
+        """The peer has room for the announced message; False if there is no such message."""
+        current = self._current
+        if current is None or current.ident != ident or current.granted:
+            return False
+        current.granted = True
+        self.wake.set()
+        return True
+
+    def refused(self, ident: int) -> bool:
+        """The peer does not take the announced message, or no longer; False if it cannot know of it."""
+        if not 1 <= ident <= self._count:
+            return False
+        if self._current is not None and self._current.ident == ident:
+            self._current = None
+            self.declined += 1
+            self.wake.set()
+        return True
+
+    def idle(self) -> bool:
+        """Whether everything has been drawn."""
+        return not (self._control or self._small or self._large or self._current)
+
+    def close(self) -> None:
+        """Drop what is queued and wake the senders that wait for room."""
+        with self._room:
+            self._closed = True
+            self._small.clear()
+            self._large.clear()
+            self._current = None
+            self._room.notify_all()
+
+    def draw(self) -> bytes | None:
+        """The next frame, None if there is none now; see :meth:`wants_piece`."""
+        if self._control:
+            return self._control.popleft()
+        if self._small:
+            with self._room:
+                if not self._small:
+                    return None
+                raw = self._small.popleft()
+                self._small_bytes -= len(raw)
+                self._room.notify()
+            self._count += 1
+            return frame(Kind.SMALL, self._count, raw)
+        current = self._current
+        if current is not None:
+            return self._draw_data(current) if current.granted and current.rest else None
+        if self._large:
+            return self._announce()
+        return None
+
+    def wants_piece(self) -> Iterator[Buffer] | None:
+        """Where the next piece of the message being sent comes from, when it is time to make it."""
+        current = self._current
+        if current is None:
+            return None if not self._large or self._large[0].whole is not None else self._large[0].pieces
+        return current.message.pieces if current.granted and not current.rest else None
+
+    def _announce(self) -> bytes | None:
+        message = self._large[0]
+        if message.whole is None:
+            return None  # its first piece has to be made first
+        return self._take_large(message.whole)
+
+    def _take_large(self, first: memoryview) -> bytes:
+        with self._room:
+            message = self._large.popleft()
+            self._room.notify()
+        self._count += 1
+        self._current = _Current(message, self._count, first)
+        return open_frame(self._count, message.length, bytes(first[:HEAD_BYTES]))
+
+    def piece(self, source: Iterator[Buffer], raw: Buffer | None) -> bytes | None:
+        """Continue with the piece that ``source`` made, None at its end; a frame to send at once, if any."""
+        view = memoryview(b"") if raw is None or not len(raw) else memoryview(raw).cast("B")
+        current = self._current
+        if current is None:
+            if not self._large or self._large[0].pieces is not source:
+                return None  # closed meanwhile
+            if len(view) < HEAD_BYTES or len(view) > self._large[0].length:
+                with self._room:
+                    self._large.popleft()
+                    self._room.notify()
+                raise LocalProtocolError("the first piece of a message is too short, or longer than the message")
+            return self._take_large(view)
+        if current.message.pieces is not source:
+            return None  # declined meanwhile
+        if raw is None or len(view) > current.left:
+            return self.abandon()
+        current.rest = view
+        return None
+
+    def abandon(self) -> bytes | None:
+        """Give up the large message being sent: its pieces do not come, or do not add up."""
+        current, self._current = self._current, None
+        if current is None:
+            with self._room:
+                if self._large:
+                    self._large.popleft()
+                    self._room.notify()
+            return None
+        return frame(Kind.DATA, current.ident, b"", LAST | ABANDON)
+
+    def _draw_data(self, current: _Current) -> bytes:
+        size = len(current.rest) if len(current.rest) <= _MAX_PIECE else CHUNK
+        chunk, current.rest = current.rest[:size], current.rest[size:]
+        current.left -= size
+        if not current.left:
+            self._current = None
+        return frame(Kind.DATA, current.ident, chunk, 0 if current.left else LAST)
