@@ -238,6 +238,19 @@ def test_streams_show_no_part_before_it_is_genuine() -> None:
     assert b"".join(opener.open_pieces(cut(sealed))).endswith(b"bc")
 
 
+def test_a_message_has_one_spelling_even_from_who_holds_the_key() -> None:
+    """A full chunk, then an empty last one: genuine tags, but not how that message is written."""
+    header = b"TSS1" + bytes(24)
+    message = sealing._Message(channel(), header, 0)
+    full = message.cipher.encrypt(message.nonce(0, False), bytes(CHUNK_BYTES), message.aad)
+    empty = message.cipher.encrypt(message.nonce(1, True), b"", message.aad)
+    not_opened(header + full + empty, rule="X14")
+    last = message.cipher.encrypt(message.nonce(1, True), b"x", message.aad)
+    assert Opener(channel()).open(header + full + last) == bytes(CHUNK_BYTES) + b"x"  # the control
+    short = message.cipher.encrypt(message.nonce(0, False), bytes(9), message.aad)
+    not_opened(header + short + last, rule="X14")
+
+
 def test_replayed_and_reordered_messages() -> None:
     sending, opener = sealer(), Opener(channel())
     messages = [sending.seal(b"%d" % i) for i in range(4)]
