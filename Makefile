@@ -33,7 +33,8 @@ test: check  ## everything CI runs: check, then the tests
 	$(BIN)/pytest -m "not audit" -n $(WORKERS) --dist worksteal
 
 audit: setup  ## the slow statistical audits and soaks
-	$(BIN)/pytest -m audit
+	$(BIN)/pytest -m audit -n $(WORKERS) --dist worksteal
+	TALLYSTICK_SIM_COUNT=10000 $(BIN)/pytest tests/simulation/test_secure_sum_schedules.py
 
 bench: setup  ## the measurements of this machine
 	$(BIN)/tallystick bench secure-sum

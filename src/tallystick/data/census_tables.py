@@ -1,4 +1,8 @@
-"""The tables of the invented census: vocabularies of the UCI Adult data [BK96], weights written by hand and rounded."""
+"""The tables of the invented census: vocabularies of the UCI Adult data [BK96], weights written by hand and rounded.
+
+They were written with Adult's published counts in view, and several marginals are within a point of them; no record was
+copied and nothing was fitted. The census is like Adult on purpose, and is not Adult.
+"""
 
 from __future__ import annotations
 

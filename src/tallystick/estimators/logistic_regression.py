@@ -42,6 +42,7 @@ class LogisticRegression(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
     l2 : "auto" or float
         Ridge penalty on the coefficients (per record); "auto" is none: the noise-aware descent time shrinks enough.
     fit_intercept : bool
+        Without it, columns are scaled but not centred.
     standardise : bool
         Spend a tenth of the budget on the columns' means and spreads first.
     schedule : "auto", "constant" or "inverse-sqrt"
