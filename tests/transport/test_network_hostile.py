@@ -483,9 +483,8 @@ def test_x15_idle_sockets_are_closed_and_honest_parties_are_served_meanwhile() -
     honest_still_works(target)
     for one in idle:
         one.settimeout(PATIENCE)
-        with one:
-            with contextlib.suppress(ConnectionResetError):
-                assert one.recv(1) == b""
+        with one, contextlib.suppress(ConnectionResetError):
+            assert one.recv(1) == b""
     target.stop()
 
 
