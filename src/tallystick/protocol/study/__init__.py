@@ -1,0 +1,45 @@
+"""Around the rounds of a study: who proposes, who takes part, when it starts and ends (see README.md here)."""
+
+from tallystick.protocol.study.aggregator import AggregatorMachine
+from tallystick.protocol.study.analyst import AnalystMachine
+from tallystick.protocol.study.codec import decode, encode, is_study_message, study_of
+from tallystick.protocol.study.instructions import (
+    Delivered,
+    Ended,
+    Erase,
+    Instruction,
+    Persist,
+    Review,
+    Send,
+    Started,
+    Told,
+    Wake,
+)
+from tallystick.protocol.study.messages import StudyCode, result_digest, study_digest
+from tallystick.protocol.study.participant import ParticipantMachine
+from tallystick.protocol.study.roster import Members, Roster
+
+__all__ = [
+    "AggregatorMachine",
+    "AnalystMachine",
+    "Delivered",
+    "Ended",
+    "Erase",
+    "Instruction",
+    "Members",
+    "ParticipantMachine",
+    "Persist",
+    "Review",
+    "Roster",
+    "Send",
+    "Started",
+    "StudyCode",
+    "Told",
+    "Wake",
+    "decode",
+    "encode",
+    "is_study_message",
+    "result_digest",
+    "study_digest",
+    "study_of",
+]

@@ -1,0 +1,69 @@
+"""What a study machine asks its driver to do, in the order given.
+
+Persist    (as in the secure sum) write this record under this key; durable before anything after it
+Send       encode with this layer's codec and deliver
+Wake       (as in the secure sum) call ``tick`` at this time at the latest
+Review     look at this study and decide: then ``accept``/``reject`` (aggregator), ``approve``/``decline`` (party)
+Started    the study runs, with this roster; after a restart it is said again
+Erase      this party's keys of this study are to go; saying it twice does no harm
+Told       (analyst) so many of so many rounds are done
+Delivered  (analyst) the result
+Ended      the study, or this party's part in it, is over: with a result's digest, or with an error
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tallystick.core.errors import TallystickError
+from tallystick.protocol.secure_sum.instructions import Persist, Wake
+from tallystick.protocol.study.messages import Message
+from tallystick.protocol.study.roster import Roster
+
+__all__ = ["Delivered", "Ended", "Erase", "Instruction", "Persist", "Review", "Send", "Started", "Told", "Wake"]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    to: str
+    message: Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """``min_clients`` is the aggregator's word for it (0 where the aggregator itself reviews): compare."""
+
+    study: bytes = field(repr=False)
+    program: str = field(repr=False)
+    attempt: int
+    min_clients: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    roster: Roster
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    round: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    packed: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    result: bytes | None
+    error: TallystickError | None
+
+
+Instruction = Send | Persist | Wake | Review | Started | Erase | Told | Delivered | Ended

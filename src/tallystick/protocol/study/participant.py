@@ -1,0 +1,318 @@
+"""A server's or client's machine: see the study, decide, take part in one start, and erase the keys at the end.
+
+THEORY. Nothing here is taken on the aggregator's word. The study must have the hash it is called by and the consortium
+this party's own file has; the decision is this party's (``Review``, then ``approve`` or ``decline``); the start must
+name this party with the very key it signed, all servers, enough clients, and verify to the last signature. A party
+starts a study once: a second start with other keys or parties, or the same study anew after it has run, is refused,
+so no aggregator can have the same data summed under two rosters.
+
+The key pair is made and kept by the driver before ``approve``; what was answered is persisted before it is sent, so
+a restarted party says the same again. Whatever the end, ``Erase`` follows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, unique
+from typing import ClassVar
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, RoundAborted, TallystickError
+from tallystick.crypto.key_agreement import StudyKey
+from tallystick.protocol.secure_sum.machine import Transitions
+from tallystick.protocol.study.codec import decode, encode
+from tallystick.protocol.study.instructions import Ended, Erase, Instruction, Persist, Review, Send, Started, Wake
+from tallystick.protocol.study.machine import StudyMachine, rule_of
+from tallystick.protocol.study.messages import (
+    Progress,
+    StudyCode,
+    StudyDeclined,
+    StudyEnd,
+    StudyInquiry,
+    StudyOpen,
+    StudyReady,
+    StudyRefused,
+    StudyStart,
+    study_digest,
+)
+from tallystick.protocol.study.roster import Members, Roster, make_roster
+
+__all__ = ["ParticipantEvent", "ParticipantMachine", "ParticipantState"]
+
+NO_RESULT = bytes(32)
+RUNNING_RETRIES = 6  # a running party asks less often: its rounds have messages of their own
+
+
+@unique
+class ParticipantState(Enum):
+    IDLE = "idle"
+    REVIEWING = "reviewing"
+    READY = "ready"
+    DECLINED = "declined"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@unique
+class ParticipantEvent(Enum):
+    OPEN = "study shown, in a new attempt"
+    APPROVE = "approved: key and answer kept"
+    DECLINE = "declined: answer kept"
+    START = "start verified and kept"
+    END = "end kept, keys erased"
+
+
+_S, _E = ParticipantState, ParticipantEvent
+
+
+class ParticipantMachine(StudyMachine):
+    """One study at a server or client."""
+
+    TRANSITIONS: ClassVar[Transitions] = {
+        (_S.IDLE, _E.OPEN): _S.REVIEWING,
+        (_S.REVIEWING, _E.OPEN): _S.REVIEWING,
+        (_S.REVIEWING, _E.APPROVE): _S.READY,
+        (_S.REVIEWING, _E.DECLINE): _S.DECLINED,
+        (_S.REVIEWING, _E.END): _S.ENDED,
+        (_S.READY, _E.OPEN): _S.REVIEWING,
+        (_S.READY, _E.START): _S.RUNNING,
+        (_S.READY, _E.END): _S.ENDED,
+        (_S.DECLINED, _E.OPEN): _S.REVIEWING,
+        (_S.DECLINED, _E.END): _S.ENDED,
+        (_S.RUNNING, _E.END): _S.ENDED,
+        (_S.ENDED, _E.OPEN): _S.REVIEWING,
+    }
+
+    def __init__(
+        self,
+        members: Members,
+        name: str,
+        study_hash: bytes,
+        *,
+        retry_seconds: float = 5.0,
+        patience_seconds: float = 3600.0,
+    ) -> None:
+        super().__init__(members, name, study_hash, _S.IDLE)
+        role = members.role(name)
+        if role is None:
+            raise LocalProtocolError("this party is neither server nor client of the study", party=name)
+        self.role = role
+        self.attempt = 0
+        self.roster: Roster | None = None
+        self._retry, self._patience = retry_seconds, patience_seconds
+        self._heard = 0.0
+        self._opening: StudyOpen | None = None
+        self._answer: StudyReady | StudyDeclined | None = None
+        self._start: StudyStart | None = None
+        self._handlers = {
+            StudyOpen: self._on_open,
+            StudyStart: self._on_start,
+            StudyEnd: self._on_end,
+            StudyRefused: self._on_refused,
+            Progress: self._on_progress,
+        }
+
+    # -- deciding --------------------------------------------------------------------------------------------------
+
+    def _on_open(self, sender: str, message: StudyOpen, now: float) -> list[Instruction]:
+        if sender != self.members.aggregator:
+            return self._refuse(sender, message, StudyCode.WRONG_PARTY, "only the aggregator opens studies")
+        self._heard = now
+        if study_digest(message.study) != self.study_hash:
+            return self._turn_down(message, StudyCode.WRONG_STUDY, "the study does not have the hash named")
+        if message.consortium_hash != self.members.consortium_hash:
+            return self._turn_down(message, StudyCode.OTHER_CONSORTIUM, "the consortium file is not this party's")
+        if self._start is not None:
+            if message.attempt <= self.attempt:
+                return []  # an old copy
+            return self._turn_down(message, StudyCode.ALREADY_RUN, "this party has run this study: a new run is new")
+        if message.attempt < self.attempt or message.attempt == 0:
+            return []
+        if message.attempt == self.attempt:
+            return [Send(sender, self._answer)] if self._answer is not None and self.state is not _S.ENDED else []
+        self._move(_E.OPEN)
+        old: list[Instruction] = [Erase()] if isinstance(self._answer, StudyReady) else []
+        self.attempt, self._opening, self._answer = message.attempt, message, None
+        review = Review(
+            study=message.study, program=message.program, attempt=message.attempt, min_clients=message.min_clients
+        )
+        return [*old, review, Wake(now + self._retry)]
+
+    def _turn_down(self, message: StudyOpen | StudyStart, code: StudyCode, cause: str) -> list[Instruction]:
+        """Not even looked at: nothing changes here."""
+        said = StudyDeclined(
+            study_hash=self.study_hash, attempt=message.attempt, party=self.name, code=code, cause=cause
+        )
+        return [Send(self.members.aggregator, said)]
+
+    def approve(self, key: StudyKey, *, attempt: int, min_clients: int) -> list[Instruction]:
+        """Take part with this key, whose private half is on disk; ``min_clients`` is what this party's study says.
+
+        An approval of an attempt that is over does nothing.
+        """
+        if self.state is not _S.REVIEWING or attempt != self.attempt or self._opening is None:
+            return []
+        if min_clients != self._opening.min_clients:
+            cause = "the aggregator asks with another min_clients than the study has"
+            return self.decline(StudyCode.WRONG_STUDY, cause, attempt=attempt)
+        if (key.party, key.role, key.study_hash) != (self.name, self.role, self.study_hash):
+            raise LocalProtocolError("this key was signed for something else", party=self.name)
+        key.verify(self.members.identities[self.name])
+        ready = StudyReady(
+            study_hash=self.study_hash,
+            attempt=attempt,
+            min_clients=min_clients,
+            party=self.name,
+            public=key.public,
+            signature=key.signature,
+        )
+        self._move(_E.APPROVE)
+        return self._say(ready)
+
+    def decline(self, code: StudyCode, cause: str, *, attempt: int) -> list[Instruction]:
+        """Do not take part. The cause is read by others: no records, no counts ("unavailable" for a data error)."""
+        if self.state is not _S.REVIEWING or attempt != self.attempt:
+            return []
+        self._move(_E.DECLINE)
+        return self._say(
+            StudyDeclined(study_hash=self.study_hash, attempt=attempt, party=self.name, code=code, cause=cause)
+        )
+
+    def _say(self, answer: StudyReady | StudyDeclined) -> list[Instruction]:
+        self._answer = answer
+        return [Persist("study/ready", encode(answer)), Send(self.members.aggregator, answer)]
+
+    # -- taking part -----------------------------------------------------------------------------------------------
+
+    def _on_start(self, sender: str, message: StudyStart, now: float) -> list[Instruction]:
+        if sender != self.members.aggregator:
+            return self._refuse(sender, message, StudyCode.WRONG_PARTY, "only the aggregator starts studies")
+        self._heard = now
+        if self.state is _S.RUNNING:
+            if message == self._start:
+                return []
+            return self._object("the study was started twice, with different parties")
+        if self.state is _S.ENDED and self._start is None and message.attempt == self.attempt:
+            return self._turn_down(message, StudyCode.UNAVAILABLE, "this party had given up waiting for the start")
+        if self.state is not _S.READY or message.attempt != self.attempt:
+            return []  # of another attempt, or after the end
+        mine = self._answer
+        try:
+            roster = make_roster(self.members, message)
+            own = roster.keys.get(self.name)
+            if not isinstance(mine, StudyReady) or own is None or own.public != mine.public:
+                raise RemoteProtocolError("the start has another key for this party than it signed")
+            if message.min_clients != mine.min_clients:
+                raise RemoteProtocolError("the start has another min_clients than this party approved")
+        except RemoteProtocolError as error:
+            return self._object(error.cause)
+        self._start, self.roster = message, roster
+        self._move(_E.START)
+        return [Persist("study/start", encode(message)), Started(roster), Wake(now + RUNNING_RETRIES * self._retry)]
+
+    def _object(self, cause: str) -> list[Instruction]:
+        aggregator = self.members.aggregator
+        error = RoundAborted(
+            cause,
+            party=aggregator,
+            rule=rule_of(StudyCode.BAD_ROSTER),
+            remedy="Nothing more is sent in this study. Ask the aggregator's operator.",
+        )
+        said = StudyDeclined(
+            study_hash=self.study_hash,
+            attempt=self.attempt,
+            party=self.name,
+            code=StudyCode.BAD_ROSTER,
+            cause=cause,
+        )
+        return [*self._finish(StudyCode.BAD_ROSTER, NO_RESULT, error), Send(aggregator, said)]
+
+    def _finish(self, code: int, result: bytes, error: TallystickError | None) -> list[Instruction]:
+        end = StudyEnd(study_hash=self.study_hash, attempt=self.attempt, code=code, result=result)
+        self._move(_E.END)
+        done = result if error is None else None
+        return [Persist("study/end", encode(end)), Erase(), Ended(done, error)]
+
+    def _on_end(self, sender: str, message: StudyEnd, now: float) -> list[Instruction]:
+        if sender != self.members.aggregator:
+            return self._refuse(sender, message, StudyCode.WRONG_PARTY, "only the aggregator ends studies")
+        self._heard = now
+        if message.attempt != self.attempt or self.state in (_S.IDLE, _S.ENDED):
+            return []
+        if message.code == StudyCode.FINISHED:
+            return self._finish(message.code, message.result, None)
+        return self._finish(message.code, NO_RESULT, self._ended_error(message.code))
+
+    def _ended_error(self, code: int) -> RoundAborted:
+        causes = {
+            StudyCode.LATE: "the study started without this party",
+            StudyCode.SILENT: f"no word from the aggregator for {self._patience:g} s",
+            StudyCode.UNKNOWN_STUDY: "the aggregator does not know this study",
+        }
+        return RoundAborted(
+            causes.get(StudyCode(code), "the study ended without a result"),
+            party=self.members.aggregator,
+            rule=rule_of(code),
+            remedy="The keys of this study are erased; it may be proposed again.",
+        )
+
+    def _on_refused(self, sender: str, message: StudyRefused, now: float) -> list[Instruction]:
+        if sender != self.members.aggregator:
+            return []
+        self._heard = now
+        late = message.code == StudyCode.LATE and self.state in (_S.REVIEWING, _S.READY)
+        lost = message.code == StudyCode.UNKNOWN_STUDY and self.state in (_S.READY, _S.RUNNING)
+        if late or lost:
+            return self._finish(message.code, NO_RESULT, self._ended_error(message.code))
+        return []
+
+    def _on_progress(self, sender: str, message: Progress, now: float) -> list[Instruction]:
+        if sender == self.members.aggregator:
+            self._heard = now
+        return []
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Say again that this party is ready, or ask how the study stands; give up after long silence."""
+        if self.state not in (_S.REVIEWING, _S.READY, _S.RUNNING):
+            return []
+        if now >= self._heard + self._patience:
+            return self._finish(StudyCode.SILENT, NO_RESULT, self._ended_error(StudyCode.SILENT))
+        wait = self._retry * (RUNNING_RETRIES if self.state is _S.RUNNING else 1)
+        out: list[Instruction] = [Wake(min(now + wait, self._heard + self._patience))]
+        aggregator = self.members.aggregator
+        if self.state is _S.READY and self._answer is not None:
+            return [Send(aggregator, self._answer), *out]
+        return [Send(aggregator, StudyInquiry(study_hash=self.study_hash)), *out]
+
+    # -- restarting ------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def restore(
+        cls,
+        members: Members,
+        name: str,
+        study_hash: bytes,
+        records: Mapping[str, bytes],
+        now: float,
+        *,
+        retry_seconds: float = 5.0,
+        patience_seconds: float = 3600.0,
+    ) -> tuple[ParticipantMachine, list[Instruction]]:
+        """The machine as its records have it, and what to do first."""
+        machine = cls(members, name, study_hash, retry_seconds=retry_seconds, patience_seconds=patience_seconds)
+        machine._heard = now
+        said = {key: decode(records[f"study/{key}"]) for key in ("ready", "start", "end") if f"study/{key}" in records}
+        answer, start, end = said.get("ready"), said.get("start"), said.get("end")
+        if isinstance(answer, (StudyReady, StudyDeclined)):
+            machine._answer, machine.attempt = answer, answer.attempt
+            machine.state = _S.READY if isinstance(answer, StudyReady) else _S.DECLINED
+        if isinstance(start, StudyStart):
+            machine._start, machine.roster, machine.attempt = start, make_roster(members, start), start.attempt
+            machine.state = _S.RUNNING
+        if isinstance(end, StudyEnd) and end.attempt >= machine.attempt:
+            machine.attempt, machine.state = end.attempt, _S.ENDED
+            return machine, [Erase()]
+        if machine.state is _S.RUNNING and machine.roster is not None:
+            return machine, [Started(machine.roster), *machine.tick(now)]
+        if machine.state is _S.READY:
+            return machine, machine.tick(now)
+        return machine, []
