@@ -99,7 +99,7 @@ def census(records: int = CENSUS_RECORDS, seed: int = 1) -> pl.DataFrame:
 
 
 def census_schema() -> Schema:
-    """Public bounds for :func:`census` (and for the Adult data): round numbers, chosen knowing Adult's published summaries."""
+    """Public bounds for :func:`census` (and for the Adult data): round numbers, chosen knowing Adult."""
     return Schema(
         {
             "age": Number(17, 90, bins=[22, 26, 30, 35, 40, 45, 50, 55, 60, 65]),
