@@ -336,7 +336,10 @@ class SpoolShares:
             else:
                 frame = file.end
                 with storage_guard("a share", party=self._party):
-                    os.posix_fallocate(file.fd, frame, _FRAME_BYTES + room)
+                    if hasattr(os, "posix_fallocate"):
+                        os.posix_fallocate(file.fd, frame, _FRAME_BYTES + room)
+                    else:  # macOS: the space is not promised, the room is there
+                        os.ftruncate(file.fd, frame + _FRAME_BYTES + room)
                 file.write(frame, _frame(_ROOM, client, frame, room))
                 file.end = frame + _FRAME_BYTES + room
             sink = ShareSink(self, file, client, frame, length)
