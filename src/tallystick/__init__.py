@@ -31,13 +31,13 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from tallystick.data.dataset import Dataset
-    from tallystick.engines.federation import Federation
     from tallystick.engines.study import Study
     from tallystick.estimators.custom import ProgramEstimator
     from tallystick.estimators.logistic_regression import LogisticRegression
     from tallystick.privacy.grid import Group
     from tallystick.privacy.ledger import Budget
     from tallystick.privacy.schema import Category, Integer, Items, Missing, Number, Schema
+    from tallystick.roles.federation import Federation
 
 _HOMES = {
     "algorithms.program": ("Program", "Public"),
@@ -54,7 +54,7 @@ _HOMES = {
         "VerificationError",
     ),
     "data.dataset": ("Dataset",),
-    "engines.federation": ("Federation",),
+    "roles.federation": ("Federation",),
     "engines.study": ("Study",),
     "estimators.custom": ("ProgramEstimator",),
     "estimators.logistic_regression": ("LogisticRegression",),

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from tallystick.cli.deployment import consortium_app, doctor, role_apps
+from tallystick.cli.output import Format, FormatOption, show_result
 from tallystick.core.errors import StudyError, TallystickError
 
 __all__ = ["app", "main"]
@@ -30,15 +31,7 @@ app = typer.Typer(
 )
 
 
-class Format(StrEnum):
-    """How results are printed."""
-
-    text = "text"
-    json = "json"
-
-
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
-FormatOption = Annotated[Format, typer.Option("--format", help="text for people, json for programs (stdout alone).")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study, e.g. privacy.epsilon=0.5; repeatable."),
@@ -85,7 +78,7 @@ def simulate(
     )
     if out is not None:
         simulation.write_result(result, out)
-    _print(result, format, simulation.describe_result)
+    show_result(result, format, simulation.describe_result)
 
 
 @app.command()
@@ -100,7 +93,7 @@ def plan(
     """What a study costs, how noisy it is and how accurate to expect. Spends nothing, reads no record."""
     from tallystick.cli import planning
 
-    _print(planning.plan(study, records=records, settings=tuple(set_ or ())), format, planning.describe)
+    show_result(planning.plan(study, records=records, settings=tuple(set_ or ())), format, planning.describe)
 
 
 @app.command()
@@ -111,7 +104,7 @@ def demo(
     """Train a private model across institutions on invented census data, and show what it cost."""
     from tallystick.cli import demonstration
 
-    _print(demonstration.demo(seed=seed, quiet=format is Format.json), format, demonstration.describe)
+    show_result(demonstration.demo(seed=seed, quiet=format is Format.json), format, demonstration.describe)
 
 
 @app.command(name="check-program")
@@ -124,7 +117,7 @@ def check_program(
     from tallystick.cli import check_program as checking
 
     report = checking.check_program(file, study)
-    _print(report, format, checking.describe)
+    show_result(report, format, checking.describe)
     if not report["ok"]:
         raise typer.Exit(2)
 
@@ -138,7 +131,7 @@ def bench(
     """Measure this machine; every figure is a ratio to a reference in the same run."""
     from tallystick.cli import benchmarks
 
-    _print(benchmarks.run(name, quick=quick), format, benchmarks.describe)
+    show_result(benchmarks.run(name, quick=quick), format, benchmarks.describe)
 
 
 @app.command()
@@ -147,6 +140,12 @@ def schema() -> None:
     from tallystick.engines.study import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
+
+
+app.add_typer(consortium_app, name="consortium")
+for _name, _role in role_apps.items():
+    app.add_typer(_role, name=_name)
+app.command()(doctor)
 
 
 @app.callback(invoke_without_command=True)
@@ -158,13 +157,6 @@ def _version(
 
         typer.echo(__version__)
         raise typer.Exit
-
-
-def _print(result: dict[str, Any], format: Format, describe: Any) -> None:
-    if format is Format.json:
-        typer.echo(json.dumps(result, allow_nan=False))
-    else:
-        typer.echo(describe(result))
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

@@ -34,7 +34,16 @@ from tallystick.privacy.ledger import Ledger, Spent
 from tallystick.privacy.plan import Plan, honest_servers, make_plan
 from tallystick.privacy.schema import Column, FeatureLayout, Items, Missing, Schema
 
-__all__ = ["Federation", "Result", "SimulatedFederation", "plan_study", "public_budget", "public_facts", "seed_bytes"]
+__all__ = [
+    "DEFAULT_MIN_CLIENTS",
+    "Federation",
+    "Result",
+    "SimulatedFederation",
+    "person_codes",
+    "plan_study",
+    "public_budget",
+    "public_facts",
+]
 
 _SUMMING = ("servers",)
 DEFAULT_MIN_CLIENTS = 3
@@ -192,9 +201,7 @@ class SimulatedFederation(Federation):
         compiled = compile_map_of(design.program, template)
         records = self.records(study)
         maps = {
-            name: ClientMap(
-                design.program, r, template, compiled=compiled, persons=self._persons(study, frame, r, name)
-            )
+            name: ClientMap(design.program, r, template, compiled=compiled, persons=person_codes(study, frame, r, name))
             for name, frame, r in zip(names, self.frames, records)
         }
         totals = SimulatedServers(
@@ -227,21 +234,6 @@ class SimulatedFederation(Federation):
         if self.seed is None:
             return system_stream()
         return AesStream(derive(seed_bytes(self.seed), b"tallystick/simulation/1", *labels))
-
-    def _persons(self, study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:
-        if study.privacy.unit != "person":
-            return None
-        column = study.privacy.person
-        if not column:
-            raise StudyError(
-                'unit = "person" without the column that names a person', remedy='Add person = "…" under [privacy].'
-            )
-        table = read_table(frame, [column], party=party)
-        cells = np.asarray(table.column(column).to_pylist(), dtype=object)[records.rows]
-        if any(cell is None or cell != cell or not str(cell).strip() for cell in cells):
-            raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
-        _, codes = np.unique(np.array([str(c) for c in cells]), return_inverse=True)
-        return codes.astype(np.int64)
 
 
 def seed_bytes(seed: int) -> bytes:
@@ -306,3 +298,20 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
         hopeless=design.hopeless,
         details=design.details,
     )
+
+
+def person_codes(study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:
+    """Which records belong to one person, as codes 0..k−1; None where the unit is the record."""
+    if study.privacy.unit != "person":
+        return None
+    column = study.privacy.person
+    if not column:
+        raise StudyError(
+            'unit = "person" without the column that names a person', remedy='Add person = "…" under [privacy].'
+        )
+    table = read_table(frame, [column], party=party)
+    cells = np.asarray(table.column(column).to_pylist(), dtype=object)[records.rows]
+    if any(cell is None or cell != cell or not str(cell).strip() for cell in cells):
+        raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
+    _, codes = np.unique(np.array([str(c) for c in cells]), return_inverse=True)
+    return codes.astype(np.int64)

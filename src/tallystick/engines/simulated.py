@@ -22,7 +22,7 @@ from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.plan import Plan
 from tallystick.transport.rounds import MemoryRounds
 
-__all__ = ["SimulatedServers", "result_limit"]
+__all__ = ["ServerNoise", "SimulatedServers", "padded", "result_limit"]
 
 Stream = Callable[..., WordSource]
 
@@ -41,7 +41,7 @@ def result_limit(plan: Plan, records: int) -> int:
     return max(1, limit)
 
 
-class _ServerNoise:
+class ServerNoise:
     """One server's noise: a stream of its own per round, drawn once by the machine that asks."""
 
     def __init__(self, plan: Plan, size: int, server: str, stream: Stream) -> None:
@@ -49,7 +49,7 @@ class _ServerNoise:
 
     def draw(self, round: int) -> NDArray[np.int64]:
         source = self._stream(b"noise", round.to_bytes(8, "little"), self._server.encode())
-        return _padded(draw_noise(self._plan.rounds[round - 1], source), self._size)
+        return padded(draw_noise(self._plan.rounds[round - 1], source), self._size)
 
 
 class SimulatedServers:
@@ -82,7 +82,7 @@ class SimulatedServers:
             size=self._size,
             clients=tuple(clients),
             servers=servers,
-            noise=[_ServerNoise(plan, self._size, server, keyed) for server in servers],
+            noise=[ServerNoise(plan, self._size, server, keyed) for server in servers],
             source=keyed(b"shares"),
             honest=plan.honest,
             min_clients=min_clients,
@@ -94,7 +94,7 @@ class SimulatedServers:
 
     def noisy_total(self, request: RoundRequest) -> NoisyTotal:
         def contribution(client: ClientMap) -> Callable[[bytes], NDArray[np.int64]]:
-            return lambda model: _padded(client.contribute(model, request.plan), self._size)
+            return lambda model: padded(client.contribute(model, request.plan), self._size)
 
         summed = self._rounds.run_round(
             request.round,
@@ -126,7 +126,8 @@ class SimulatedServers:
         return frozenset(name for name, u in zip(names, draws) if u < self._drop)
 
 
-def _padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Zeros up to the study's one length: they carry neither data nor noise."""
     if len(values) == size:
         return values
     out = np.zeros(size, dtype=np.int64)

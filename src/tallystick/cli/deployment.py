@@ -1,0 +1,154 @@
+"""The commands of a deployment: ``consortium …``, ``server|aggregator|client start``, ``doctor``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tallystick.cli.output import Format, FormatOption, show_result
+
+__all__ = ["consortium_app", "doctor", "role_apps"]
+
+consortium_app = typer.Typer(no_args_is_help=True, help="Keys, certificates and addresses: who is who.")
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The party's name.")]
+RoleOption = Annotated[str, typer.Option(help="client, server, aggregator or analyst.")]
+AddressOption = Annotated[str | None, typer.Option(help="host:port where others reach a server or the aggregator.")]
+ListenOption = Annotated[str | None, typer.Option(help="Where it listens on its own machine, if that differs.")]
+DataOption = Annotated[str | None, typer.Option(help="A client's records: a CSV or Parquet file.")]
+FolderOption = Annotated[Path, typer.Option("--in", help="The consortium's folder.")]
+
+
+def _act(action: str, format: Format, *arguments: Any, **options: Any) -> None:
+    from tallystick.cli import consortium
+
+    show_result(getattr(consortium, action)(*arguments, **options), format, consortium.describe)
+
+
+@consortium_app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The consortium's name.")],
+    out: Annotated[Path, typer.Option(help="A new folder for the authority's key and consortium.toml.")],
+    format: FormatOption = Format.text,
+) -> None:
+    """Make a certificate authority and an empty consortium."""
+    _act("create", format, name, out)
+
+
+@consortium_app.command()
+def enrol(
+    name: NameArgument,
+    role: RoleOption,
+    directory: FolderOption,
+    address: AddressOption = None,
+    listen: ListenOption = None,
+    data: DataOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Add a party whose keys may be made on this machine: request, approve and install in one step."""
+    _act("enrol", format, name, role=role, directory=directory, address=address, listen=listen, data=data)
+
+
+@consortium_app.command()
+def request(
+    name: NameArgument,
+    role: RoleOption,
+    out: Annotated[Path, typer.Option(help="A new folder for this party's keys.")],
+    address: AddressOption = None,
+    listen: ListenOption = None,
+    data: DataOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """At the party: make keys, which never leave this machine, and a request to send to the authority."""
+    _act("request", format, name, role=role, out=out, address=address, listen=listen, data=data)
+
+
+@consortium_app.command()
+def approve(
+    asked: Annotated[Path, typer.Argument(metavar="REQUEST", help="The request file of a party.")],
+    directory: FolderOption,
+    fingerprint: Annotated[str | None, typer.Option(help="The fingerprint the party read out to you.")] = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """At the authority: check a request and issue its certificate."""
+    _act("approve", format, asked, directory=directory, fingerprint=fingerprint)
+
+
+@consortium_app.command()
+def install(
+    certificate: Annotated[Path, typer.Argument(help="The certificate that came back.")],
+    consortium: Annotated[Path, typer.Option(help="The consortium.toml that came with it.")],
+    directory: FolderOption,
+    format: FormatOption = Format.text,
+) -> None:
+    """At the party: check what came back and put it in place."""
+    _act("install", format, certificate, consortium=consortium, directory=directory)
+
+
+@consortium_app.command()
+def rotate(
+    directory: FolderOption,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The party, at the authority.")] = None,
+    finish: Annotated[bool, typer.Option("--finish", help="The old certificate counts no more.")] = False,
+    format: FormatOption = Format.text,
+) -> None:
+    """Renew a certificate; old and new both count until --finish."""
+    _act("rotate", format, name, directory=directory, finish=finish)
+
+
+@consortium_app.command()
+def remove(name: NameArgument, directory: FolderOption, format: FormatOption = Format.text) -> None:
+    """Take a party out: nobody with the new consortium.toml talks to it any more."""
+    _act("remove", format, name, directory=directory)
+
+
+@consortium_app.command()
+def show(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A consortium.toml.")],
+    format: FormatOption = Format.text,
+) -> None:
+    """Who is who, and when certificates expire."""
+    _act("show", format, path)
+
+
+def doctor(
+    config: Annotated[Path, typer.Option(help="A role's config file.")],
+    format: FormatOption = Format.text,
+) -> None:
+    """Check keys, certificates, clock, addresses, data and disk of a role, and say what to do."""
+    from tallystick.cli import doctor as checks
+
+    report = checks.doctor(config)
+    show_result(report, format, checks.describe)
+    if checks.exit_code(report):
+        raise typer.Exit(checks.exit_code(report))
+
+
+def _role_app(role: str, words: str) -> typer.Typer:
+    app = typer.Typer(no_args_is_help=True, help=words)
+
+    @app.callback()
+    def _group() -> None:
+        pass
+
+    @app.command()
+    def start(
+        config: Annotated[Path, typer.Option(help="The role's config file.")],
+        log_format: Annotated[str, typer.Option(help="text, or json for one object a line.")] = "text",
+    ) -> None:
+        """Run the role until it is stopped; it resumes where it was, whatever happened."""
+        from tallystick.roles.logs import configure_logs
+        from tallystick.roles.start import start as start_role
+
+        configure_logs(log_format)
+        start_role(config, role)
+
+    return app
+
+
+role_apps = {
+    "server": _role_app("server", "Sums shares and adds its share of the noise."),
+    "aggregator": _role_app("aggregator", "Adds the servers' noisy sums and runs the program."),
+    "client": _role_app("client", "Sits beside an institution's records; dials out only."),
+}

@@ -1,0 +1,287 @@
+"""The aggregator: takes a proposal, gathers the parties, and runs the program on noisy totals.
+
+The program's loop (:func:`tallystick.engines.run.run_program`) runs in a thread of its own and asks for one noisy total
+after another; the process's loop answers. Every noisy total is kept before the program sees it, and the program is
+deterministic: so a restarted aggregator runs it again from the start on the totals it has, comes to the same model
+bytes, and goes on with the round that was open (X18).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import queue
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+
+from tallystick.algorithms.program import pack_state
+from tallystick.core.errors import RemoteProtocolError, RoundAborted, TallystickError
+from tallystick.engines.run import Outcome, run_program
+from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.privacy.ledger import Ledger
+from tallystick.protocol import secure_sum as sums
+from tallystick.protocol import study as studies
+from tallystick.protocol.study.messages import Propose, StudyEnd, StudyOpen, StudyStart
+from tallystick.protocol.study.roster import Roster
+from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
+from tallystick.roles.process import RoleProcess, Session
+from tallystick.roles.setup import Setup, set_up
+from tallystick.roles.wire import STUDY, SUM, head
+
+__all__ = ["AggregatorProcess", "AggregatorSession", "pack_outcome", "pack_total", "unpack_total"]
+
+_log = logging.getLogger("tallystick.roles")
+READY_SECONDS = 30.0
+_SENT = {
+    StudyOpen: CrashPoint.AGGREGATOR_OPENING_SENT,
+    StudyStart: CrashPoint.AGGREGATOR_START_SENT,
+    StudyEnd: CrashPoint.AGGREGATOR_END_SENT,
+}
+
+
+def pack_total(total: NoisyTotal) -> bytes:
+    """One round's release as it is kept: noisy values and who took part."""
+    facts = json.dumps([list(total.participants), list(total.dropped)]).encode()
+    return len(facts).to_bytes(4, "little") + facts + total.values.astype("<i8").tobytes()
+
+
+def unpack_total(body: bytes) -> NoisyTotal:
+    """Inverse of :func:`pack_total`."""
+    length = int.from_bytes(body[:4], "little")
+    participants, dropped = json.loads(body[4 : 4 + length])
+    values = np.frombuffer(body[4 + length :], dtype="<i8").astype(np.int64)
+    return NoisyTotal(values=values, participants=tuple(participants), dropped=tuple(dropped))
+
+
+def pack_outcome(outcome: Outcome) -> bytes:
+    """What the analyst receives: released states and who took part; nothing else exists."""
+    history = [base64.b64encode(pack_state(state)).decode() for state in outcome.history]
+    return json.dumps(
+        {
+            "history": history,
+            "contributors": [list(names) for names in outcome.contributors],
+            "dropped": [list(names) for names in outcome.dropped],
+        }
+    ).encode()
+
+
+class _Stopped(Exception):  # noqa: N818 - the process stops; the thread ends quietly
+    pass
+
+
+class AggregatorSession(Session):
+    """A study at the aggregator."""
+
+    def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
+        super().__init__(process, study_hash)
+        self.setup: Setup | None = None
+        self.sum: sums.AggregatorMachine | None = None
+        self._answers: queue.Queue[NoisyTotal | TallystickError | None] = queue.Queue()
+        self._size = 0
+        records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
+        self._machine, self._first = studies.AggregatorMachine.restore(
+            process.members, study_hash, records, process.now(), retry_seconds=2.0
+        )
+
+    def begin(self) -> None:
+        """What the durable records say is to be done first."""
+        self._study(self._first)
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
+        now = self.process.now()
+        if kind == STUDY:
+            raw = bytes(payload)
+            message = studies.decode(raw)
+            if isinstance(message, Propose) and sender in self.process.members.analysts:
+                if studies.study_digest(message.study) != self.study_hash:
+                    raise RemoteProtocolError("a study that does not have its hash", party=sender)
+                self.process.store.add_study(self.study_hash, message.study, message.program)
+            self._study(self._machine.receive(sender, message, now))
+        elif kind == SUM and self.sum is not None:
+            self._sums(self.sum.receive_bytes(sender, bytes(payload), now))
+        else:
+            raise RemoteProtocolError("a message of a sum that is not running", party=sender)
+
+    def tick(self, layer: str) -> None:
+        now = self.process.now()
+        if layer == "study":
+            self._study(self._machine.tick(now))
+        elif self.sum is not None:
+            self._sums(self.sum.tick(now))
+
+    def connected(self, peer: str) -> None:
+        if not self.over:
+            self.tick("study")
+            self.tick("sum")
+
+    def close(self) -> None:
+        self._answers.put(None)
+
+    # -- carrying out ---------------------------------------------------------------------------------------------
+
+    def _study(self, instructions: Sequence[studies.Instruction]) -> None:
+        for step in instructions:
+            match step:
+                case studies.Persist(key=key, record=record):
+                    self.process.store.persist(self.study_hash, key, record)
+                    after_persist("aggregator", key)
+                case studies.Send(to=to, message=message):
+                    self.process.send(to, head(STUDY, self.study_hash) + studies.encode(message))
+                    point = _SENT.get(type(message))
+                    if point is not None:
+                        crashpoint(point)
+                case studies.Wake(at=at):
+                    self.process.wake(at, self, "study")
+                case studies.Review():
+                    self._review(step)
+                case studies.Started(roster=roster):
+                    self._started(roster)
+                case studies.Ended(error=error):
+                    self._ended(error)
+                case _:
+                    pass
+
+    def _sums(self, instructions: Sequence[sums.Instruction]) -> None:
+        for step in instructions:
+            match step:
+                case sums.Persist(key=key, record=record):
+                    self.process.store.persist(self.study_hash, key, record)
+                    after_persist("aggregator", key)
+                case sums.Send(to=to, message=message):
+                    self.process.send(to, head(SUM, self.study_hash) + sums.encode(message))
+                case sums.Wake(at=at):
+                    self.process.wake(at, self, "sum")
+                case sums.Finished(result=result):
+                    self._finished(result)
+                case sums.Aborted(error=error):
+                    self._answers.put(error)
+                case _:
+                    pass
+
+    def _review(self, step: studies.Review) -> None:
+        try:
+            setup = set_up(step.study, step.program, allow_not_private=True)
+        except TallystickError as error:
+            self._study(self._machine.reject(error))
+            return
+        ready = min(READY_SECONDS, setup.study.trust.round_timeout_s)
+        self._study(self._machine.accept(min_clients=setup.min_clients, ready_seconds=ready, now=self.process.now()))
+
+    def _started(self, roster: Roster) -> None:
+        stored = self.process.store.study(self.study_hash)
+        if stored is None:
+            raise RemoteProtocolError("a study started that is not stored here")
+        self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
+        parameters = self.setup.parameters(roster)
+        self._size = parameters.size
+        for peer in (*self.process.members.parties, *self.process.members.analysts):
+            self.process.node.allow(parameters.message_limit + 4096, peer)
+        self.process.store.set_status(self.study_hash, "running")
+        self.process.health.studies[self.study_hash.hex()[:12]] = "running"
+        self.sum, first = sums.AggregatorMachine.restore(
+            parameters, self.process.store.records(self.study_hash), self.process.now()
+        )
+        held = [step for step in first if isinstance(step, (sums.Finished, sums.Aborted))]
+        self._sums([step for step in first if step not in held])
+        for step in held:  # the last round had ended: its total may not have been kept as a release yet
+            if isinstance(step, sums.Finished):
+                self._keep(step.result)
+            else:
+                self._answers.put(step.error)
+        threading.Thread(target=self._program, name=f"study {self.study_hash.hex()[:12]}", daemon=True).start()
+
+    # -- the program's thread -------------------------------------------------------------------------------------
+
+    def _program(self) -> None:
+        setup = self.setup
+        if setup is None:
+            return
+        try:
+            outcome = run_program(
+                setup.design.program,
+                setup.public,
+                setup.plan,
+                self,
+                study=self.study_hash,
+                ledger=Ledger(),
+                progress=lambda done, rounds: self.process.post(
+                    lambda: self._study(self._machine.progress(done, rounds))
+                ),
+            )
+        except _Stopped:
+            return
+        except TallystickError as error:
+            failure = error
+            self.process.post(lambda: self._study(self._machine.fail(failure)))
+            return
+        except Exception:
+            _log.exception("the program of a study failed")
+            failure = RoundAborted("the program failed", remedy="See the aggregator's log.")
+            self.process.post(lambda: self._study(self._machine.fail(failure)))
+            return
+        self.process.post(lambda: self._study(self._machine.finish(pack_outcome(outcome))))
+
+    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+        """A kept total, or a round (:class:`tallystick.engines.totals.NoisyTotals`)."""
+        kept = dict(self.process.store.releases(self.study_hash)).get(request.round)
+        if kept is None:
+            self.process.post(lambda: self._open(request))
+            answer = self._answers.get()
+            if answer is None:
+                raise _Stopped
+            if isinstance(answer, TallystickError):
+                raise answer
+            total = answer
+        else:
+            total = unpack_total(kept)
+        values = total.values[: request.plan.grid.size]
+        return NoisyTotal(values=values, participants=total.participants, dropped=total.dropped)
+
+    def _open(self, request: RoundRequest) -> None:
+        if self.sum is None:
+            return
+        kept = dict(self.process.store.releases(self.study_hash)).get(request.round)
+        if kept is not None:
+            self._answers.put(unpack_total(kept))
+        elif self.sum.round < request.round:
+            self._sums(self.sum.open_round(request.round, request.model, self.process.now()))
+            crashpoint(CrashPoint.AGGREGATOR_ROUND_SENT)
+
+    def _finished(self, result: sums.NoisySum) -> None:
+        self._answers.put(self._keep(result))
+
+    def _keep(self, result: sums.NoisySum) -> NoisyTotal:
+        total = NoisyTotal(values=result.total, participants=result.participants, dropped=result.dropped)
+        self.process.store.put_release(self.study_hash, result.round, pack_total(total))
+        crashpoint(CrashPoint.AGGREGATOR_MODEL_KEPT)
+        self.process.health.rounds = result.round
+        return total
+
+    def _ended(self, error: TallystickError | None) -> None:
+        self.over = True
+        status = "finished" if error is None else "failed"
+        self.process.store.set_status(self.study_hash, status)
+        self.process.health.studies[self.study_hash.hex()[:12]] = status
+
+
+class AggregatorProcess(RoleProcess):
+    """``tallystick aggregator start``."""
+
+    role = "aggregator"
+
+    def resume(self) -> None:
+        crashpoint(CrashPoint.AGGREGATOR_BOOTED)
+        for stored in self.store.studies():
+            session = AggregatorSession(self, stored.hash)
+            self.sessions[stored.hash] = session
+            session.begin()
+
+    def make_session(self, study_hash: bytes, sender: str) -> Session | None:
+        if sender not in self.members.analysts:
+            return None
+        return AggregatorSession(self, study_hash)

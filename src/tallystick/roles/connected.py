@@ -1,0 +1,201 @@
+"""A consortium's institutions as a federation: the analyst's end of a deployed study."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tallystick.algorithms.design import Design
+from tallystick.algorithms.program import State, unpack_state
+from tallystick.core.errors import RoundAborted, StudyError, TallystickError
+from tallystick.engines.federation import Federation, Result, plan_study, public_facts
+from tallystick.engines.run import Outcome, Progress
+from tallystick.engines.study import Study
+from tallystick.privacy.ledger import Ledger, Spent, charge_of
+from tallystick.privacy.release import release
+from tallystick.privacy.schema import FeatureLayout, Missing, Schema
+from tallystick.protocol import study as studies
+from tallystick.roles.consortium import Consortium
+from tallystick.roles.identity_files import Identity, load_identity, read_consortium, wall_clock
+from tallystick.roles.process import members_of, node_for
+from tallystick.roles.role_config import RoleConfig, load_role_config
+from tallystick.roles.start import SystemClock
+from tallystick.roles.wire import STUDY, head, parse
+
+__all__ = ["ConnectedFederation", "connect"]
+
+_RESULT_LIMIT = 1 << 30
+
+
+def _analyst_config(consortium: Path) -> Path:
+    folder = consortium.parent
+    matches = []
+    for candidate in sorted([*folder.glob("*.toml"), *folder.glob("*/role.toml")]):
+        try:
+            if load_role_config(candidate).role == "analyst":
+                matches.append(candidate)
+        except TallystickError:
+            continue
+    if len(matches) != 1:
+        raise StudyError(
+            f"{len(matches)} analyst role files were found beside {consortium.name}",
+            remedy='Pass config="…/role.toml", or enrol an analyst: tallystick consortium enrol NAME --role analyst.',
+        )
+    return matches[0]
+
+
+def connect(
+    path: Path,
+    *,
+    config: Path | None,
+    schema: Schema | None,
+    records: int | None,
+    missing: Missing | None,
+    trust: dict[str, Any],
+    timeout: float,
+) -> ConnectedFederation:
+    """See :meth:`tallystick.Federation.connect`."""
+    return ConnectedFederation(
+        load_role_config(config if config is not None else _analyst_config(path), role="analyst"),
+        read_consortium(path),
+        schema=schema,
+        records=records,
+        missing=missing,
+        trust=trust,
+        connect_timeout=timeout,
+    )
+
+
+class ConnectedFederation(Federation):
+    """A consortium's institutions, reached over mutual TLS. Records stay where they are, and so do exact counts."""
+
+    def __init__(
+        self,
+        config: RoleConfig,
+        consortium: Consortium,
+        *,
+        schema: Schema | None,
+        records: int | None,
+        missing: Missing | None,
+        trust: dict[str, Any],
+        connect_timeout: float = 30.0,
+    ) -> None:
+        self.schema = schema
+        self.missing = missing
+        self.ledger = Ledger()
+        self._config, self._consortium = config, consortium
+        self._records, self._trust, self._timeout = records, trust, connect_timeout
+        self._identity: Identity = load_identity(config, consortium, wall_clock())
+        self._lock = threading.Lock()
+
+    @property
+    def spent(self) -> Spent:
+        return self.ledger.spent()
+
+    def trust_settings(self) -> dict[str, Any]:
+        return {**self._trust, "servers": len(self._consortium.by_role("server"))}
+
+    def count_records(self, study: Study) -> int:
+        if self._records is None:
+            raise StudyError(
+                "replace-one makes the number of records public, and nobody here may count them",
+                rule="replace-one-needs-records",
+                remedy='Pass records=… to Federation.connect, or use neighbours="add-remove".',
+            )
+        return self._records
+
+    def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
+        plan = plan_study(study, design, simulation=study.privacy.mechanism == "none")
+        entry = self.ledger.reserve(charge_of(study.hash, plan))
+        text = getattr(design.program, "source_text", "")
+        try:
+            packed = self._propose(study.canonical(), text, progress)
+        except TallystickError as error:
+            if error.rule in ("not-started", "declined", "too-few-clients"):
+                self.ledger.withdraw(entry)
+            raise
+        told = json.loads(packed)
+        template = design.program.init(public_facts(study, layout))
+        history: tuple[State, ...] = tuple(unpack_state(base64.b64decode(h), template) for h in told["history"])
+        outcome = Outcome(
+            release=release(history[-1], plan=plan, study=study.hash, entry=self.ledger.commit(entry)),
+            history=history,
+            contributors=tuple(tuple(names) for names in told["contributors"]),
+            dropped=tuple(tuple(names) for names in told["dropped"]),
+        )
+        size = 8 * max(r.grid.size for r in plan.rounds)
+        return Result(
+            study=study,
+            plan=plan,
+            outcome=outcome,
+            layout=layout,
+            clients=len({n for names in (*outcome.contributors, *outcome.dropped) for n in names}),
+            min_clients=study.trust.min_clients or 3,
+            bytes_up_per_client=size * len(history),
+            bytes_down_per_client=8 * sum(map(len, (base64.b64decode(h) for h in told["history"]))) // 8,
+        )
+
+    def _propose(self, canonical: bytes, program: str, progress: Progress | None) -> bytes:
+        """Propose, watch, and wait for the packed result; bounded by the study's own deadlines."""
+        members = members_of(self._consortium)
+        machine = studies.AnalystMachine(
+            members, self._identity.party, study=canonical, program=program, request=os.urandom(16), retry_seconds=2.0
+        )
+        clock = SystemClock()
+        node = node_for(self._identity, self._consortium, listen=None)
+        node.allow(_RESULT_LIMIT, members.aggregator)
+        with self._lock, node:
+            if not node.wait_connected([members.aggregator], self._timeout):
+                raise RoundAborted(
+                    "the aggregator cannot be reached",
+                    party=members.aggregator,
+                    rule="not-started",
+                    remedy="Check its address in consortium.toml and that it is running (tallystick doctor).",
+                )
+            wakes: list[float] = []
+
+            def carry_out(steps: Sequence[studies.Instruction]) -> bytes | None:
+                for step in steps:
+                    match step:
+                        case studies.Send(to=to, message=message):
+                            node.link.send(to, head(STUDY, machine.study_hash) + studies.encode(message))
+                        case studies.Wake(at=at):
+                            wakes.append(at)
+                        case studies.Told(round=done, rounds=rounds):
+                            if progress is not None and rounds:
+                                progress(done, rounds)
+                        case studies.Delivered(packed=packed):
+                            return packed
+                        case studies.Ended(error=error) if error is not None:
+                            raise error
+                        case _:
+                            pass
+                return None
+
+            return _until_delivered(machine, node, clock, wakes, carry_out)
+
+
+def _until_delivered(
+    machine: studies.AnalystMachine,
+    node: Any,
+    clock: SystemClock,
+    wakes: list[float],
+    carry_out: Callable[[Sequence[studies.Instruction]], bytes | None],
+) -> bytes:
+    packed = carry_out(machine.propose(clock.now()))
+    while packed is None:
+        soonest = min(wakes, default=clock.now() + 1.0)
+        envelope = node.link.receive(timeout=min(1.0, max(0.0, soonest - clock.now())))
+        if envelope is not None:
+            _, study_hash, payload = parse(envelope.raw, envelope.sender)
+            if study_hash == machine.study_hash:
+                packed = carry_out(machine.receive_bytes(envelope.sender, bytes(payload), clock.now()))
+        elif soonest <= clock.now():
+            wakes[:] = [at for at in wakes if at > clock.now()]
+            packed = carry_out(machine.tick(clock.now()))
+    return packed

@@ -1,0 +1,226 @@
+"""What a server and a client have in common: they are asked, decide, take part, and erase their keys at the end.
+
+Durability. ``Persist`` is written (SQLite, synchronous=FULL) before the instruction after it is carried out; a private
+key is on disk before its public half is signed. Whatever is killed, whenever, comes back with the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from tallystick.core.errors import RemoteProtocolError, TallystickError
+from tallystick.crypto.key_agreement import AgreementKey
+from tallystick.protocol import secure_sum as sums
+from tallystick.protocol import study as studies
+from tallystick.protocol.secure_sum.machine import Machine as SumMachine
+from tallystick.protocol.secure_sum.messages import Message as SumMessage
+from tallystick.protocol.secure_sum.messages import Share
+from tallystick.protocol.study.messages import StudyCode, StudyReady
+from tallystick.protocol.study.participant import ParticipantMachine
+from tallystick.protocol.study.roster import Roster
+from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
+from tallystick.roles.process import RoleProcess, Session
+from tallystick.roles.setup import Setup, set_up
+from tallystick.roles.wire import SEALED, STUDY, SUM, Seals, head
+
+__all__ = ["ParticipantProcess", "ParticipantSession"]
+
+_log = logging.getLogger("tallystick.roles")
+_KEY = "x25519"
+
+
+class ParticipantSession(Session):
+    """A study at a server or a client."""
+
+    key_kept: ClassVar[CrashPoint]
+    ready_sent: ClassVar[CrashPoint]
+    keys_erased: ClassVar[CrashPoint]
+
+    def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
+        super().__init__(process, study_hash)
+        self.setup: Setup | None = None
+        self.seals: Seals | None = None
+        self.sum: SumMachine | None = None
+        records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
+        self._machine, first = ParticipantMachine.restore(
+            process.members, process.name, study_hash, records, process.now(), retry_seconds=2.0
+        )
+        self._first = first
+
+    def begin(self) -> None:
+        """What the durable records say is to be done first."""
+        self._study(self._first)
+
+    # -- to be written by the role --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def decide(self, setup: Setup) -> None:
+        """Return to take part; raise to decline. Reads no record."""
+
+    @abstractmethod
+    def make_sum(self, setup: Setup, roster: Roster) -> tuple[SumMachine, Sequence[sums.Instruction]]:
+        """The secure-sum machine, restored from its records, and what it wants first."""
+
+    @abstractmethod
+    def sum_step(self, step: sums.Instruction) -> None:
+        """An instruction only this role knows."""
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
+        now = self.process.now()
+        if kind == STUDY:
+            self._study(self._machine.receive_bytes(sender, bytes(payload), now))
+            return
+        if self.sum is None:
+            raise RemoteProtocolError("a message of a sum that has not started here", party=sender)
+        if kind == SEALED:
+            if self.seals is None:
+                raise RemoteProtocolError("a sealed message outside its study", party=sender)
+            raw = self.seals.open(sender, payload)
+        else:
+            raw = bytes(payload)
+        self.sums(self.sum.receive_bytes(sender, raw, now))
+
+    def tick(self, layer: str) -> None:
+        now = self.process.now()
+        if layer == "study":
+            self._study(self._machine.tick(now))
+        elif self.sum is not None:
+            self.sums(self.sum.tick(now))
+
+    def connected(self, peer: str) -> None:
+        if not self.over:
+            self.tick("study" if peer == self.process.members.aggregator else "sum")
+
+    # -- carrying out ---------------------------------------------------------------------------------------------
+
+    def _study(self, instructions: Sequence[studies.Instruction]) -> None:
+        for step in instructions:
+            match step:
+                case studies.Persist(key=key, record=record):
+                    self.process.store.persist(self.study_hash, key, record)
+                    after_persist(self.process.role, key)
+                case studies.Send(to=to, message=message):
+                    self.process.send(to, head(STUDY, self.study_hash) + studies.encode(message))
+                    if isinstance(message, StudyReady):
+                        crashpoint(self.ready_sent)
+                case studies.Wake(at=at):
+                    self.process.wake(at, self, "study")
+                case studies.Review():
+                    self._review(step)
+                case studies.Started(roster=roster):
+                    self._started(roster)
+                case studies.Erase():
+                    self._erase()
+                case studies.Ended(error=error):
+                    self._ended(error)
+                case _:
+                    pass
+
+    def sums(self, instructions: Sequence[sums.Instruction]) -> None:
+        """Do what the secure-sum machine asks, in order."""
+        for step in instructions:
+            match step:
+                case sums.Persist(key=key, record=record):
+                    self.process.store.persist(self.study_hash, key, record)
+                    after_persist(self.process.role, key)
+                case sums.Send(to=to, message=message):
+                    self._send(to, message)
+                case sums.Wake(at=at):
+                    self.process.wake(at, self, "sum")
+                case _:
+                    self.sum_step(step)
+
+    def _send(self, to: str, message: SumMessage) -> None:
+        raw = sums.encode(message)
+        if isinstance(message, Share) and self.seals is not None:
+            pieces, length = self.seals.seal(to, raw)
+            self.process.send(to, pieces, length)
+        else:
+            self.process.send(to, head(SUM, self.study_hash) + raw)
+        self.sent(to, message)
+
+    def sent(self, to: str, message: SumMessage) -> None:
+        """A message was handed over (crash points)."""
+
+    def _review(self, step: studies.Review) -> None:
+        store, name = self.process.store, self.process.name
+        store.add_study(self.study_hash, step.study, step.program)
+        try:
+            policy = self.process.parts.config.policy
+            allowed = policy.allow_not_private if policy is not None else True
+            setup = set_up(step.study, step.program, allow_not_private=allowed)
+            self.decide(setup)
+        except TallystickError as error:
+            _log.warning("declined: %s", error)
+            self._study(self._machine.decline(StudyCode.NOT_APPROVED, error.cause, attempt=step.attempt))
+            return
+        kept = store.key(self.study_hash, _KEY)
+        if kept is None:
+            source = self.process.parts.streams(self.study_hash, b"study-key", name.encode())
+            kept = AgreementKey.generate(source).reveal()
+            store.put_key(self.study_hash, _KEY, kept)
+            crashpoint(self.key_kept)
+        signed = AgreementKey(kept).sign(
+            self.process.parts.identity.signing, study_hash=self.study_hash, party=name, role=self.process.role
+        )
+        store.set_status(self.study_hash, "ready")
+        self._study(self._machine.approve(signed, attempt=step.attempt, min_clients=setup.min_clients))
+
+    def _started(self, roster: Roster) -> None:
+        store = self.process.store
+        kept, stored = store.key(self.study_hash, _KEY), store.study(self.study_hash)
+        if kept is None or stored is None:
+            raise RemoteProtocolError("a study started whose key is gone", remedy="Propose it anew, as a new version.")
+        self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
+        source = self.process.parts.streams(self.study_hash, b"seal", self.process.name.encode())
+        self.seals = Seals(AgreementKey(kept), self.process.name, roster, source, store.boot)
+        parameters = self.setup.parameters(roster)
+        for peer in (*self.process.members.parties, self.process.members.aggregator):
+            self.process.node.allow(parameters.message_limit + 4096, peer)
+        store.set_status(self.study_hash, "running")
+        self.process.health.studies[self.study_hash.hex()[:12]] = "running"
+        self.sum, first = self.make_sum(self.setup, roster)
+        self.sums(first)
+
+    def _erase(self) -> None:
+        if self.seals is not None:
+            self.seals.erase()
+            self.seals = None
+        if self.process.store.study(self.study_hash) is not None:
+            self.process.store.erase_keys(self.study_hash)
+        crashpoint(self.keys_erased)
+
+    def _ended(self, error: TallystickError | None) -> None:
+        self.over = True
+        self.sum = None
+        if self.process.store.study(self.study_hash) is not None:
+            self.process.store.set_status(self.study_hash, "finished" if error is None else "failed")
+        self.process.health.studies[self.study_hash.hex()[:12]] = "finished" if error is None else "failed"
+        if error is not None:
+            _log.warning("the study ended without a result: %s", error)
+        self.close()
+
+
+class ParticipantProcess(RoleProcess):
+    """A server or client process."""
+
+    session: ClassVar[type[ParticipantSession]]
+    booted: ClassVar[CrashPoint]
+
+    def resume(self) -> None:
+        crashpoint(self.booted)
+        for stored in self.store.studies():
+            if stored.status in ("ready", "running"):
+                session = self.session(self, stored.hash)
+                self.sessions[stored.hash] = session
+                session.begin()
+
+    def make_session(self, study_hash: bytes, sender: str) -> Session | None:
+        if sender != self.members.aggregator:
+            return None
+        return self.session(self, study_hash)

@@ -1,0 +1,260 @@
+"""A role as a process: one loop that feeds the machines and does what they ask, in the order they ask it.
+
+Everything that happens is an event in one queue: a message (a thread takes them off the network), a command of this
+process's own threads, a time that has come. The loop is the only one that touches machines and store. Randomness and
+clock are constructor arguments; ``roles.start`` wires the operating system's, and nothing else can.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tallystick.core.clock import Clock
+from tallystick.core.errors import ProtocolError, RemoteProtocolError, TallystickError
+from tallystick.core.randomness import WordSource
+from tallystick.protocol.study.roster import Members
+from tallystick.roles.consortium import Consortium, dials
+from tallystick.roles.identity_files import Identity
+from tallystick.roles.role_config import RoleConfig
+from tallystick.roles.stores import RoleStore, is_storage_failure
+from tallystick.roles.wire import parse
+from tallystick.transport.link import Envelope
+from tallystick.transport.network.credentials import Credentials, Peer
+from tallystick.transport.network.node import Node
+from tallystick.transport.network.options import Options
+
+__all__ = ["Health", "Parts", "RoleProcess", "Session", "Streams", "members_of", "node_for"]
+
+_log = logging.getLogger("tallystick.roles")
+
+Streams = Callable[..., WordSource]
+"""Where a named piece of randomness comes from: ``streams(study_hash, b"noise", round, server)``."""
+
+
+@dataclass(kw_only=True)
+class Health:
+    """What a probe is told. Public: no counts of records, no data."""
+
+    green: bool = True
+    reason: str = ""
+    studies: dict[str, str] = field(default_factory=dict)
+    rounds: int = 0
+    refused: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a role is made of; wired once, at the start."""
+
+    config: RoleConfig
+    consortium: Consortium
+    identity: Identity
+    store: RoleStore
+    streams: Streams
+    clock: Clock
+    options: Options | None = None
+
+
+def members_of(consortium: Consortium) -> Members:
+    """The consortium as the study layer knows it."""
+    aggregators = consortium.by_role("aggregator")
+    if len(aggregators) != 1:
+        raise RemoteProtocolError(
+            f"the consortium has {len(aggregators)} aggregators", remedy="Enrol exactly one aggregator."
+        )
+    return Members(
+        consortium_hash=consortium.hash,
+        aggregator=aggregators[0].name,
+        analysts=tuple(p.name for p in consortium.by_role("analyst")),
+        servers=tuple(p.name for p in consortium.by_role("server")),
+        clients=tuple(p.name for p in consortium.by_role("client")),
+        identities={p.name: p.identity for p in consortium.parties},
+    )
+
+
+def node_for(
+    identity: Identity,
+    consortium: Consortium,
+    *,
+    listen: str | None,
+    options: Options | None = None,
+    on_connect: Callable[[str], object] | None = None,
+) -> Node:
+    """This party's place in the network, by the consortium file."""
+    peers = [Peer(name=p.name, address=p.address, fingerprints=frozenset(p.fingerprints)) for p in consortium.parties]
+    credentials = Credentials(
+        name=identity.party,
+        certificate_pem=identity.certificate,
+        key_pem=identity.tls_key.reveal(),
+        ca_pem=consortium.ca_certificate,
+    )
+    wanted = [p.name for p in dials(consortium, identity.party)]
+    return Node(credentials, peers, listen=listen, dial=wanted, options=options, on_connect=on_connect)
+
+
+class Session:
+    """One study at one party. Subclasses feed their machines; nothing here knows about sockets."""
+
+    def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
+        self.process = process
+        self.study_hash = study_hash
+        self.over = False
+
+    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
+        """A message of this study."""
+        raise NotImplementedError
+
+    def tick(self, layer: str) -> None:
+        """A time this session asked for has come."""
+        raise NotImplementedError
+
+    def connected(self, peer: str) -> None:
+        """A line is there (again)."""
+
+    def close(self) -> None:
+        """The process stops; what must survive is on disk already."""
+
+
+class RoleProcess:
+    """The loop. ``make_session(process, hash)`` makes a session for a study nobody here has heard of yet, or None."""
+
+    role: str = ""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.name = parts.config.name
+        self.store = parts.store
+        self.members = members_of(parts.consortium)
+        self.health = Health()
+        self.sessions: dict[bytes, Session] = {}
+        self._events: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=256)
+        self._wakes: list[tuple[float, int, bytes, str]] = []
+        self._tie = itertools.count()
+        self._stop = threading.Event()
+        self.node = node_for(
+            parts.identity,
+            parts.consortium,
+            listen=parts.config.listen,
+            options=parts.options,
+            on_connect=lambda peer: self.post(lambda: self._connected(peer), wait=False),
+        )
+
+    # -- for sessions ---------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The monotonic clock."""
+        return self.parts.clock.now()
+
+    def wake(self, at: float, session: Session, layer: str) -> None:
+        """Call ``session.tick(layer)`` at this time."""
+        heapq.heappush(self._wakes, (at, next(self._tie), session.study_hash, layer))
+
+    def send(self, to: str, raw: Any, length: int | None = None) -> None:
+        """Hand over; lost messages are asked for again by the protocol."""
+        self.node.link.offer(to, raw, length=length, timeout=self.node.options.send_timeout)
+
+    def post(self, work: Callable[[], None], *, wait: bool = True) -> None:
+        """Have the loop do something; any thread may ask."""
+        try:
+            self._events.put(work, block=wait)
+        except queue.Full:
+            _log.warning("the queue of %s is full; an event was dropped", self.name)
+
+    def directory(self, study_hash: bytes) -> Path:
+        """Where a study's bulk files live."""
+        return self.parts.config.state / study_hash.hex()
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the lines and take up what was under way when the process last ended."""
+        self.node.start()
+        threading.Thread(target=self._read, name=f"{self.name} reader", daemon=True).start()
+        self.post(self.resume)
+
+    def resume(self) -> None:
+        """Sessions of studies that were not over."""
+
+    def make_session(self, study_hash: bytes, sender: str) -> Session | None:
+        """A session for a study met for the first time."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Until :meth:`stop`."""
+        while not self._stop.is_set():
+            try:
+                work = self._events.get(timeout=self._patience())
+            except queue.Empty:
+                work = None
+            self._guarded(work or self._due)
+            if work is not None:
+                self._guarded(self._due)
+
+    def stop(self) -> None:
+        """Graceful: what is queued is sent, then the lines are closed. Nothing needs it: kill -9 costs no privacy."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """After the loop has ended."""
+        for session in self.sessions.values():
+            session.close()
+        self.node.stop()
+        self.store.close()
+
+    def _patience(self) -> float:
+        soonest = self._wakes[0][0] - self.now() if self._wakes else 1.0
+        return min(max(soonest, 0.0), 0.5)
+
+    def _due(self) -> None:
+        now = self.now()
+        while self._wakes and self._wakes[0][0] <= now:
+            _, _, study_hash, layer = heapq.heappop(self._wakes)
+            session = self.sessions.get(study_hash)
+            if session is not None:
+                self._guarded(lambda s=session, name=layer: s.tick(name))  # type: ignore[misc]
+
+    def _read(self) -> None:
+        while not self._stop.is_set():
+            envelope = self.node.link.receive(timeout=0.5)
+            if envelope is not None:
+                self.post(lambda e=envelope: self._message(e))  # type: ignore[misc]
+
+    def _message(self, envelope: Envelope) -> None:
+        kind, study_hash, payload = parse(envelope.raw, envelope.sender)
+        session = self.sessions.get(study_hash)
+        if session is None:
+            session = self.make_session(study_hash, envelope.sender)
+            if session is None:
+                raise RemoteProtocolError("a message about a study unknown here", party=envelope.sender)
+            self.sessions[study_hash] = session
+        session.receive(envelope.sender, kind, payload)
+
+    def _connected(self, peer: str) -> None:
+        for session in tuple(self.sessions.values()):
+            session.connected(peer)
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """One bad message or full disk does not end the process: it is refused, told, and the loop goes on."""
+        try:
+            work()
+            if not self.health.green:
+                self.health.green, self.health.reason = True, ""
+                _log.info("%s is well again", self.name)
+        except ProtocolError as error:
+            self.health.refused += 1
+            _log.warning("refused: %s", error)
+        except TallystickError as error:
+            if is_storage_failure(error):
+                self.health.green, self.health.reason = False, str(error)
+            _log.error("%s", error)
+        except Exception:
+            self.health.green, self.health.reason = False, "a fault in this program; see its log"
+            _log.exception("a fault in %s", self.name)

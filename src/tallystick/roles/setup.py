@@ -1,0 +1,96 @@
+"""What every party derives from a study by itself, before anything is computed: the same at each of them.
+
+The study's canonical bytes and the text of its program file are all there is to agree on. Plan, noise, vector length
+and model size follow from them; a party that derives something else has another study, and its hash says so.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.algorithms.design import Design
+from tallystick.algorithms.program import Public, State, pack_state
+from tallystick.core.errors import StudyError
+from tallystick.crypto.field import HALF
+from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, public_facts
+from tallystick.engines.simulated import result_limit
+from tallystick.engines.study import Study
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.from_study import estimator_for
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.schema import FeatureLayout
+from tallystick.protocol.secure_sum import SumParameters
+from tallystick.protocol.study.roster import Roster
+
+__all__ = ["Setup", "set_up"]
+
+RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """A study made ready to run: public facts only."""
+
+    study: Study
+    estimator: PrivateEstimator
+    layout: FeatureLayout
+    design: Design
+    plan: Plan
+    public: Public
+    template: State
+
+    @property
+    def size(self) -> int:
+        """Entries of every vector of the study."""
+        return max(r.grid.size for r in self.plan.rounds)
+
+    @property
+    def min_clients(self) -> int:
+        """Fewer clients abort a round."""
+        stated = self.study.trust.min_clients
+        return DEFAULT_MIN_CLIENTS if stated is None else stated
+
+    def parameters(self, roster: Roster) -> SumParameters:
+        """The secure sum's parameters: equal at every party."""
+        records = self.study.data.records
+        limit = HALF if records is None else result_limit(self.plan, records)
+        return roster.sum_parameters(
+            size=self.size,
+            honest=self.plan.honest,
+            result_limit=min(limit, HALF),
+            model_size=len(pack_state(self.design.program.query(self.template))) // 8,
+            round_seconds=self.study.trust.round_timeout_s,
+            retry_seconds=RETRY_SECONDS,
+            last_round=len(self.plan.rounds),
+        )
+
+
+def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -> Setup:
+    """From what travelled; refuses what this party could not stand by."""
+    try:
+        raw: Any = json.loads(canonical)
+        study = Study.from_dict(raw)
+    except (ValueError, TypeError, RecursionError) as error:
+        if isinstance(error, StudyError):
+            raise
+        raise StudyError("the study is not readable", remedy="Propose it with this version of tallystick.") from None
+    if study.canonical() != canonical:
+        raise StudyError("the study is not in canonical form", remedy="Propose it with this version of tallystick.")
+    estimator, complete = estimator_for(study, lambda _name: program)
+    if complete.canonical() != canonical:
+        raise StudyError("the study does not state the hash of its program", remedy="Propose it anew.")
+    layout = estimator.layout_for(study)
+    design = estimator.design_for(study, layout)
+    plan = plan_study(study, design, simulation=allow_not_private)
+    public = public_facts(study, layout)
+    return Setup(
+        study=study,
+        estimator=estimator,
+        layout=layout,
+        design=design,
+        plan=plan,
+        public=public,
+        template=design.program.init(public),
+    )

@@ -1,0 +1,80 @@
+"""What goes over a line: which layer a message belongs to, of which study, and whether it is sealed.
+
+    kind (1) ‖ study hash (32) ‖ payload      kind 1: study layer, 2: secure sum, 3: secure sum, sealed to its receiver
+
+Shares are sealed (:mod:`tallystick.crypto.sealing`), so that nobody who terminates TLS on the way sees one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tallystick.core.errors import RemoteProtocolError
+from tallystick.core.identifiers import HASH_BYTES
+from tallystick.core.randomness import WordSource
+from tallystick.crypto.key_agreement import AgreementKey, derive_channel
+from tallystick.crypto.sealing import Opener, Sealer, sealed_size
+from tallystick.protocol.study.roster import Roster
+
+__all__ = ["HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
+
+STUDY, SUM, SEALED = 1, 2, 3
+HEADER_BYTES = 1 + HASH_BYTES
+
+
+def head(kind: int, study: bytes) -> bytes:
+    """The first 33 bytes of a message."""
+    return bytes([kind]) + study
+
+
+def parse(raw: bytes, sender: str) -> tuple[int, bytes, memoryview]:
+    """(kind, study hash, payload)."""
+    if len(raw) <= HEADER_BYTES or raw[0] not in (STUDY, SUM, SEALED):
+        raise RemoteProtocolError("a message of no known kind", party=sender, remedy="Run the same version everywhere.")
+    return raw[0], bytes(raw[1:HEADER_BYTES]), memoryview(raw)[HEADER_BYTES:]
+
+
+class Seals:
+    """One party's sealed channels within a study, made when they are first used."""
+
+    def __init__(self, own: AgreementKey, name: str, roster: Roster, source: WordSource, boot: int) -> None:
+        self._own, self._name, self._roster, self._source, self._boot = own, name, roster, source, boot
+        self._sealers: dict[str, Sealer] = {}
+        self._openers: dict[str, Opener] = {}
+
+    def seal(self, to: str, raw: bytes) -> tuple[Iterator[bytes], int]:
+        """The sealed message in pieces, header first, and its whole length."""
+        if to not in self._sealers:
+            keys = self._roster.keys
+            channel = derive_channel(self._own, sender=keys[self._name], receiver=keys[to])
+            # A sender that restarts continues above everything it used.
+            self._sealers[to] = Sealer(channel, self._source, first=self._boot << 40)
+        sealer = self._sealers[to]
+
+        def pieces() -> Iterator[bytes]:
+            first = head(SEALED, self._roster.study_hash)
+            for piece in sealer.pieces(raw):
+                yield first + piece if first else piece
+                first = b""
+
+        return pieces(), HEADER_BYTES + sealed_size(len(raw))
+
+    def open(self, sender: str, sealed: memoryview) -> bytes:
+        """The message, or RemoteProtocolError with nothing kept."""
+        keys = self._roster.keys
+        if sender not in keys:
+            raise RemoteProtocolError("a sealed message from somebody who does not take part", party=sender)
+        if sender not in self._openers:
+            channel = derive_channel(self._own, sender=keys[sender], receiver=keys[self._name])
+            self._openers[sender] = Opener(channel)
+        return self._openers[sender].open(sealed)
+
+    def erase(self) -> None:
+        """Forget every key (forward secrecy)."""
+        for sealer in self._sealers.values():
+            sealer.erase()
+        for opener in self._openers.values():
+            opener.erase()
+        self._sealers.clear()
+        self._openers.clear()
+        self._own.erase()
