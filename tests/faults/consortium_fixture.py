@@ -1,0 +1,301 @@
+"""A consortium of real processes on 127.0.0.1 in a temporary folder, for the fault suite.
+
+``Nursery`` keeps one process that has imported everything and forks roles (see ``seeded_role``): a restart costs tens
+of milliseconds instead of seconds. ``Parties`` is one consortium: start, kill, restart its roles, wait, read what they
+noted, and run studies through the shipped ``Federation.connect``.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tallystick as ts
+from tallystick.algorithms.program import pack_state
+from tallystick.core.errors import TallystickError
+from tallystick.engines.study import Study
+from tallystick.roles import connected, enrolment
+from tallystick.roles.stores import RoleStore
+
+HERE = Path(__file__).parent
+SEED = 20261115
+RECORDS = 60
+SCHEMA = ts.Schema({"x": ts.Number(-1, 1), "z": ts.Number(0, 2), "y": ts.Category(["no", "yes"])})
+PATIENCE = 120.0  # of a test for something that must happen; never part of an assertion on speed
+
+
+class Nursery:
+    """The forking process, and what it says."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE), "GRPC_VERBOSITY": "NONE"}
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "seeded_role.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment,
+        )  # fmt: skip
+        self._changed = threading.Condition()
+        self._ready = False
+        self._number = 0
+        self._started: dict[int, int] = {}
+        self._ended: dict[int, int] = {}
+        threading.Thread(target=self._listen, daemon=True).start()
+        atexit.register(self.close)
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._ready, 300):
+                raise RuntimeError("the nursery did not come up")
+
+    def _listen(self) -> None:
+        for line in self._process.stdout or ():
+            said = json.loads(line)
+            with self._changed:
+                self._ready |= "ready" in said
+                if "started" in said:
+                    self._started[said["number"]] = said["started"]
+                elif "ended" in said:
+                    self._ended[said["ended"]] = said["code"]
+                self._changed.notify_all()
+
+    def start(self, role: str, config: Path, log: Path, spec: dict[str, Any]) -> int:
+        """A new process; its pid."""
+        with self._changed:
+            self._number += 1
+            number = self._number
+            order = {"number": number, "role": role, "config": str(config), "log": str(log), "spec": spec}
+            self._process.stdin.write(json.dumps(order) + "\n")  # type: ignore[union-attr]
+            if not self._changed.wait_for(lambda: number in self._started, PATIENCE):
+                raise RuntimeError(f"{config} was not started")
+            return self._started[number]
+
+    def exit_code(self, pid: int, timeout: float = PATIENCE) -> int | None:
+        """How it ended, waiting for it; None if it has not."""
+        with self._changed:
+            self._changed.wait_for(lambda: pid in self._ended, timeout)
+            return self._ended.get(pid)
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self._process.stdin.close()  # type: ignore[union-attr]
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+
+
+_nursery: Nursery | None = None
+
+
+def nursery() -> Nursery:
+    """One for the whole test process."""
+    global _nursery
+    if _nursery is None:
+        _nursery = Nursery()
+    return _nursery
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def frames(clients: int) -> list[dict[str, Any]]:
+    """Every client's few records."""
+    rng = np.random.default_rng(7)
+    x, z = rng.uniform(-1, 1, RECORDS), rng.uniform(0, 2, RECORDS)
+    y = np.where(x + 0.3 * rng.normal(size=RECORDS) > 0, "yes", "no")
+    return [{"x": x[i::clients], "z": z[i::clients], "y": y[i::clients]} for i in range(clients)]
+
+
+class Parties:
+    """A consortium and its processes."""
+
+    def __init__(self, folder: Path, *, clients: int = 3, servers: int = 2, seed: int | None = SEED) -> None:
+        self.folder, self.seed = folder, seed
+        self.notes = folder / "notes"
+        self.notes.mkdir(parents=True)
+        self.home = folder / "consortium"
+        self.frames = frames(clients)
+        now = datetime.now(UTC)
+        enrolment.create("faults", self.home, now=now)
+        self.configs: dict[str, tuple[str, Path]] = {}
+        for i in range(1, servers + 1):
+            self._enrol(f"server-{i}", "server", now, address=f"127.0.0.1:{free_port()}")
+        self._enrol("aggregator", "aggregator", now, address=f"127.0.0.1:{free_port()}")
+        self.clients = [f"client-{i}" for i in range(1, clients + 1)]
+        for name, frame in zip(self.clients, self.frames):
+            source = folder / f"{name}.csv"
+            rows = [",".join(frame), *(f"{x!r},{z!r},{y}" for x, z, y in zip(*(c.tolist() for c in frame.values())))]
+            source.write_text("\n".join(rows) + "\n")
+            self._enrol(name, "client", now, data=str(source))
+        _, self.analyst = enrolment.enrol("analyst", "analyst", self.home, now=now)
+        self.pids: dict[str, int] = {}
+        self._studies = 0
+
+    def _enrol(self, name: str, role: str, now: datetime, **where: Any) -> None:
+        self.configs[name] = (role, enrolment.enrol(name, role, self.home, now=now, **where)[1])
+
+    # -- processes -------------------------------------------------------------------------------------------------
+
+    def start(self, *names: str, **spec: Any) -> None:
+        for name in names or tuple(self.configs):
+            role, config = self.configs[name]
+            spec = {"seed": self.seed, "notes": str(self.notes), **spec}
+            self.pids[name] = nursery().start(role, config, self.log_file(name), spec)
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> int | None:
+        """End a process we started; how it ended."""
+        pid = self.pids.pop(name)
+        if nursery().exit_code(pid, 0) is None:
+            os.kill(pid, number)
+        return nursery().exit_code(pid)
+
+    def wait_dead(self, name: str, timeout: float = PATIENCE) -> int | None:
+        """Wait until a process has ended by itself."""
+        code = nursery().exit_code(self.pids[name], timeout)
+        if code is not None:
+            del self.pids[name]
+        return code
+
+    def alive(self, name: str) -> bool:
+        return name in self.pids and nursery().exit_code(self.pids[name], 0) is None
+
+    def close(self) -> None:
+        for name in list(self.pids):
+            self.kill(name)
+
+    # -- what is known of them -------------------------------------------------------------------------------------
+
+    def log_file(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def log(self, name: str) -> str:
+        file = self.log_file(name)
+        return file.read_text() if file.exists() else ""
+
+    def logs(self) -> str:
+        return "\n".join(f"---- {name}\n{self.log(name)[-3000:]}" for name in self.configs)
+
+    def noted(self, kind: str, name: str) -> list[str]:
+        file = self.notes / f"{name}.{kind}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def state(self, name: str) -> Path:
+        return self.configs[name][1].parent / "state"
+
+    def die_at(self, name: str, point: str, visits: int = 1) -> None:
+        """Have a running role kill itself at this point, the n-th time it gets there."""
+        waiting = self.notes / f"{name}.order"
+        waiting.write_text(f"{point} {visits}")
+        waiting.rename(self.notes / f"{name}.die")
+
+    @contextmanager
+    def stored(self, name: str) -> Iterator[RoleStore]:
+        """The state of a role that is not running (opening it counts as a boot)."""
+        with RoleStore(self.state(name) / "role.sqlite", party=name) as store:
+            yield store
+
+    # -- studies ---------------------------------------------------------------------------------------------------
+
+    def federation(self, **options: Any) -> connected.ConnectedFederation:
+        settings: dict[str, Any] = {"schema": SCHEMA, "records": RECORDS, "round_timeout_s": 20, **options}
+        return ts.Federation.connect(self.home / "consortium.toml", **settings)
+
+    def study(self, *, rounds: int = 2, name: str | None = None, epsilon: float = 1.0, **options: Any) -> Study:
+        """A small study nobody has run yet."""
+        self._studies += 1
+        model = ts.LogisticRegression(epsilon=epsilon, rounds=rounds)
+        name = name or f"study {self._studies}"
+        fed = self.federation(**options)
+        return model.study_for(fed, target="y", features=None, name=name).replace("data", records=RECORDS)
+
+    def fit(self, study: Study, **options: Any) -> ts.LogisticRegression:
+        return fit(self.federation(**options), study)
+
+    def simulated(self, study: Study, *, absent: tuple[str, ...] = ()) -> ts.LogisticRegression:
+        """The same study in one process, same seed, same records."""
+        chosen = [(n, f) for n, f in zip(self.clients, self.frames) if n not in absent]
+        fed = ts.Federation.simulate(
+            [f for _, f in chosen], names=[n for n, _ in chosen], schema=SCHEMA, seed=self.seed
+        )
+        return fit(fed, study)
+
+    def fit_in_background(self, study: Study, **options: Any) -> Running:
+        return Running(lambda: self.fit(study, **options))
+
+
+def fit(fed: Any, study: Study) -> ts.LogisticRegression:
+    settings = {k: v for k, v in study.program.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ts.LogisticRegression(epsilon=study.privacy.epsilon, **settings).fit_study(fed, study)
+
+
+class Running:
+    """A fit in a thread of its own: ``result()`` is the model, or raises what the fit raised."""
+
+    def __init__(self, work: Callable[[], ts.LogisticRegression]) -> None:
+        self._work, self._model, self._error = work, None, None  # type: ignore[var-annotated]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._model = self._work()
+        except TallystickError as error:
+            self._error = error
+
+    @property
+    def over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def result(self, timeout: float = PATIENCE) -> ts.LogisticRegression:
+        self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+        if self._model is None:
+            raise AssertionError("the study neither ended nor failed")
+        return self._model
+
+    def error(self, timeout: float = PATIENCE) -> TallystickError:
+        """The typed failure it must end with."""
+        self._thread.join(timeout)
+        if self._error is None:
+            raise AssertionError("the study did not fail" if self._model is not None else "the study did not end")
+        return self._error
+
+
+def bits(model: ts.LogisticRegression) -> bytes:
+    """Everything that was released, as bytes."""
+    states = b"".join(pack_state(state) for state in model.history_)
+    return model.coef_.tobytes() + model.intercept_.tobytes() + states
+
+
+def wait_for(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
+    """The condition's value once it is true; an assertion if it never is."""
+    end = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError("waited in vain")
+        time.sleep(0.05)
+
+
+__all__ = ["PATIENCE", "RECORDS", "SCHEMA", "SEED", "Parties", "Running", "bits", "fit", "free_port", "wait_for"]
