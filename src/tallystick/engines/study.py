@@ -160,8 +160,13 @@ class Study(_Section):
         return study
 
     def canonical(self) -> bytes:
-        """Sorted, compact JSON with every default written out: equal studies have equal bytes."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":")).encode()
+        """Compact JSON, every default written out, keys in the order of this module: equal studies have equal bytes.
+
+        Columns keep the order in which the study declares them: it is the order of the encoded features.
+        """
+        raw = self.model_dump(mode="json")
+        raw["program"] = dict(sorted(raw["program"].items()))
+        return json.dumps(raw, separators=(",", ":")).encode()
 
     @property
     def hash(self) -> bytes:
