@@ -7,7 +7,6 @@ the allow-list in ``tests/estimators`` checks every attribute.
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -23,13 +22,12 @@ from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import PrivacyRefused, PrivacyWarning, StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.data.encoding import encode
-from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_budget, public_facts
+from tallystick.engines.designs import designed, layout_of
+from tallystick.engines.federation import Federation, Result, SimulatedFederation
 from tallystick.engines.run import Progress
 from tallystick.engines.study import Study
 from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
-from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger
-from tallystick.privacy.rules import check_claim
 from tallystick.privacy.schema import FeatureLayout, Schema
 
 __all__ = ["PrivateEstimator"]
@@ -152,23 +150,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def layout_for(self, study: Study) -> FeatureLayout:
         """How the study's records are encoded."""
-        return study.schema_of_data().layout(
-            study.study.features, target=study.study.target, missing=study.missing_policy()
-        )
+        return layout_of(study)
 
     def design_for(self, study: Study, layout: FeatureLayout) -> Design:
         """The design of a study; spends nothing and reads no record."""
-        # Before anything is built from the number of rounds: a billion of them would not fit into memory.
-        check_claim(study.claim(rounds=self._rounds_asked_for(study), simulation=True))
-        design = self._design(public_facts(study, layout), public_budget(study))
-        if study.privacy.groups:
-            design = _with_shares(design, {g.name: g.share for g in study.privacy.groups})
-        return design
+        return designed(study, layout, self._design, rounds=self._rounds_asked_for(study))
 
     def _rounds_asked_for(self, study: Study) -> Any:
-        """The number of rounds where the user gives one; 1 where the design chooses."""
-        asked = study.program.get("rounds")
-        return asked if isinstance(asked, (int, float)) and not isinstance(asked, bool) else 1
+        """The number of rounds where the user gives one."""
+        return study.program.get("rounds")
 
     def _take(self, result: Result) -> None:
         self._layout = result.layout
@@ -274,19 +264,3 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if missing is not None and missing.policy == "drop":
             missing = None  # a prediction is asked for every row; the caller decides what to do with incomplete ones
         return encode(X, schema, features=columns, missing=missing).features
-
-
-def _with_shares(design: Design, shares: dict[str, float]) -> Design:
-    """PEM's epsilon-splitting: the study's shares of the budget instead of the program's own."""
-    names = {g.name for groups in design.groups for g in groups}
-    if set(shares) != names:
-        raise StudyError(
-            f"[privacy] groups names {sorted(shares)}, the program's groups are {sorted(names)}",
-            rule="groups-are-the-programs",
-            remedy="Give every group of the program one share; shares sum to 1.",
-        )
-    groups = tuple(
-        tuple(Group(name=g.name, size=g.size, bound=g.bound, share=shares[g.name]) for g in round_groups)
-        for round_groups in design.groups
-    )
-    return dataclasses.replace(design, groups=groups)

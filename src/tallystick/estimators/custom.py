@@ -9,10 +9,9 @@ import numpy as np
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import Program, Public, State
-from tallystick.algorithms.program_file import compile_program, load_program, read_program
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.engines.client_map import compile_map_of
+from tallystick.engines.designs import design_program, program_from_text
 from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.privacy.schema import FeatureLayout, Schema
@@ -47,11 +46,9 @@ class ProgramEstimator(PrivateEstimator):
     @classmethod
     def from_text(cls, text: str, *, name: str, **common: Any) -> ProgramEstimator:
         """From a program file's text, checked against the allow-list; nothing runs that was not."""
-        file = read_program(text, name=name)
-        program = load_program(file)
-        program.compiled_map = compile_program(file)  # type: ignore[attr-defined]
+        program, found = program_from_text(text, name=name)
         estimator = cls(program, **common)
-        estimator.program_hash = file.hash
+        estimator.program_hash = found
         return estimator
 
     program_hash: str | None = None
@@ -60,23 +57,7 @@ class ProgramEstimator(PrivateEstimator):
         program = self.program
         if not isinstance(program, Program):
             raise StudyError("program is not a ts.Program", remedy="Pass an instance of a subclass of ts.Program.")
-        state = program.init(public)
-        width = len(public.features) + (public.target is not None)
-        compiled = compile_map_of(program, state)
-        if compiled is None:
-            groups = program.groups_for(1)
-        else:
-            # Tried on a made-up record: a length that only showed on real ones would leave every record out.
-            size = compiled.vector_size(width, program.query(state))
-            groups = program.groups_for(size)
-            declared = sum(g.size for g in groups)
-            if declared != size:
-                raise StudyError(
-                    f"map_in_client returns {size} numbers, the groups declare {declared}",
-                    rule="vector-length",
-                    remedy="Let the groups' sizes add up to the vector's length.",
-                )
-        return Design(program=program, groups=(groups,) * int(program.rounds))
+        return design_program(program, public)
 
     def _rounds_asked_for(self, study: Study) -> Any:
         return getattr(self.program, "rounds", 1)

@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import sigmoid
-from tallystick.algorithms.logistic import LogisticProgram, LogisticSettings, design_logistic
+from tallystick.algorithms.logistic import LogisticProgram
+from tallystick.algorithms.logistic_settings import design_from_keywords
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import StudyError
 from tallystick.estimators.base import PrivateEstimator
@@ -94,23 +95,8 @@ class LogisticRegression(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
         self.schedule = schedule
         self.average = average
 
-    def _settings(self) -> LogisticSettings:
-        rounds = _auto("rounds", self.rounds)
-        if rounds is not None and rounds != int(rounds):
-            raise StudyError(f"rounds = {self.rounds} is not a whole number")
-        return LogisticSettings(
-            rounds=None if rounds is None else int(rounds),
-            clip=_auto("clip", self.clip),
-            learning_rate=_auto("learning_rate", self.learning_rate),
-            l2=_auto("l2", self.l2, least=0.0),
-            fit_intercept=bool(self.fit_intercept),
-            standardise=bool(self.standardise),
-            schedule=self.schedule,
-            average=bool(self.average),
-        )
-
     def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_logistic(public, budget, self._settings())
+        return design_from_keywords(self._study_program(), public, budget)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program
@@ -200,19 +186,6 @@ class LogisticRegression(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
         intercept, weights = self._encoded_model
         scores = features @ weights.T + intercept
         return scores[:, 0] if scores.shape[1] == 1 else scores
-
-
-def _auto(name: str, value: Any, least: float | None = None) -> float | None:
-    """None for "auto", else a positive number."""
-    if isinstance(value, str):
-        if value == "auto":
-            return None
-        raise StudyError(f'{name} = "{value}" is not known', remedy=f'Use "auto" or a number for {name}.')
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not np.isfinite(value):
-        raise StudyError(f"{name} = {value!r} is not a number", remedy=f'Use "auto" or a number for {name}.')
-    if float(value) < (0.0 if least is not None else 1e-300):
-        raise StudyError(f"{name} = {value} must be positive", remedy=f'Use "auto" or a positive number for {name}.')
-    return float(value)
 
 
 def _mixed(classes: Any) -> bool:

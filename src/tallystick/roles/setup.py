@@ -14,11 +14,10 @@ from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public, State, pack_state
 from tallystick.core.errors import StudyError
 from tallystick.crypto.field import HALF
+from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, public_facts
 from tallystick.engines.simulated import result_limit
 from tallystick.engines.study import Study
-from tallystick.estimators.base import PrivateEstimator
-from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.schema import FeatureLayout
 from tallystick.protocol.secure_sum import SumParameters
@@ -34,7 +33,6 @@ class Setup:
     """A study made ready to run: public facts only."""
 
     study: Study
-    estimator: PrivateEstimator
     layout: FeatureLayout
     design: Design
     plan: Plan
@@ -78,16 +76,15 @@ def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -
         raise StudyError("the study is not readable", remedy="Propose it with this version of tallystick.") from None
     if study.canonical() != canonical:
         raise StudyError("the study is not in canonical form", remedy="Propose it with this version of tallystick.")
-    estimator, complete = estimator_for(study, lambda _name: program)
+    own, complete = program_of(study, lambda _name: program)
     if complete.canonical() != canonical:
         raise StudyError("the study does not state the hash of its program", remedy="Propose it anew.")
-    layout = estimator.layout_for(study)
-    design = estimator.design_for(study, layout)
+    layout = layout_of(study)
+    design = design_of(study, layout, own)
     plan = plan_study(study, design, simulation=allow_not_private)
     public = public_facts(study, layout)
     return Setup(
         study=study,
-        estimator=estimator,
         layout=layout,
         design=design,
         plan=plan,

@@ -1,0 +1,167 @@
+"""From a study to its design: what every party derives by itself, without the estimators' scikit-learn.
+
+A role starts in a second because nothing here needs more than the programs. The estimators design through the same
+functions, so that a study means the same at the analyst and at every role.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.logistic_settings import LOGISTIC_KEYS, design_from_keywords
+from tallystick.algorithms.program import Program, Public
+from tallystick.algorithms.program_file import compile_program, load_program, read_program
+from tallystick.core.errors import StudyError
+from tallystick.engines.client_map import compile_map_of
+from tallystick.engines.federation import public_budget, public_facts
+from tallystick.engines.study import Study
+from tallystick.privacy.grid import Group
+from tallystick.privacy.rules import check_claim
+from tallystick.privacy.schema import FeatureLayout
+
+__all__ = [
+    "BUILT_IN",
+    "BuiltIn",
+    "design_of",
+    "design_program",
+    "designed",
+    "layout_of",
+    "program_from_text",
+    "program_of",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltIn:
+    """A built-in program: the keywords it takes under [program], and how it designs its rounds."""
+
+    keys: frozenset[str]
+    design: Callable[[Mapping[str, Any], Public, PublicBudget], Design]
+
+
+BUILT_IN: dict[str, BuiltIn] = {"logistic_regression": BuiltIn(keys=LOGISTIC_KEYS, design=design_from_keywords)}
+
+
+def layout_of(study: Study) -> FeatureLayout:
+    """How the study's records are encoded."""
+    return study.schema_of_data().layout(
+        study.study.features, target=study.study.target, missing=study.missing_policy()
+    )
+
+
+def program_of(study: Study, read: Callable[[str], str] | None) -> tuple[Program | None, Study]:
+    """Check the study's program: a user's, with the study that states its hash, or None for a built-in one."""
+    name = study.study.program
+    if name.endswith(".py"):
+        return _from_file(study, name, read)
+    if name not in BUILT_IN:
+        close = difflib.get_close_matches(name, list(BUILT_IN), n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise StudyError(
+            f"there is no program {name!r}",
+            rule="unknown-program",
+            remedy=f"Built in: {', '.join(sorted(BUILT_IN))}; or a file ending in .py.{hint}",
+        )
+    known = BUILT_IN[name].keys
+    for key in study.program:
+        if key not in known:
+            close = difflib.get_close_matches(key, sorted(known), n=1)
+            raise StudyError(
+                f"unknown key 'program.{key}'",
+                rule="unknown-key",
+                remedy=f"Did you mean {close[0]!r}?" if close else f"{name} takes: {', '.join(sorted(known))}.",
+            )
+    return None, study
+
+
+def _from_file(study: Study, name: str, read: Callable[[str], str] | None) -> tuple[Program, Study]:
+    if read is None:
+        raise StudyError(f"the program file {name!r} is not available here")
+    if study.program:
+        raise StudyError(
+            f"unknown key 'program.{next(iter(study.program))}'",
+            rule="unknown-key",
+            remedy="A program file carries its own settings as class constants.",
+        )
+    program, found = program_from_text(read(name), name=name)
+    stated = study.study.program_hash
+    if stated is not None and stated != found:
+        raise StudyError(
+            f"the program file {name!r} is not the one the study names",
+            rule="program-hash",
+            remedy=f"The file has {found}, the study says {stated}.",
+        )
+    return program, study.replace("study", program_hash=found)
+
+
+def program_from_text(text: str, *, name: str) -> tuple[Program, str]:
+    """A program file's text, checked against the allow-list, and its hash; nothing runs that was not checked."""
+    file = read_program(text, name=name)
+    program = load_program(file)
+    program.compiled_map = compile_program(file)  # type: ignore[attr-defined]
+    return program, file.hash
+
+
+def design_of(study: Study, layout: FeatureLayout, program: Program | None) -> Design:
+    """The design of a study whose program was checked by :func:`program_of`."""
+    if program is not None:
+        own = program
+        return designed(study, layout, lambda public, _: design_program(own, public), rounds=own.rounds)
+    built_in = BUILT_IN[study.study.program]
+    asked = study.program.get("rounds")
+    return designed(study, layout, lambda public, budget: built_in.design(study.program, public, budget), rounds=asked)
+
+
+def designed(
+    study: Study, layout: FeatureLayout, make: Callable[[Public, PublicBudget], Design], *, rounds: Any
+) -> Design:
+    """A design made from public facts alone; spends nothing and reads no record."""
+    # Before anything is built from the number of rounds: a billion of them would not fit into memory.
+    stated: Any = rounds if isinstance(rounds, (int, float)) and not isinstance(rounds, bool) else 1
+    check_claim(study.claim(rounds=stated, simulation=True))
+    design = make(public_facts(study, layout), public_budget(study))
+    if study.privacy.groups:
+        design = _with_shares(design, {g.name: g.share for g in study.privacy.groups})
+    return design
+
+
+def design_program(program: Program, public: Public) -> Design:
+    """The design of a user's program: its groups, as many rounds as it says."""
+    state = program.init(public)
+    width = len(public.features) + (public.target is not None)
+    compiled = compile_map_of(program, state)
+    if compiled is None:
+        groups = program.groups_for(1)
+    else:
+        # Tried on a made-up record: a length that only showed on real ones would leave every record out.
+        size = compiled.vector_size(width, program.query(state))
+        groups = program.groups_for(size)
+        declared = sum(g.size for g in groups)
+        if declared != size:
+            raise StudyError(
+                f"map_in_client returns {size} numbers, the groups declare {declared}",
+                rule="vector-length",
+                remedy="Let the groups' sizes add up to the vector's length.",
+            )
+    return Design(program=program, groups=(groups,) * int(program.rounds))
+
+
+def _with_shares(design: Design, shares: dict[str, float]) -> Design:
+    """PEM's epsilon-splitting: the study's shares of the budget instead of the program's own."""
+    names = {g.name for groups in design.groups for g in groups}
+    if set(shares) != names:
+        raise StudyError(
+            f"[privacy] groups names {sorted(shares)}, the program's groups are {sorted(names)}",
+            rule="groups-are-the-programs",
+            remedy="Give every group of the program one share; shares sum to 1.",
+        )
+    groups = tuple(
+        tuple(Group(name=g.name, size=g.size, bound=g.bound, share=shares[g.name]) for g in round_groups)
+        for round_groups in design.groups
+    )
+    return dataclasses.replace(design, groups=groups)
