@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from study_examples import HASH, PACKED, PROGRAM, STUDY, identity, members
 
 from tallystick.core.errors import RoundAborted
+from tallystick.core.identifiers import digest
 from tallystick.crypto.key_agreement import AgreementKey
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.protocol.study import (
@@ -247,7 +248,8 @@ class World:
         if set(roster.clients) & self.declining:
             raise Broken("a client that declined is in the roster")
         parameters = roster.sum_parameters(size=4, honest=1, result_limit=1000)
-        if parameters.clients != roster.clients or parameters.study_hash != HASH:
+        session = digest(b"tallystick/study/session", HASH, roster.digest)
+        if parameters.clients != roster.clients or parameters.study_hash != session:
             raise Broken("the parameters are not the roster's")
         if process.name == "hub" and not self.running:
             self.running = True

@@ -79,9 +79,13 @@ class Roster:
         return digest(b"tallystick/study/roster", self.study_hash, self.consortium_hash, counts, *parts)
 
     def sum_parameters(self, *, size: int, honest: int, result_limit: int, **options: Any) -> SumParameters:
-        """The secure sum's parameters: the same at every party whose study is the same."""
+        """The secure sum's parameters: the same at every party whose study and roster are the same.
+
+        What the sum calls its study is bound to the roster, so that parties who were told different rosters refuse
+        each other's first message.
+        """
         return SumParameters(
-            study_hash=self.study_hash,
+            study_hash=digest(b"tallystick/study/session", self.study_hash, self.digest),
             size=size,
             servers=self.servers,
             clients=self.clients,
