@@ -219,9 +219,11 @@ class Connection:
 
     async def _read_all(self) -> End:
         counters = self._node.counters
+        raw: bytes | None
         try:
             while True:
                 self._reading_since = time.monotonic()
+                raw = None  # an idle line holds no chunk
                 raw = await self._stream.read()
                 self._reading_since = None
                 if raw is None:
@@ -336,6 +338,7 @@ class Connection:
         heartbeat = self._node.options.heartbeat
         while True:
             outbound.wake.clear()
+            raw = None  # an idle line holds no chunk
             raw = outbound.draw()
             if raw is None and (source := outbound.wants_piece()) is not None:
                 raw = await self._make_piece(source)

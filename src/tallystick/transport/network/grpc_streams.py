@@ -3,8 +3,10 @@
 Messages are raw bytes (no protobuf, no compression). The largest message gRPC
 itself accepts is one frame, so an oversized one is cut by its length prefix,
 before it is allocated. Flow control windows are fixed and small when nobody
-reads, so that an unread connection costs little memory; frames of 1 MiB make
-up for it while somebody does.
+reads, so that an unread connection costs little memory. gRPC keeps read
+buffers of about one chunk for every connection that has carried chunks (no
+option of 1.85 changes this, see grpc/grpc#42194): the chunk of 512 KiB is
+where this stays small and the cost per byte is still that of 1 MiB.
 """
 
 from __future__ import annotations
