@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tallystick.core.errors import LocalProtocolError
 from tallystick.engines.simulated import ServerNoise
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Accepted, Agreement, Message, Partial, ReceivedList
+from tallystick.protocol.secure_sum.open_round import OpenRound
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
+from tallystick.roles.process import Parts
 from tallystick.roles.setup import Setup
+from tallystick.roles.sharded_sum import SpoolSum
 from tallystick.roles.spool import SpoolShares
 
 __all__ = ["ServerProcess", "ServerSession"]
@@ -23,6 +29,17 @@ _SENT = {
     Agreement: CrashPoint.SERVER_AGREEMENT_SENT,
     Partial: CrashPoint.SERVER_PARTIAL_SENT,
 }
+
+
+class _SpoolingServer(sums.ServerMachine):
+    """Sums straight from the spool, with the process's workers: the same bits for every number of them."""
+
+    summer: SpoolSum
+
+    def _sum(self, current: OpenRound, agreed: tuple[int, ...]) -> NDArray[np.uint64]:
+        if not isinstance(self._shares, SpoolShares):
+            raise LocalProtocolError("a deployed server keeps its shares in a spool", party=self.name)
+        return self.summer.total(self._shares, current.record.round, agreed, self.parameters.size)
 
 
 class ServerSession(ParticipantSession):
@@ -50,7 +67,7 @@ class ServerSession(ParticipantSession):
             return process.parts.streams(self.study_hash, *labels)
 
         noise = ServerNoise(setup.plan, setup.size, process.name, keyed)  # type: ignore[arg-type]
-        return sums.ServerMachine.restore(
+        machine, first = _SpoolingServer.restore(
             setup.parameters(roster),
             process.name,
             process.store.records(self.study_hash),
@@ -60,6 +77,9 @@ class ServerSession(ParticipantSession):
             boot=process.store.boot,
             now=process.now(),
         )
+        if isinstance(machine, _SpoolingServer) and isinstance(process, ServerProcess):
+            machine.summer = process.summer
+        return machine, first
 
     def sum_step(self, step: sums.Instruction) -> None:
         if self.spool is None:
@@ -90,3 +110,16 @@ class ServerProcess(ParticipantProcess):
     role = "server"
     session = ServerSession
     booted = CrashPoint.SERVER_BOOTED
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.summer = SpoolSum(parts.config.workers)
+
+    def start(self) -> None:
+        if self.parts.config.workers > 1:
+            self.summer.start()  # takes seconds; a round should not wait for it
+        super().start()
+
+    def close(self) -> None:
+        super().close()
+        self.summer.close()
