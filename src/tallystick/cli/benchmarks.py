@@ -19,7 +19,13 @@ def run(name: str, *, quick: bool = False) -> dict[str, Any]:
         from tallystick.cli import bench_noise
 
         return {"bench": name, "rows": bench_noise.rows(quick)}
-    raise StudyError(f"there is no benchmark {name!r}", rule="unknown-bench", remedy="Use secure-sum or noise.")
+    if name == "network":
+        from tallystick.cli import bench_network
+
+        return {"bench": name, "rows": bench_network.rows(quick)}
+    raise StudyError(
+        f"there is no benchmark {name!r}", rule="unknown-bench", remedy="Use secure-sum, noise or network."
+    )
 
 
 def describe(result: dict[str, Any]) -> str:

@@ -124,7 +124,7 @@ def check_program(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="secure-sum or noise.")],
+    name: Annotated[str, typer.Argument(help="secure-sum, noise or network.")],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, rougher figures.")] = False,
     format: FormatOption = Format.text,
 ) -> None:

@@ -1,0 +1,306 @@
+"""The processes of ``tallystick bench network``: servers and drivers of clients, told what to do line by line.
+
+A server here is the deployed server's loop, machine, network and spool; only the walk that agrees on a study is left
+out, and the round is opened from this file. A driver holds many clients: real machines, keys and lines of their own.
+The spool that does not fsync exists in this module alone; no deployed role can be given it.
+
+    python -m tallystick.cli.bench_network_parties FOLDER      commands as JSON on stdin, answers as JSON on stdout
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.cli.bench_raw_tls import Receiver, Sender
+from tallystick.core.identifiers import digest
+from tallystick.crypto.field import uniform
+from tallystick.crypto.key_agreement import AgreementKey, StudyKey
+from tallystick.crypto.prg import system_stream
+from tallystick.protocol import secure_sum as sums
+from tallystick.protocol.secure_sum.messages import RoundOpen, Share, ShareKind, model_digest
+from tallystick.protocol.study.roster import Roster
+from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.process import Parts, Session, node_for
+from tallystick.roles.role_config import load_role_config
+from tallystick.roles.server import ServerProcess, ServerSession
+from tallystick.roles.spool import SpoolShares
+from tallystick.roles.start import SystemClock
+from tallystick.roles.stores import RoleStore
+from tallystick.roles.wire import HEADER_BYTES, SUM, Seals
+from tallystick.transport.network.node import Node
+
+__all__ = ["STUDY", "main"]
+
+STUDY = digest(b"bench network")
+ABSENT = "absent"  # a client that never sends: the round stays open, so that no sum is measured
+
+
+class _Plan:
+    """What every process reads from the folder: who there is, how long the vectors are, everybody's keys."""
+
+    def __init__(self, folder: Path) -> None:
+        raw = json.loads((folder / "plan.json").read_text())
+        self.folder, self.size = folder, int(raw["size"])
+        self.consortium = read_consortium(folder / "consortium.toml")
+        self.keys = {name: bytes.fromhex(key) for name, key in raw["keys"].items()}
+        servers = tuple(p.name for p in self.consortium.by_role("server"))
+        clients = tuple(raw["clients"])
+        identities = tuple(p.identity for p in self.consortium.by_role("server"))
+        keys = {
+            name: StudyKey(study_hash=STUDY, party=name, role="", public=AgreementKey(key).public, signature=b"")
+            for name, key in self.keys.items()
+        }
+        self.roster = Roster(
+            study_hash=STUDY,
+            attempt=1,
+            consortium_hash=self.consortium.hash,
+            aggregator="aggregator",
+            servers=servers,
+            clients=(*clients, ABSENT),
+            min_clients=2,
+            server_identities=identities,
+            keys=keys,
+        )
+        self.parameters = self.roster.sum_parameters(
+            size=self.size, honest=len(servers) - 1, result_limit=2**60, model_size=0, round_seconds=3600.0
+        )
+
+    def opening(self, round: int) -> bytes:
+        study = self.parameters.study_hash
+        return sums.encode(
+            RoundOpen(
+                study_hash=study,
+                round=round,
+                deadline_ms=3_600_000,
+                model_hash=model_digest(study, round, b""),
+                model=b"",
+            )
+        )
+
+    def seals(self, name: str) -> Seals:
+        return Seals(AgreementKey(self.keys[name]), name, self.roster, system_stream(), 1)
+
+
+class _NoNoise:
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def draw(self, round: int) -> NDArray[np.int64]:
+        return np.zeros(self._size, dtype=np.int64)
+
+
+class _UnsyncedShares(SpoolShares):
+    """Not durable: what the disk's own speed hides is measured with it."""
+
+    def sync(self) -> None:
+        return
+
+
+class _Session(ServerSession):
+    """A study that is already under way."""
+
+    def __init__(self, process: ServerProcess, plan: _Plan, fsync: bool) -> None:
+        Session.__init__(self, process, STUDY)
+        self.setup = None
+        self.seals = plan.seals(process.name)
+        store = SpoolShares if fsync else _UnsyncedShares
+        self.spool = store(process.directory(STUDY), party=process.name)
+        self.sum = sums.ServerMachine(
+            plan.parameters,
+            process.name,
+            key=process.parts.identity.signing,
+            noise=_NoNoise(plan.size),
+            shares=self.spool,
+            boot=1,
+        )
+
+    def connected(self, peer: str) -> None:
+        return
+
+
+class _Server:
+    """A server process of the bench."""
+
+    def __init__(self, plan: _Plan, name: str, fsync: bool) -> None:
+        config = load_role_config(plan.folder / name / "role.toml", role="server")
+        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        parts = Parts(
+            config=config,
+            consortium=plan.consortium,
+            identity=load_identity(config, plan.consortium, wall_clock()),
+            store=RoleStore(config.state / "role.sqlite", party=name),
+            streams=lambda *_labels: system_stream(),
+            clock=SystemClock(),
+        )
+        self._plan = plan
+        self.process = ServerProcess(parts)
+        parts.store.add_study(STUDY, b"", "")
+        self.process.sessions[STUDY] = self._session = _Session(self.process, plan, fsync)
+        self.process.start()
+        threading.Thread(target=self.process.run, daemon=True).start()
+
+    def open(self, round: int) -> None:
+        done = threading.Event()
+
+        def work() -> None:
+            self._session.receive("aggregator", SUM, memoryview(self._plan.opening(round)))
+            done.set()
+
+        self.process.post(work)
+        if not done.wait(60):
+            raise SystemExit("the round did not open")
+
+    def stop(self) -> None:
+        self.process.stop()
+        self.process.node.stop(grace=0.1)
+
+
+class _Client:
+    def __init__(self, plan: _Plan, name: str) -> None:
+        config = load_role_config(plan.folder / name / "role.toml", role="client")
+        identity = load_identity(config, plan.consortium, wall_clock())
+        self.certificate, self.key = config.certificate, config.key
+        self.machine = sums.ClientMachine(plan.parameters, name)
+        self.seals = plan.seals(name)
+        self.node: Node = node_for(identity, plan.consortium, listen=None)
+        self.servers = plan.parameters.servers
+        self.shares: list[tuple[str, Share]] = []
+
+    def prepare(self, opening: bytes, round: int, values: NDArray[np.uint64]) -> None:
+        self.machine.receive_bytes("aggregator", opening, 0.0)
+        steps = self.machine.contribute(round, values, system_stream(), 0.0)
+        self.shares = [(s.to, s.message) for s in steps if isinstance(s, sums.Send) and isinstance(s.message, Share)]
+
+    def send(self) -> None:
+        """As the deployed client does: encoded, sealed piece by piece, handed over."""
+        for to, share in self.shares:
+            pieces, length = self.seals.seal(to, sums.encode(share))
+            if not self.node.link.offer(to, pieces, length=length, timeout=30.0):
+                raise SystemExit(f"no line to {to}")
+
+    def wait(self, timeout: float) -> None:
+        """Until every server has said that the share is durable."""
+        until = time.monotonic() + timeout
+        left = {to for to, _ in self.shares}
+        while left:
+            envelope = self.node.link.receive(timeout=max(0.0, until - time.monotonic()))
+            if envelope is None:
+                raise SystemExit("a share was not accepted in time")
+            message = sums.decode(envelope.raw[HEADER_BYTES:])
+            if not isinstance(message, sums.messages.Accepted):
+                raise SystemExit(f"a share was refused: {message}")
+            left.discard(envelope.sender)
+
+
+class _Driver:
+    """Some of the clients."""
+
+    def __init__(self, plan: _Plan, names: list[str]) -> None:
+        self._plan = plan
+        self._clients = [_Client(plan, name) for name in names]
+        self._raw: Sender | None = None
+
+    def connect(self) -> None:
+        for client in self._clients:
+            client.node.start()
+        for client in self._clients:
+            if not client.node.wait_connected(client.servers, 60.0):
+                raise SystemExit("no line to every server")
+
+    def prepare(self, round: int) -> None:
+        values = uniform(self._plan.size, system_stream())
+        opening = self._plan.opening(round)
+        for client in self._clients:
+            client.prepare(opening, round, values)
+        gc.collect()
+
+    def send(self, timeout: float) -> None:
+        for client in self._clients:
+            client.send()
+        for client in self._clients:
+            client.wait(timeout)
+
+    def raw_connect(self, ports: list[int]) -> None:
+        ca = self._plan.consortium.ca_certificate.decode("ascii")
+        where = [ports[self._vector(client)[0]] for client in self._clients]
+        self._raw = Sender(ca, [(c.certificate, c.key, port) for c, port in zip(self._clients, where)])
+
+    def raw_send(self, threads: int) -> None:
+        if self._raw is not None:
+            self._raw.send([self._vector(client)[1] for client in self._clients], threads)
+
+    @staticmethod
+    def _vector(client: _Client) -> tuple[int, bytes]:
+        return next((s.server, s.payload) for _, s in client.shares if s.kind == ShareKind.VECTOR)
+
+    def stop(self) -> None:
+        if self._raw is not None:
+            self._raw.close()
+        for client in self._clients:
+            client.node.stop(grace=0.1)
+
+
+def _usage() -> dict[str, float]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    anonymous, peak = (int(status[key].split()[0]) / 1024 for key in ("RssAnon", "VmHWM"))
+    return {"cpu": used.ru_utime + used.ru_stime, "anonymous_mb": anonymous, "peak_mb": peak}
+
+
+def main() -> None:
+    """Carry out one command a line until stdin ends."""
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    plan = _Plan(Path(sys.argv[1]))
+    server: _Server | None = None
+    driver: _Driver | None = None
+    receiver: Receiver | None = None
+    for line in sys.stdin:
+        command: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = {}
+        name = command["do"]
+        started, before = time.monotonic(), time.process_time()
+        if name == "server":
+            server = _Server(plan, command["name"], command["fsync"])
+        elif name == "open" and server is not None:
+            server.open(command["round"])
+        elif name == "receiver":
+            folder = plan.folder / command["name"]
+            ca = plan.consortium.ca_certificate.decode("ascii")
+            receiver = Receiver(
+                folder / "certificate.pem", folder / "tls.key", ca, folder / "raw", fsync=command["fsync"]
+            )
+            answer["port"] = receiver.port
+        elif name == "clear" and receiver is not None:
+            receiver.clear()
+        elif name == "driver":
+            driver = _Driver(plan, command["names"])
+        elif name == "usage":
+            answer.update(_usage())
+        elif name == "stop":
+            for part in (server, driver):
+                if part is not None:
+                    part.stop()
+            break
+        elif driver is not None:
+            arguments = {k: v for k, v in command.items() if k != "do"}
+            getattr(driver, name)(**arguments)
+        answer.update(seconds=time.monotonic() - started, cpu_seconds=time.process_time() - before)
+        print(json.dumps(answer), flush=True)
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
