@@ -98,13 +98,15 @@ def plan(
 
 @app.command()
 def demo(
-    seed: SeedOption = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Run in this new folder and leave it: keys, configs, state, logs.")
+    ] = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Train a private model across institutions on invented census data, and show what it cost."""
+    """A deployment on this machine: nine processes, one killed on the way, a private model, and what it cost."""
     from tallystick.cli import demonstration
 
-    show_result(demonstration.demo(seed=seed, quiet=format is Format.json), format, demonstration.describe)
+    show_result(demonstration.demo(keep=keep, quiet=format is Format.json), format, demonstration.describe)
 
 
 @app.command(name="check-program")
