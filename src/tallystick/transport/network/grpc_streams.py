@@ -3,10 +3,11 @@
 Messages are raw bytes (no protobuf, no compression). The largest message gRPC
 itself accepts is one frame, so an oversized one is cut by its length prefix,
 before it is allocated. Flow control windows are fixed and small when nobody
-reads, so that an unread connection costs little memory. gRPC keeps read
-buffers of about one chunk for every connection that has carried chunks (no
-option of 1.85 changes this, see grpc/grpc#42194): chunks of 512 KiB take half
-as much memory as 1 MiB, for a sixth more time per byte.
+reads, so that an unread connection costs little memory. A connection that has
+carried chunks keeps native memory of about one chunk; where gRPC keeps it is
+not established (grpc/grpc#42194 is a candidate, the read chunk, receive buffer,
+lookahead and frame size options made no difference). Chunks of 512 KiB take
+about half as much of it as 1 MiB, for about a sixth more CPU time per byte.
 """
 
 from __future__ import annotations
