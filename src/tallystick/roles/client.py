@@ -17,7 +17,7 @@ from tallystick.engines.federation import person_codes
 from tallystick.engines.simulated import padded
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
-from tallystick.protocol.secure_sum.messages import Message, Share
+from tallystick.protocol.secure_sum.messages import Inquiry, Message, Share
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
@@ -70,6 +70,13 @@ class ClientSession(ParticipantSession):
         return sums.ClientMachine.restore(
             setup.parameters(roster), self.process.name, self.process.store.records(self.study_hash)
         )
+
+    def connected(self, peer: str) -> None:
+        super().connected(peer)
+        if peer == self.process.members.aggregator and self.sum is not None:
+            # Whatever was said while there was no line is lost: ask which round is open.
+            question = Inquiry(study_hash=self.sum.parameters.study_hash, round=self.sum.round)
+            self.sums([sums.Send(to=peer, message=question)])
 
     def sum_step(self, step: sums.Instruction) -> None:
         if not isinstance(step, sums.Compute) or not isinstance(self.sum, sums.ClientMachine) or self.setup is None:
