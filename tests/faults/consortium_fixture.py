@@ -240,7 +240,7 @@ class Parties:
 
 
 def fit(fed: Any, study: Study) -> ts.LogisticRegression:
-    settings = {k: v for k, v in study.program.items()}
+    settings = dict(study.program)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ts.LogisticRegression(epsilon=study.privacy.epsilon, **settings).fit_study(fed, study)

@@ -1,0 +1,99 @@
+"""kill -9 at every enumerated crash point of every role; the study ends with the bits of the simulation.
+
+One consortium, one study per point. The role kills itself right after the step the point is named for, is started
+again, and the study must end as if nothing had happened: the same bits, every round's noise drawn once, every partial
+ever handed to the network for a round the same bytes. Points that an undisturbed study never passes (an equivocating
+client, an aborted round) have a scenario of their own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import pytest
+from consortium_fixture import Parties, bits
+
+from tallystick.engines.study import Study
+from tallystick.roles.crash_points import CrashPoint
+
+VICTIMS = {"server": "server-1", "client": "client-2", "aggregator": "aggregator"}
+EQUIVOCATION = CrashPoint.SERVER_EQUIVOCATORS_KEPT
+ABORTS = (CrashPoint.SERVER_ABORT_KEPT, CrashPoint.AGGREGATOR_ABORT_KEPT)
+BOOTS = {
+    CrashPoint.SERVER_BOOTED: CrashPoint.SERVER_NOISE_KEPT,
+    CrashPoint.CLIENT_BOOTED: CrashPoint.CLIENT_CONTRIBUTION_KEPT,
+    CrashPoint.AGGREGATOR_BOOTED: CrashPoint.AGGREGATOR_ROUND_KEPT,
+}
+ORDINARY = [p for p in CrashPoint if p is not EQUIVOCATION and p not in ABORTS and p not in BOOTS]
+# Steps of the second round or later, where there is a past to come back to.
+SECOND_ROUND = {
+    CrashPoint.SERVER_NOISE_KEPT: 2,
+    CrashPoint.SERVER_PARTIAL_KEPT: 2,
+    CrashPoint.SERVER_SHARE_SYNCED: 5,
+    CrashPoint.CLIENT_SHARE_SENT: 3,
+    CrashPoint.AGGREGATOR_ROUND_KEPT: 2,
+    CrashPoint.AGGREGATOR_MODEL_KEPT: 2,
+}
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
+    made = Parties(tmp_path_factory.mktemp("crashes"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def check_said_once(parties: Parties, study: Study, *, rounds: int | None = None) -> None:
+    """Noise drawn once a round and server; one body per partial, however often it was sent."""
+    for server in ("server-1", "server-2"):
+        draws = [line.split()[1] for line in parties.noted("noise", server) if line.startswith(study.hash.hex())]
+        assert len(draws) == len(set(draws)), f"{server} drew noise twice: {draws}"
+        sent = defaultdict(set)
+        for line in parties.noted("partials", server):
+            hashed, round, boot, body = line.split()
+            if hashed == study.hash.hex():
+                sent[int(round)].add((boot, body))
+        assert all(len(bodies) == 1 for bodies in sent.values()), f"{server} sent two partials for a round: {sent}"
+        if rounds is not None:
+            assert sorted(sent) == sorted(map(int, draws)) == list(range(1, rounds + 1))
+
+
+def die_and_come_back(parties: Parties, name: str, point: CrashPoint, **spec: object) -> None:
+    """The role has killed itself at this point; start it again."""
+    assert parties.wait_dead(name) == -9, f"{point.value} was never reached\n{parties.logs()}"
+    assert parties.noted("died", name)[-1] == point.value
+    parties.start(name, **spec)
+
+
+@pytest.mark.parametrize("point", ORDINARY, ids=lambda p: p.value)
+def test_killed_at(consortium: Parties, point: CrashPoint) -> None:
+    victim = VICTIMS[point.role]
+    study = consortium.study()
+    expected = consortium.simulated(study)
+    consortium.die_at(victim, point.value, SECOND_ROUND.get(point, 1))
+    running = consortium.fit_in_background(study)
+    die_and_come_back(consortium, victim, point)
+    model = running.result()
+    assert bits(model) == bits(expected), consortium.logs()
+    assert model.contributors_ == expected.contributors_
+    check_said_once(consortium, study, rounds=len(expected.history_))
+
+
+@pytest.mark.parametrize("point", BOOTS, ids=lambda p: p.value)
+def test_killed_while_starting_again(consortium: Parties, point: CrashPoint) -> None:
+    """Two crashes in a row: in the middle of a round, and right after the boot that followed."""
+    victim = VICTIMS[point.role]
+    study = consortium.study()
+    expected = consortium.simulated(study)
+    consortium.die_at(victim, BOOTS[point].value)
+    running = consortium.fit_in_background(study)
+    assert consortium.wait_dead(victim) == -9
+    consortium.die_at(victim, point.value)
+    consortium.start(victim)
+    die_and_come_back(consortium, victim, point)
+    assert bits(running.result()) == bits(expected), consortium.logs()
+    check_said_once(consortium, study, rounds=len(expected.history_))

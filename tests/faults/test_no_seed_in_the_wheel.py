@@ -1,0 +1,142 @@
+"""Nothing that ships can seed, silence or replay noise, or end a process at a crash point.
+
+The syntax trees of the wheel are searched for whoever would read the environment, install a crash handler or take a
+seed on the way to a role; and real processes, started by the shipped command with everything one might try, still
+draw from the operating system.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from consortium_fixture import SEED, Parties, bits, wait_for
+
+import tallystick
+from tallystick.core.errors import StudyError
+from tallystick.roles.role_config import load_role_config
+
+PACKAGE = Path(tallystick.__file__).parent
+TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+ROLE_TREES = {path: tree for path, tree in TREES.items() if "roles" in path.relative_to(PACKAGE).parts}
+# Where a seed is a word of the interface: simulation and benchmarks, never a role.
+SEEDABLE = {"demonstration.py", "simulation.py", "planning.py", "bench_noise.py", "bench_secure_sum.py", "main.py"}
+LURES = ("seed", "TALLYSTICK_SEED", "PYTHONHASHSEED", "TALLYSTICK_NO_NOISE", "TALLYSTICK_TEST", "NOISE", "SEED")
+
+
+def names_in(tree: ast.AST) -> set[str]:
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return found | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
+def test_the_package_reads_no_environment() -> None:
+    for path, tree in TREES.items():
+        assert not names_in(tree) & {"environ", "environb", "getenv", "getenvb"}, path
+
+
+def test_nobody_in_the_wheel_installs_a_crash_handler() -> None:
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Attribute):
+                target = ast.unparse(called)
+                assert target != "crash_points.install", path
+            if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("crash_points"):
+                assert not {alias.name for alias in node.names} & {"install", "_handler"}, path
+            if isinstance(node, ast.Assign) and path.name != "crash_points.py":
+                assert "_handler" not in {ast.unparse(t).rpartition(".")[2] for t in node.targets}, path
+
+
+def test_a_role_has_one_source_of_randomness() -> None:
+    """``streams=`` is given once, in roles/start.py, and it is the system's."""
+    given = []
+    for path, tree in ROLE_TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg == "streams":
+                given.append((path.name, ast.unparse(node.value)))
+            if isinstance(node, (ast.arg, ast.keyword)) and "seed" in str(node.arg):
+                pytest.fail(f"{path.name} takes a {node.arg}")
+        assert not names_in(tree) & {"derive", "seed_bytes", "default_rng", "RandomState"}, path
+    assert given == [("start.py", "_system_streams")]
+
+
+def test_seeds_are_words_of_the_simulation_only() -> None:
+    for path, tree in TREES.items():
+        if path.parent.name != "cli" or path.name in SEEDABLE:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.arg):
+                assert "seed" not in node.arg, path
+
+
+@pytest.mark.parametrize("role", ["server", "client", "aggregator"])
+@pytest.mark.parametrize(
+    "flag", ["--seed", "--noise", "--no-noise", "--test", "--simulate", "--crash", "--deterministic"]
+)
+def test_no_flag(parties_once: Parties, role: str, flag: str) -> None:
+    """The shipped command refuses every such option before it starts anything."""
+    from tallystick.cli.main import main
+
+    name = {"server": "server-1", "client": "client-1", "aggregator": "aggregator"}[role]
+    with pytest.raises(SystemExit) as ended:
+        code = main([role, "start", "--config", str(parties_once.configs[name][1]), flag, "1"])
+        raise SystemExit(code)
+    assert ended.value.code not in (0, None)
+    assert not parties_once.state(name).exists()  # nothing was started
+
+
+@pytest.mark.parametrize("section", ["role", "policy", "data", "metrics", "noise", "test"])
+@pytest.mark.parametrize("key", ["seed", "noise", "noise_scale", "no_noise", "randomness", "streams", "crash_points"])
+def test_no_config_key(parties_once: Parties, tmp_path: Path, section: str, key: str) -> None:
+    text = parties_once.configs["client-1"][1].read_text()
+    head = f"[{section}]"
+    if head in text:
+        start = text.index(head)
+        end = text.index("\n", start) + 1
+        text = text[:end] + f"{key} = 1\n" + text[end:]
+    else:
+        text += f"\n{head}\n{key} = 1\n"
+    file = tmp_path / "role.toml"
+    file.write_text(text)
+    with pytest.raises(StudyError):
+        load_role_config(file, role="client")
+
+
+@pytest.fixture(scope="module")
+def parties_once(tmp_path_factory: pytest.TempPathFactory) -> Parties:
+    """A consortium that is never started."""
+    return Parties(tmp_path_factory.mktemp("unstarted"))
+
+
+def test_shipped_processes_draw_from_the_system(parties: Parties) -> None:
+    """``tallystick ROLE start`` under every lure: not the simulation's bits, and never the same bits twice."""
+    lured = {**os.environ, **dict.fromkeys(LURES, str(SEED)), "OMP_NUM_THREADS": "1"}
+    lured["PYTHONHASHSEED"] = "1"
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tallystick.cli.main", role, "start", "--config", str(config)],
+            stderr=parties.log_file(name).open("w"),
+            env=lured,
+        )
+        for name, (role, config) in parties.configs.items()
+    ]
+    try:
+        wait_for(lambda: all("is up" in parties.log(name) for name in parties.configs))
+        study = parties.study(name="once", connect_timeout_s=120)
+        other = parties.study(name="another", connect_timeout_s=120)
+        models = [parties.fit(s) for s in (study, other)]
+        simulated = [parties.simulated(s) for s in (study, other)]
+    finally:
+        for process in running:
+            process.terminate()
+        codes = [process.wait(30) for process in running]
+    assert codes == [0] * len(codes), parties.logs()  # and they stop when they are told to
+    for real, same in zip(models, simulated):
+        assert bits(real) != bits(same)
+        assert not np.allclose(real.coef_, same.coef_)  # noise, not rounding
+    assert not np.allclose(models[0].coef_, models[1].coef_)
