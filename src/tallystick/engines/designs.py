@@ -104,6 +104,7 @@ def program_from_text(text: str, *, name: str) -> tuple[Program, str]:
     file = read_program(text, name=name)
     program = load_program(file)
     program.compiled_map = compile_program(file)  # type: ignore[attr-defined]
+    program.source_text = file.text  # type: ignore[attr-defined]  # what a connected federation sends along
     return program, file.hash
 
 
