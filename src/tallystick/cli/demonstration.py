@@ -44,7 +44,7 @@ SERVERS, INSTITUTIONS = 3, 5
 VICTIM = "institution-3"
 HELD_BACK = 0.1
 START_SECONDS = 120.0
-ROUND_SECONDS = 10.0
+ROUND_SECONDS = 15.0
 """How long a round waits for an institution that is silent; also what the killed one costs the others, per round."""
 
 _STUDY = f"""
@@ -152,17 +152,20 @@ class _Victim:
         self._deployment, self._story = deployment, story
         self.killed_after: int | None = None
         self.started_after: int | None = None
+        self._last = time.monotonic()
 
     def round(self, done: int, rounds: int) -> None:
         self._story.step(done, rounds)
+        now = time.monotonic()
+        waited, self._last = now - self._last, now
         if self.killed_after is None and done >= max(1, rounds // 3):
             self._deployment.kill(VICTIM)
             self.killed_after = done
             self._story.tell(
                 f"round {done}: {VICTIM} killed (SIGKILL); the others wait {ROUND_SECONDS:.0f} s for it, then go on"
             )
-        elif self.killed_after is not None and self.started_after is None and done >= self.killed_after + 2:
-            # Its share of the round after the kill may have been on its way; the one after that, it has missed.
+        elif self.killed_after is not None and self.started_after is None and waited > 0.8 * ROUND_SECONDS:
+            # The round after the kill may still have had its share; the one that took this long went on without.
             self._deployment.start(VICTIM)
             self.started_after = done
             self._story.tell(f"round {done}: went on without it; {VICTIM} started again")
@@ -237,8 +240,9 @@ def describe(result: dict[str, Any]) -> str:
         f"({shown['seconds_in_all']:.1f} s with making keys, starting and stopping)",
     ]
     if institutions:
-        lines.append(f"  an institution sent {max(institutions):,} bytes in all, of them shares to three servers: the")
-        lines.append(f"                      size of {cost['bytes_up_per_client']:,} bytes of plain vectors")
+        lines.append(
+            f"  an institution sent {max(institutions):,} bytes, {cost['bytes_up_per_client']:,} of them in vectors"
+        )
     lines += [_missed(result, killed), "", privacy["statement"]]
     model = result["model"]
     ranked = sorted(zip(model["coef"][0], model["features"]), key=lambda pair: -abs(pair[0]))[:6]
