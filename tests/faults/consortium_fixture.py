@@ -24,10 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import TallystickError
+from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.study import Study
 from tallystick.roles import connected, enrolment
 from tallystick.roles.stores import RoleStore
@@ -227,13 +229,13 @@ class Parties:
     def fit(self, study: Study, **options: Any) -> ts.LogisticRegression:
         return fit(self.federation(**options), study)
 
-    def simulated(self, study: Study, *, absent: tuple[str, ...] = ()) -> ts.LogisticRegression:
-        """The same study in one process, same seed, same records."""
-        chosen = [(n, f) for n, f in zip(self.clients, self.frames) if n not in absent]
-        fed = ts.Federation.simulate(
-            [f for _, f in chosen], names=[n for n, _ in chosen], schema=SCHEMA, seed=self.seed
-        )
-        return fit(fed, study)
+    def simulated(self, study: Study, dropped: tuple[tuple[str, ...], ...] | None = None) -> ts.LogisticRegression:
+        """The same study in one process: same seed, same records, and the same clients missing from each round."""
+        fed = ts.Federation.simulate(self.frames, names=self.clients, schema=SCHEMA, seed=self.seed)
+        with pytest.MonkeyPatch.context() as patch:
+            if dropped is not None:
+                patch.setattr(SimulatedServers, "_absent", lambda _, round: frozenset(dropped[round - 1]))
+            return fit(fed, study)
 
     def fit_in_background(self, study: Study, **options: Any) -> Running:
         return Running(lambda: self.fit(study, **options))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from consortium_fixture import Parties, bits
 
+from tallystick.core.errors import RoundAborted
 from tallystick.engines.study import Study
 from tallystick.roles.crash_points import CrashPoint
 
@@ -97,3 +99,50 @@ def test_killed_while_starting_again(consortium: Parties, point: CrashPoint) -> 
     die_and_come_back(consortium, victim, point)
     assert bits(running.result()) == bits(expected), consortium.logs()
     check_said_once(consortium, study, rounds=len(expected.history_))
+
+
+@pytest.fixture
+def fourth(tmp_path: Path) -> Iterator[Parties]:
+    """Four clients: one may misbehave and the study still has three."""
+    made = Parties(tmp_path, clients=4)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_killed_after_keeping_an_equivocator(fourth: Parties) -> None:
+    """X07 and a crash: the client caught with two sharings is still out after the restart."""
+    fourth.start("server-1", "server-2", "aggregator", "client-1", "client-2", "client-3")
+    fourth.start("client-4", hostile="equivocate")
+    study = fourth.study()
+    fourth.die_at("server-1", EQUIVOCATION.value)
+    running = fourth.fit_in_background(study)
+    die_and_come_back(fourth, "server-1", EQUIVOCATION)
+    model = running.result()
+    assert model.dropped_[0] == ("client-4",), fourth.logs()  # later, a second share may come after the list
+    assert bits(model) == bits(fourth.simulated(study, model.dropped_))
+    check_said_once(fourth, study)
+
+
+@pytest.mark.parametrize("point", ABORTS, ids=lambda p: p.value)
+def test_killed_after_keeping_an_abort(parties: Parties, point: CrashPoint) -> None:
+    """A round that was given up stays given up, and the study ends with the reason and the name."""
+    victim = VICTIMS[point.role]
+    parties.start("server-1", "server-2", "aggregator", "client-1", "client-2")
+    parties.start("client-3", hostile="object_in_round_two")
+    study = parties.study()
+    parties.die_at(victim, point.value)
+    running = parties.fit_in_background(study)
+    die_and_come_back(parties, victim, point)
+    error = running.error()
+    assert isinstance(error, RoundAborted)
+    assert (error.round, error.rule) == (2, "bad-model"), error
+    check_said_once(parties, study)
+    again = parties.fit_in_background(study).error()  # the stored end, not another try
+    assert (again.cause, again.round) == (error.cause, error.round)
+
+
+def test_every_point_has_a_test() -> None:
+    """Each test above fails if its point is never reached, so this is the whole list."""
+    assert {*ORDINARY, *BOOTS, *ABORTS, EQUIVOCATION} == set(CrashPoint)

@@ -1,0 +1,354 @@
+"""What a hostile or broken role does on top of the real one; keyed by the name a spec gives.
+
+Each behaviour takes a built process and changes what leaves it. The machines of the honest parties are untouched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tallystick.crypto.prg import AesStream
+from tallystick.protocol import secure_sum as sums
+from tallystick.protocol import study as studies
+from tallystick.protocol.secure_sum.client import ClientMachine
+from tallystick.protocol.secure_sum.messages import (
+    Abort,
+    Accepted,
+    Agreement,
+    Code,
+    Inquiry,
+    Partial,
+    RoundOpen,
+    Share,
+    model_digest,
+    share_context,
+)
+from tallystick.protocol.study.messages import StudyOpen, StudyStart
+from tallystick.roles.process import RoleProcess
+from tallystick.roles.wire import HEADER_BYTES, STUDY, SUM, head
+
+Send = Callable[..., None]
+
+
+def _sum_message(raw: Any) -> Any:
+    return sums.decode(raw[HEADER_BYTES:]) if isinstance(raw, bytes) and raw[0] == SUM else None
+
+
+def _study_message(raw: Any) -> Any:
+    return studies.decode(raw[HEADER_BYTES:]) if isinstance(raw, bytes) and raw[0] == STUDY else None
+
+
+def _change_sums(process: RoleProcess, change: Callable[[str, Any], Any]) -> None:
+    """``change(to, message)`` gives the message or messages that leave in its place."""
+    send: Send = process.send
+
+    def changed(to: str, raw: Any, length: int | None = None) -> None:
+        message = _sum_message(raw)
+        if message is None:
+            send(to, raw, length)
+            return
+        after = change(to, message)
+        for one in after if isinstance(after, list) else [after]:
+            send(to, raw[:HEADER_BYTES] + sums.encode(one))
+
+    process.send = changed  # type: ignore[method-assign]
+
+
+def _on_shares(process: RoleProcess, act: Callable[[Any, str, Share], list[Share]]) -> None:
+    """``act(session, to, share)`` gives the shares that are sealed and sent to a server in its place."""
+    session_class = process.session  # type: ignore[attr-defined]
+
+    class Changed(session_class):  # type: ignore[misc, valid-type]
+        def _send(self, to: str, message: Any) -> None:
+            if not isinstance(message, Share):
+                super()._send(to, message)
+                return
+            for share in act(self, to, message):
+                super()._send(to, share)
+
+    process.session = Changed  # type: ignore[attr-defined]
+
+
+def other_sharing(machine: ClientMachine, server: int, *, value: int | None = None) -> Share:
+    """Another valid sharing of this round by the same client, of random or given values."""
+    p = machine.parameters
+    context = share_context(p.study_hash, machine.round, machine.index, len(p.servers), p.size, machine._model_hash)
+    vector = np.full(p.size, 12345 if value is None else value, dtype=np.uint64)
+    return machine._split(vector, AesStream(os.urandom(32), context), context)[server]
+
+
+def equivocate(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X07: two different sharings to server-1, in one round."""
+
+    def act(session: Any, to: str, share: Share) -> list[Share]:
+        if to != "server-1":
+            return [share]
+        return [share, other_sharing(session.sum, share.server)]
+
+    _on_shares(process, act)
+
+
+def unrelated_shares(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X08: each server gets a share of another sharing."""
+    _on_shares(process, lambda session, to, share: [other_sharing(session.sum, share.server)])
+
+
+def twice(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X07: everything is sent three times, same bytes (sealed anew each time)."""
+    _on_shares(process, lambda session, to, share: [share] * 3)
+
+
+def huge(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X12: a valid sharing of values no record can have."""
+    kept: dict[int, tuple[Share, ...]] = {}
+
+    def act(session: Any, to: str, share: Share) -> list[Share]:
+        machine = session.sum
+        if machine.round not in kept:
+            p = machine.parameters
+            context = share_context(
+                p.study_hash, machine.round, machine.index, len(p.servers), p.size, machine._model_hash
+            )
+            values = np.full(p.size, 1 << 61, dtype=np.uint64)
+            kept[machine.round] = machine._split(values, AesStream(os.urandom(32), context), context)
+        return [kept[machine.round][share.server]]
+
+    _on_shares(process, act)
+
+
+def wrong_rounds(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X05, X06, X02: with every share come others, of past, future and unknown rounds, studies and shapes."""
+
+    def act(session: Any, to: str, share: Share) -> list[Share]:
+        return [
+            replace(share, round=share.round + 1),
+            replace(share, round=share.round + 100),
+            replace(share, round=0),
+            replace(share, study_hash=bytes(32)),
+            replace(share, client=(share.client + 1) % 3),
+            replace(share, server=1 - share.server),
+            replace(share, size=share.size + 1),
+            share,
+        ]
+
+    _on_shares(process, act)
+
+
+def to_one_server(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X21, as seen from outside: the shares of round 2 reach server-1 only."""
+
+    def act(session: Any, to: str, share: Share) -> list[Share]:
+        return [] if share.round == 2 and to != "server-1" else [share]
+
+    _on_shares(process, act)
+
+
+def object_in_round_two(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A client that claims the model of round 2 is bad: it may stop the round, and is named."""
+
+    def act(session: Any, to: str, share: Share) -> list[Share]:
+        if share.round == 2:
+            abort = Abort(
+                study_hash=share.study_hash, round=2, code=Code.BAD_MODEL, party="aggregator", cause="x", remedy="y"
+            )
+            session.process.send(to, head(SUM, session.study_hash) + sums.encode(abort))
+            return []
+        return [share]
+
+    _on_shares(process, act)
+
+
+def nan_model(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X27: the aggregator sends NaN, with the right hash."""
+
+    def change(to: str, message: Any) -> Any:
+        if isinstance(message, RoundOpen) and message.round == 2:
+            model = np.full(len(message.model) // 8, np.nan).tobytes()
+            return replace(message, model=model, model_hash=model_digest(message.study_hash, 2, model))
+        return message
+
+    _change_sums(process, change)
+
+
+def wrong_model_hash(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X27: another model than its hash says."""
+
+    def change(to: str, message: Any) -> Any:
+        if isinstance(message, RoundOpen) and message.round == 2:
+            return replace(message, model=np.ones(len(message.model) // 8).tobytes())
+        return message
+
+    _change_sums(process, change)
+
+
+def short_model(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X27: a model of the wrong length."""
+
+    def change(to: str, message: Any) -> Any:
+        if isinstance(message, RoundOpen) and message.round == 2:
+            model = message.model[:-8]
+            return replace(message, model=model, model_hash=model_digest(message.study_hash, 2, model))
+        return message
+
+    _change_sums(process, change)
+
+
+def two_models(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """Different models to different clients: the attack on secure aggregation [Pasquini22]."""
+
+    def change(to: str, message: Any) -> Any:
+        if isinstance(message, RoundOpen) and message.round == 2 and to == "client-1":
+            model = np.full(len(message.model) // 8, 0.5).tobytes()
+            return replace(message, model=model, model_hash=model_digest(message.study_hash, 2, model))
+        return message
+
+    _change_sums(process, change)
+
+
+def asks_again(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """An aggregator that opens every finished round again, with another model, and asks for what was said."""
+
+    def change(to: str, message: Any) -> Any:
+        if isinstance(message, RoundOpen) and message.round > 1:
+            model = np.full(len(message.model) // 8, 0.25).tobytes()
+            old = replace(
+                message,
+                round=message.round - 1,
+                model=model,
+                model_hash=model_digest(message.study_hash, message.round - 1, model),
+            )
+            return [old, Inquiry(study_hash=message.study_hash, round=message.round - 1), message]
+        return message
+
+    _change_sums(process, change)
+
+
+def other_consortium(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X13: the aggregator asks under another consortium file."""
+    send: Send = process.send
+
+    def changed(to: str, raw: Any, length: int | None = None) -> None:
+        message = _study_message(raw)
+        if isinstance(message, StudyOpen):
+            raw = raw[:HEADER_BYTES] + studies.encode(replace(message, consortium_hash=bytes(32)))
+        send(to, raw, length)
+
+    process.send = changed  # type: ignore[method-assign]
+
+
+def other_version(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X13: this client's sums speak another version of the protocol (its byte is changed)."""
+    session_class = process.session  # type: ignore[attr-defined]
+
+    class Changed(session_class):  # type: ignore[misc, valid-type]
+        def _send(self, to: str, message: Any) -> None:
+            if isinstance(message, Share) and self.seals is not None:
+                raw = bytearray(sums.encode(message))
+                raw[spec["version_at"]] ^= 0x40
+                self.process.send(to, *self.seals.seal(to, bytes(raw)))
+            else:
+                super()._send(to, message)
+
+    process.session = Changed  # type: ignore[attr-defined]
+
+
+def two_rosters(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """The aggregator tells one client of another set of parties than the others."""
+    send: Send = process.send
+
+    def changed(to: str, raw: Any, length: int | None = None) -> None:
+        message = _study_message(raw)
+        if isinstance(message, StudyStart) and to == "client-1":
+            raw = raw[:HEADER_BYTES] + studies.encode(replace(message, tickets=message.tickets[:-1]))
+        send(to, raw, length)
+
+    process.send = changed  # type: ignore[method-assign]
+
+
+def wrong_partial(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A server whose partial is tampered with on the way: its signature no longer holds."""
+
+    def change(to: str, message: Any) -> Any:
+        if isinstance(message, Partial):
+            return replace(message, vector=message.vector[:-1] + bytes([message.vector[-1] ^ 1]))
+        return message
+
+    _change_sums(process, change)
+
+
+def silent_server(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A server that takes everything and never agrees."""
+    send: Send = process.send
+
+    def changed(to: str, raw: Any, length: int | None = None) -> None:
+        if not isinstance(_sum_message(raw), (Agreement, Partial)):
+            send(to, raw, length)
+
+    process.send = changed  # type: ignore[method-assign]
+
+
+def lossy(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """Every third message is lost, every fourth comes twice, every fifth late; by a count, not by chance."""
+    import threading
+
+    send: Send = process.send
+    count = 0
+
+    def changed(to: str, raw: Any, length: int | None = None) -> None:
+        nonlocal count
+        count += 1
+        if not isinstance(raw, bytes):
+            raw = b"".join(raw)
+            length = None
+        if count % 3 == 0:
+            return
+        if count % 5 == 0:
+            threading.Timer(0.3, lambda: send(to, raw, length)).start()
+            return
+        send(to, raw, length)
+        if count % 4 == 0:
+            send(to, raw, length)
+
+    process.send = changed  # type: ignore[method-assign]
+
+
+def no_acceptance(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A server whose acknowledgements are lost: clients send the same bytes again."""
+    send: Send = process.send
+
+    def changed(to: str, raw: Any, length: int | None = None) -> None:
+        if not isinstance(_sum_message(raw), Accepted):
+            send(to, raw, length)
+
+    process.send = changed  # type: ignore[method-assign]
+
+
+BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
+    act.__name__: act
+    for act in (
+        asks_again,
+        equivocate,
+        huge,
+        lossy,
+        nan_model,
+        no_acceptance,
+        object_in_round_two,
+        other_consortium,
+        other_version,
+        short_model,
+        silent_server,
+        to_one_server,
+        twice,
+        two_models,
+        two_rosters,
+        unrelated_shares,
+        wrong_model_hash,
+        wrong_partial,
+        wrong_rounds,
+    )
+}
