@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ __all__ = ["rows"]
 _SERVERS = 3
 _DRIVERS = 2
 _THREADS = 3  # of each driver of the reference: what was fastest
-_PATIENCE = 300.0  # seconds for one step; a stuck run ends
+_PATIENCE = 120.0  # seconds for one step; a stuck run ends
 
 
 def rows(quick: bool = False) -> list[dict[str, Any]]:
@@ -173,7 +173,8 @@ class _Party:
             self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
 
 
 class _Fleet:

@@ -125,6 +125,7 @@ class _Session(ServerSession):
             shares=self.spool,
             boot=1,
         )
+        self.arrivals = self.open_for_shares(self.sum, self.spool, self.seals)
 
     def connected(self, peer: str) -> None:
         return

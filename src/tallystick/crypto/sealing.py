@@ -33,7 +33,17 @@ from tallystick.core.identifiers import digest
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import ChannelKey
 
-__all__ = ["CHUNK_BYTES", "HEADER_BYTES", "PIECE_BYTES", "TAG_BYTES", "Opener", "Sealer", "opened_size", "sealed_size"]
+__all__ = [
+    "CHUNK_BYTES",
+    "HEADER_BYTES",
+    "PIECE_BYTES",
+    "TAG_BYTES",
+    "Opener",
+    "Opening",
+    "Sealer",
+    "opened_size",
+    "sealed_size",
+]
 
 CHUNK_BYTES = (1 << 20) - 64
 TAG_BYTES = 16
@@ -208,10 +218,14 @@ class Opener:
         if message is None or held is None:
             self._refuse("a sealed message has an impossible length")
         final = self._open_chunk(message, held, chunk, last=True)
-        if message.number <= self._after:  # another message was opened meanwhile
-            self._refuse("a sealed message was replayed or reordered", "X07")
-        self._after = message.number
+        self._advance(message)
         yield final
+
+    def opening(self, size: int) -> Opening:
+        """A message of ``size`` sealed bytes that will be pushed in as they arrive."""
+        if opened_size(size) is None:
+            self._refuse("a sealed message has an impossible length")
+        return Opening(self, size)
 
     def erase(self) -> None:
         """End of the study: nothing can be opened any more."""
@@ -234,6 +248,11 @@ class Opener:
             self._refuse("a sealed message was replayed or reordered", "X07")
         return _Message(self._channel, header, number)
 
+    def _advance(self, message: _Message) -> None:
+        if message.number <= self._after:  # another message was opened meanwhile
+            self._refuse("a sealed message was replayed or reordered", "X07")
+        self._after = message.number
+
     def _forged(self) -> NoReturn:
         self._refuse("a sealed message does not open: changed, cut, or sealed for another party or study")
 
@@ -247,6 +266,58 @@ class Opener:
 
     def __repr__(self) -> str:
         return f"Opener({self._channel.sender} to {self._channel.receiver}, after {self._after})"
+
+
+class Opening:
+    """One message on its way in, cut anywhere; the same as :meth:`Opener.open_pieces`, pushed instead of pulled.
+
+    :meth:`finish` says whether it was whole; until then the caller keeps nothing that it cannot take back. Of several
+    threads only one may be in ``finish`` or ``Opener.open`` at a time; ``take`` touches this message alone.
+    """
+
+    def __init__(self, opener: Opener, size: int) -> None:
+        self._opener = opener
+        self._message: _Message | None = None
+        self._left = size  # of the sealed bytes
+        self._chunk = 0
+        self._box = bytearray(min(_STEP, size))  # a chunk, or the header, that is not whole yet
+        self._have = 0
+
+    def take(self, raw: Buffer) -> Iterator[bytes]:
+        """The next sealed bytes; the parts that they complete, each genuine and in its place."""
+        view = _flat(raw)
+        if view.nbytes > self._left - self._have:
+            self._opener._refuse("a sealed message is longer than was announced", "X03")
+        while view.nbytes:
+            want = HEADER_BYTES if self._message is None else min(_STEP, self._left)
+            if self._have or view.nbytes < want:
+                some = min(want - self._have, view.nbytes)
+                self._box[self._have : self._have + some] = view[:some]
+                self._have += some
+                view = view[some:]
+                if self._have < want:
+                    return
+                whole = memoryview(self._box)[:want]
+            else:
+                whole, view = view[:want], view[want:]
+            self._have = 0
+            if self._message is None:
+                self._message = self._opener._begin(bytes(whole))
+                self._left -= want
+            else:
+                yield self._open(self._message, whole)
+
+    def _open(self, message: _Message, whole: memoryview) -> bytes:
+        plain = self._opener._open_chunk(message, whole, self._chunk, last=whole.nbytes == self._left)
+        self._left -= whole.nbytes
+        self._chunk += 1
+        return plain
+
+    def finish(self) -> None:
+        """Return if all of it came, was genuine, and nothing later was opened meanwhile; raise otherwise."""
+        if self._left or self._message is None:
+            self._opener._refuse("a sealed message broke off")
+        self._opener._advance(self._message)
 
 
 def _flat(raw: Buffer) -> memoryview:

@@ -7,13 +7,14 @@ Shares are sealed (:mod:`tallystick.crypto.sealing`), so that nobody who termina
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import AgreementKey, derive_channel
-from tallystick.crypto.sealing import Opener, Sealer, sealed_size
+from tallystick.crypto.sealing import Opener, Opening, Sealer, sealed_size
 from tallystick.protocol.study.roster import Roster
 
 __all__ = ["HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
@@ -35,12 +36,17 @@ def parse(raw: bytes, sender: str) -> tuple[int, bytes, memoryview]:
 
 
 class Seals:
-    """One party's sealed channels within a study, made when they are first used."""
+    """One party's sealed channels within a study, made when they are first used.
+
+    Shares stream in on the network's threads while the loop opens short messages; ``lock`` is held for the moment in
+    which a message counts as opened.
+    """
 
     def __init__(self, own: AgreementKey, name: str, roster: Roster, source: WordSource, boot: int) -> None:
         self._own, self._name, self._roster, self._source, self._boot = own, name, roster, source, boot
         self._sealers: dict[str, Sealer] = {}
         self._openers: dict[str, Opener] = {}
+        self.lock = threading.Lock()
 
     def seal(self, to: str, raw: bytes) -> tuple[Iterator[bytes], int]:
         """The sealed message in pieces, header first, and its whole length."""
@@ -61,20 +67,30 @@ class Seals:
 
     def open(self, sender: str, sealed: memoryview) -> bytes:
         """The message, or RemoteProtocolError with nothing kept."""
+        with self.lock:
+            return self._opener(sender).open(sealed)
+
+    def opening(self, sender: str, size: int) -> Opening:
+        """A message of ``size`` sealed bytes that comes in by parts; hold ``lock`` to finish it."""
+        with self.lock:
+            return self._opener(sender).opening(size)
+
+    def _opener(self, sender: str) -> Opener:
         keys = self._roster.keys
         if sender not in keys:
             raise RemoteProtocolError("a sealed message from somebody who does not take part", party=sender)
         if sender not in self._openers:
             channel = derive_channel(self._own, sender=keys[sender], receiver=keys[self._name])
             self._openers[sender] = Opener(channel)
-        return self._openers[sender].open(sealed)
+        return self._openers[sender]
 
     def erase(self) -> None:
         """Forget every key (forward secrecy)."""
-        for sealer in self._sealers.values():
-            sealer.erase()
-        for opener in self._openers.values():
-            opener.erase()
-        self._sealers.clear()
-        self._openers.clear()
-        self._own.erase()
+        with self.lock:
+            for sealer in self._sealers.values():
+                sealer.erase()
+            for opener in self._openers.values():
+                opener.erase()
+            self._sealers.clear()
+            self._openers.clear()
+            self._own.erase()

@@ -319,9 +319,12 @@ class Connection:
                 return
             whole, charge = await incoming.finish()
         except StorageError as error:
-            _log.error("a message from %s could not be stored: %s", self.peer, error)
             self._incoming = None
             incoming.discard()
+            if isinstance(error.__cause__, Unwanted):  # it has changed its mind: that is no fault of a disk
+                self._decline(ident, Reason.REFUSED)
+                return
+            _log.error("a message from %s could not be stored: %s", self.peer, error)
             self._decline(ident, Reason.STORAGE)
             return
         self._incoming = None

@@ -1,0 +1,177 @@
+"""Shares on their way in: from the network, opened chunk by chunk, straight into the server's spool.
+
+A vector share never sits in memory, however long it is and however many clients send at once. Two threads meet here.
+The network's workers open chunks and write them; the server's loop alone has the machine. What a worker has finished
+it hands to the loop, which asks the machine, makes everything durable with one fsync, and only then answers.
+
+    worker   write … write, close    room in the spool at the first chunk, the share read back and checked at the end
+    loop     arrived                 machine.receive(that very share): put, or the room is given back
+
+A room belongs to one transfer until the machine has spoken: a client that sends its share again while the first still
+waits for the machine is declined, so nothing is written where somebody reads. Only the round that is open, and the
+next (the loop may be drawing its noise at this moment), have room at all; a client cannot fill the disk with rounds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.crypto.sealing import Opening, opened_size
+from tallystick.protocol.secure_sum import SumParameters
+from tallystick.protocol.secure_sum.codec import HEADER_BYTES as CODEC_BYTES
+from tallystick.protocol.secure_sum.messages import Code, Share
+from tallystick.roles.spool import ShareSink, SpoolShares
+from tallystick.roles.wire import HEADER_BYTES, Seals
+from tallystick.transport.network.admission import Unwanted
+
+__all__ = ["Arrival", "ArrivingShare", "ShareArrivals"]
+
+_START = Struct("<32sII")  # of an encoded share: study, round, client
+
+
+class Arrival:
+    """A share for the machine; ``settle`` after it has spoken."""
+
+    __slots__ = ("_settle", "sender", "share")
+
+    def __init__(self, sender: str, share: Share, settle: Callable[[], None] | None = None) -> None:
+        self.sender, self.share, self._settle = sender, share, settle
+
+    def settle(self) -> None:
+        """Give its room back, unless the machine has put it."""
+        if self._settle is not None:
+            self._settle()
+
+
+class ShareArrivals:
+    """The transfers of one study at one server, and the shares that wait for the machine."""
+
+    def __init__(
+        self,
+        parameters: SumParameters,
+        spool: SpoolShares,
+        seals: Seals,
+        *,
+        round_now: Callable[[], int],
+        announce: Callable[[], None],
+        refuse: Callable[[str, int, Code], None],
+    ) -> None:
+        self.parameters, self.spool, self.seals = parameters, spool, seals
+        self._round_now, self._announce, self._refuse = round_now, announce, refuse
+        self._lock = threading.Lock()
+        self._reserved: set[tuple[int, int]] = set()  # whole, the machine has not spoken
+        self._waiting: deque[Arrival] = deque()
+        self._announced = False
+
+    def sink(self, sender: str, length: int) -> ArrivingShare:
+        """For a sealed message of ``length`` bytes with its wire header; Unwanted if no share can be in it."""
+        client = self.parameters.client_index.get(sender)
+        size = opened_size(length - HEADER_BYTES)
+        if client is None or size is None or size > self.parameters.message_limit:  # X02, X03: before anything is kept
+            raise Unwanted
+        return ArrivingShare(self, sender, client, size, self.seals.opening(sender, length - HEADER_BYTES))
+
+    def put(self, arrival: Arrival, announce: Callable[[], None] | None = None) -> None:
+        """The loop shall see this share, together with all that wait by then."""
+        with self._lock:
+            self._waiting.append(arrival)
+            told, self._announced = self._announced, True
+        if not told:
+            (announce or self._announce)()
+
+    def take(self) -> list[Arrival]:
+        """What has arrived, in order; by the loop."""
+        with self._lock:
+            found, self._waiting = list(self._waiting), deque()
+            self._announced = False
+        return found
+
+    def room(self, sender: str, round: int, client: int, size: int) -> ShareSink:
+        """Room in the spool; Unwanted if the round has none, or the client's share already waits for the machine."""
+        with self._lock:
+            now = self._round_now()
+            if round < max(now, 1):  # X06
+                self._refuse(sender, round, Code.PAST_ROUND)
+                raise Unwanted
+            if round > min(now + 1, self.parameters.last_round):
+                self._refuse(sender, round, Code.TOO_EARLY)
+                raise Unwanted
+            if (round, client) in self._reserved:
+                raise Unwanted
+            return self.spool.begin(round, client, size)
+
+    def reserve(self, round: int, client: int) -> None:
+        """From now on no other transfer of this client has room."""
+        with self._lock:
+            self._reserved.add((round, client))
+
+    def release(self, round: int, client: int, sink: ShareSink) -> None:
+        """The machine has spoken, or the share was not one."""
+        sink.abort()
+        with self._lock:
+            self._reserved.discard((round, client))
+
+
+class ArrivingShare:
+    """One transfer; a ``Sink`` of the network."""
+
+    def __init__(self, arrivals: ShareArrivals, sender: str, client: int, size: int, opening: Opening) -> None:
+        self._arrivals, self._sender, self._client, self._size = arrivals, sender, client, size
+        self._opening = opening
+        self._skip = HEADER_BYTES
+        self._round = 0
+        self._sink: ShareSink | None = None
+
+    def write(self, chunk: memoryview, /) -> None:
+        """Open what has become whole, and write it to its room."""
+        if self._skip:
+            skipped = min(self._skip, chunk.nbytes)
+            self._skip -= skipped
+            chunk = chunk[skipped:]
+        try:
+            for part in self._opening.take(chunk):
+                if self._sink is None:
+                    self._sink = self._begin(part)
+                self._sink.write(part)
+        except LocalProtocolError:  # the round ended, or the client has dialled again
+            raise Unwanted from None
+
+    def _begin(self, part: bytes) -> ShareSink:
+        if len(part) < CODEC_BYTES + _START.size:
+            raise RemoteProtocolError("a transfer did not hold a share", rule="X14", party=self._sender)
+        _, self._round, client = _START.unpack_from(part, CODEC_BYTES)
+        if client != self._client:
+            raise RemoteProtocolError("a share must come from the client it names", rule="X06", party=self._sender)
+        return self._arrivals.room(self._sender, self._round, client, self._size)
+
+    def close(self) -> None:
+        """All of it is there: read it back, check it as a message, and hand it to the loop."""
+        sink, arrivals = self._sink, self._arrivals
+        if sink is None:
+            raise RemoteProtocolError("a transfer did not hold a share", rule="X14", party=self._sender)
+        try:
+            with arrivals.seals.lock:
+                self._opening.finish()
+            arrivals.reserve(self._round, self._client)
+        except BaseException:
+            sink.abort()
+            raise
+
+        def settle() -> None:
+            arrivals.release(self._round, self._client, sink)
+
+        try:
+            share = sink.share()
+        except BaseException:
+            settle()
+            raise
+        arrivals.put(Arrival(self._sender, share, settle))
+
+    def abort(self) -> None:
+        """The line broke: the room is free again."""
+        if self._sink is not None:
+            self._sink.abort()
