@@ -78,7 +78,9 @@ class LocalDeployment:
         self.stop()
 
     def start(self, party: str) -> None:
-        """Start (again) the process of a party; its log goes on in the same file."""
+        """Start (again) the process of a party, unless it runs; its log goes on in the same file."""
+        if party in self._processes and self._processes[party].poll() is None:
+            return
         role, config = self._configs[party]
         command = [sys.executable, "-m", "tallystick.cli.main", role, "start", "--config", str(config)]
         with self.log(party).open("ab") as log:
