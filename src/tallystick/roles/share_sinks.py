@@ -92,14 +92,11 @@ class ShareArrivals:
 
     def room(self, sender: str, round: int, client: int, size: int) -> ShareSink:
         """Room in the spool; Unwanted if the round has none, or the client's share already waits for the machine."""
+        now = self._round_now()
+        if not max(now, 1) <= round <= min(now + 1, self.parameters.last_round):  # X06
+            self._refuse(sender, round, Code.PAST_ROUND if round < max(now, 1) else Code.TOO_EARLY)
+            raise Unwanted
         with self._lock:
-            now = self._round_now()
-            if round < max(now, 1):  # X06
-                self._refuse(sender, round, Code.PAST_ROUND)
-                raise Unwanted
-            if round > min(now + 1, self.parameters.last_round):
-                self._refuse(sender, round, Code.TOO_EARLY)
-                raise Unwanted
             if (round, client) in self._reserved:
                 raise Unwanted
             return self.spool.begin(round, client, size)
