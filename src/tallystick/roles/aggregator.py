@@ -13,7 +13,7 @@ import json
 import logging
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
 from tallystick.roles.process import RoleProcess, Session
 from tallystick.roles.setup import Setup, set_up
+from tallystick.roles.stores import is_storage_failure
 from tallystick.roles.wire import STUDY, SUM, head
 
 __all__ = ["AggregatorProcess", "AggregatorSession", "pack_outcome", "pack_total", "unpack_total"]
@@ -209,28 +210,34 @@ class AggregatorSession(Session):
                 self,
                 study=self.study_hash,
                 ledger=Ledger(),
-                progress=lambda done, rounds: self.process.post(
-                    lambda: self._study(self._machine.progress(done, rounds))
-                ),
+                progress=lambda done, rounds: self._post(lambda: self._study(self._machine.progress(done, rounds))),
             )
         except _Stopped:
             return
         except TallystickError as error:
             failure = error
-            self.process.post(lambda: self._study(self._machine.fail(failure)))
+            self._post(lambda: self._fail(failure))
             return
         except Exception:
             _log.exception("the program of a study failed")
             failure = RoundAborted("the program failed", remedy="See the aggregator's log.")
-            self.process.post(lambda: self._study(self._machine.fail(failure)))
+            self._post(lambda: self._fail(failure))
             return
-        self.process.post(lambda: self._study(self._machine.finish(pack_outcome(outcome))))
+        self._post(lambda: self._study(self._machine.finish(pack_outcome(outcome))))
+
+    def _post(self, work: Callable[[], None]) -> None:
+        self.process.post_for(self, work)
+
+    def _fail(self, error: TallystickError) -> None:
+        if is_storage_failure(error):
+            raise error  # not the study's fault: it is taken up again once the disk works
+        self._study(self._machine.fail(error))
 
     def noisy_total(self, request: RoundRequest) -> NoisyTotal:
         """A kept total, or a round (:class:`tallystick.engines.totals.NoisyTotals`)."""
         kept = dict(self.process.store.releases(self.study_hash)).get(request.round)
         if kept is None:
-            self.process.post(lambda: self._open(request))
+            self._post(lambda: self._open(request))
             answer = self._answers.get()
             if answer is None:
                 raise _Stopped
@@ -277,9 +284,13 @@ class AggregatorProcess(RoleProcess):
     def resume(self) -> None:
         crashpoint(CrashPoint.AGGREGATOR_BOOTED)
         for stored in self.store.studies():
-            session = AggregatorSession(self, stored.hash)
-            self.sessions[stored.hash] = session
-            session.begin()
+            self._guarded(lambda known=stored.hash: self.resume_one(known))  # type: ignore[misc]
+
+    def resume_one(self, study_hash: bytes) -> None:
+        if self.store.study(study_hash) is not None:
+            session = AggregatorSession(self, study_hash)
+            self.sessions[study_hash] = session
+            self._in(session, session.begin)
 
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
         if sender not in self.members.analysts:

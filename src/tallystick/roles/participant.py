@@ -216,9 +216,13 @@ class ParticipantProcess(RoleProcess):
         crashpoint(self.booted)
         for stored in self.store.studies():
             if stored.status in ("ready", "running"):
-                session = self.session(self, stored.hash)
-                self.sessions[stored.hash] = session
-                session.begin()
+                self._guarded(lambda known=stored.hash: self.resume_one(known))  # type: ignore[misc]
+
+    def resume_one(self, study_hash: bytes) -> None:
+        if self.store.study(study_hash) is not None:
+            session = self.session(self, study_hash)
+            self.sessions[study_hash] = session
+            self._in(session, session.begin)
 
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
         if sender != self.members.aggregator:

@@ -7,6 +7,7 @@ clock are constructor arguments; ``roles.start`` wires the operating system's, a
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import logging
@@ -27,6 +28,7 @@ from tallystick.roles.role_config import RoleConfig
 from tallystick.roles.stores import RoleStore, is_storage_failure
 from tallystick.roles.wire import parse
 from tallystick.transport.link import Envelope
+from tallystick.transport.network.admission import Sink, SinkFactory
 from tallystick.transport.network.credentials import Credentials, Peer
 from tallystick.transport.network.node import Node
 from tallystick.transport.network.options import Options
@@ -34,6 +36,8 @@ from tallystick.transport.network.options import Options
 __all__ = ["Health", "Parts", "RoleProcess", "Session", "Streams", "members_of", "node_for"]
 
 _log = logging.getLogger("tallystick.roles")
+_TAKE_UP = "take up"
+TAKE_UP_SECONDS = 1.0
 
 Streams = Callable[..., WordSource]
 """Where a named piece of randomness comes from: ``streams(study_hash, b"noise", round, server)``."""
@@ -87,6 +91,7 @@ def node_for(
     listen: str | None,
     options: Options | None = None,
     on_connect: Callable[[str], object] | None = None,
+    sinks: SinkFactory | None = None,
 ) -> Node:
     """This party's place in the network, by the consortium file."""
     peers = [Peer(name=p.name, address=p.address, fingerprints=frozenset(p.fingerprints)) for p in consortium.parties]
@@ -97,7 +102,7 @@ def node_for(
         ca_pem=consortium.ca_certificate,
     )
     wanted = [p.name for p in dials(consortium, identity.party)]
-    return Node(credentials, peers, listen=listen, dial=wanted, options=options, on_connect=on_connect)
+    return Node(credentials, peers, listen=listen, dial=wanted, options=options, sinks=sinks, on_connect=on_connect)
 
 
 class Session:
@@ -137,6 +142,7 @@ class RoleProcess:
         self.sessions: dict[bytes, Session] = {}
         self._events: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=256)
         self._wakes: list[tuple[float, int, bytes, str]] = []
+        self._laid_down: set[bytes] = set()
         self._tie = itertools.count()
         self._stop = threading.Event()
         self.node = node_for(
@@ -145,6 +151,7 @@ class RoleProcess:
             listen=parts.config.listen,
             options=parts.options,
             on_connect=lambda peer: self.post(lambda: self._connected(peer), wait=False),
+            sinks=self.sink_for,
         )
 
     # -- for sessions ---------------------------------------------------------------------------------------------
@@ -163,10 +170,37 @@ class RoleProcess:
 
     def post(self, work: Callable[[], None], *, wait: bool = True) -> None:
         """Have the loop do something; any thread may ask."""
+        while not self._stop.is_set():
+            try:
+                self._events.put(work, block=wait, timeout=0.5)
+                return
+            except queue.Full:
+                if not wait:
+                    _log.warning("the queue of %s is full; an event was dropped", self.name)
+                    return
+
+    def soon(self, session: Session, work: Callable[[], None]) -> None:
+        """For the loop itself: do something for a session after all that waits now, or at once if too much waits."""
+        later = self._if_current(session, work)
         try:
-            self._events.put(work, block=wait)
+            self._events.put_nowait(later)
         except queue.Full:
-            _log.warning("the queue of %s is full; an event was dropped", self.name)
+            later()
+
+    def sink_for(self, _sender: str, _length: int, _head: bytes) -> Sink | None:
+        """Where a large message is streamed to, on a thread of the network; None assembles it in memory."""
+        return None
+
+    def post_for(self, session: Session, work: Callable[[], None]) -> None:
+        """Have the loop do something for a session, if it is still this one by then."""
+        self.post(self._if_current(session, work))
+
+    def _if_current(self, session: Session, work: Callable[[], None]) -> Callable[[], None]:
+        def if_current() -> None:
+            if self.sessions.get(session.study_hash) is session:
+                self._in(session, work)
+
+        return if_current
 
     def directory(self, study_hash: bytes) -> Path:
         """Where a study's bulk files live."""
@@ -185,6 +219,10 @@ class RoleProcess:
 
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
         """A session for a study met for the first time."""
+        raise NotImplementedError
+
+    def resume_one(self, study_hash: bytes) -> None:
+        """The session of a stored study, as its durable records have it."""
         raise NotImplementedError
 
     def run(self) -> None:
@@ -218,8 +256,10 @@ class RoleProcess:
         while self._wakes and self._wakes[0][0] <= now:
             _, _, study_hash, layer = heapq.heappop(self._wakes)
             session = self.sessions.get(study_hash)
-            if session is not None:
-                self._guarded(lambda s=session, name=layer: s.tick(name))  # type: ignore[misc]
+            if layer == _TAKE_UP:
+                self._guarded(lambda taken=study_hash: self._take_up(taken))  # type: ignore[misc]
+            elif session is not None:
+                self._guarded(lambda s=session, name=layer: self._in(s, lambda: s.tick(name)))  # type: ignore[misc]
 
     def _read(self) -> None:
         while not self._stop.is_set():
@@ -230,22 +270,60 @@ class RoleProcess:
     def _message(self, envelope: Envelope) -> None:
         kind, study_hash, payload = parse(envelope.raw, envelope.sender)
         session = self.sessions.get(study_hash)
+        if session is None and study_hash in self._laid_down:
+            return  # the disk failed: nothing is done until it works again; the protocol says everything again
         if session is None:
             session = self.make_session(study_hash, envelope.sender)
             if session is None:
                 raise RemoteProtocolError("a message about a study unknown here", party=envelope.sender)
             self.sessions[study_hash] = session
-        session.receive(envelope.sender, kind, payload)
+        current = session
+        self._in(current, lambda: current.receive(envelope.sender, kind, payload))
 
     def _connected(self, peer: str) -> None:
         for session in tuple(self.sessions.values()):
-            session.connected(peer)
+            self._guarded(lambda s=session: self._in(s, lambda: s.connected(peer)))  # type: ignore[misc]
+
+    # -- a disk that fails (X16) ----------------------------------------------------------------------------------
+
+    def _in(self, session: Session, work: Callable[[], None]) -> None:
+        """Work of one session. If the disk fails, its machines may be ahead of their records: they are given up.
+
+        A server that went on with noise that is not on disk could draw it again after a crash, and have released
+        both. So the session is laid down and made anew from what is durable, again and again until the disk works.
+        """
+        try:
+            work()
+        except TallystickError as error:
+            if is_storage_failure(error):
+                self._lay_down(session.study_hash)
+            raise
+
+    def _lay_down(self, study_hash: bytes) -> None:
+        session = self.sessions.pop(study_hash, None)
+        if session is not None:
+            with contextlib.suppress(TallystickError):
+                session.close()
+        self._laid_down.add(study_hash)
+        heapq.heappush(self._wakes, (self.now() + TAKE_UP_SECONDS, next(self._tie), study_hash, _TAKE_UP))
+
+    def _take_up(self, study_hash: bytes) -> None:
+        if study_hash not in self._laid_down:
+            return
+        try:
+            self.store.check_writable()
+            self._laid_down.discard(study_hash)
+            self.resume_one(study_hash)
+        except TallystickError as error:
+            if is_storage_failure(error):
+                self._lay_down(study_hash)
+            raise
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """One bad message or full disk does not end the process: it is refused, told, and the loop goes on."""
         try:
             work()
-            if not self.health.green:
+            if not self.health.green and not self._laid_down:
                 self.health.green, self.health.reason = True, ""
                 _log.info("%s is well again", self.name)
         except ProtocolError as error:

@@ -220,6 +220,10 @@ class RoleStore:
                 finally:
                     self._depth = 0
 
+    def check_writable(self) -> None:
+        """Whether the disk takes and keeps something now; a storage error if it does not."""
+        self._write("INSERT OR REPLACE INTO meta VALUES ('written', ?)", (os.urandom(8),))
+
     def _write(self, sql: str, values: tuple[object, ...]) -> int:
         with self.transaction():
             return self._db.execute(sql, values).rowcount
