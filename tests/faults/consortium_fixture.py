@@ -16,6 +16,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -206,6 +208,26 @@ class Parties:
         waiting.write_text(f"{point} {visits}")
         waiting.rename(self.notes / f"{name}.die")
 
+    def hold_at(self, name: str, point: str) -> None:
+        """Have a running role wait at this point until :meth:`let_go`."""
+        waiting = self.notes / f"{name}.order"
+        waiting.write_text(f"{point} hold")
+        waiting.rename(self.notes / f"{name}.die")
+
+    def wait_held(self, name: str) -> None:
+        wait_for(lambda: self.noted("held", name))
+
+    def let_go(self, name: str) -> None:
+        (self.notes / f"{name}.held").unlink()
+        (self.notes / f"{name}.die").unlink()
+
+    def monitor(self, name: str) -> str:
+        """Have a role serve its health, from its next start on; the address."""
+        address = f"127.0.0.1:{free_port()}"
+        config = self.configs[name][1]
+        config.write_text(config.read_text() + f'\n[metrics]\nlisten = "{address}"\n')
+        return address
+
     @contextmanager
     def stored(self, name: str) -> Iterator[RoleStore]:
         """The state of a role that is not running (opening it counts as a boot)."""
@@ -288,6 +310,18 @@ def bits(model: ts.LogisticRegression) -> bytes:
     return model.coef_.tobytes() + model.intercept_.tobytes() + states
 
 
+def health(address: str) -> dict[str, Any]:
+    """What a role says of itself, with the HTTP status."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/health", timeout=10) as answer:
+            return {"status": answer.status, **json.load(answer)}
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return {"status": refused.code, **json.load(refused)}
+    except OSError:
+        return {"status": 0, "green": None}
+
+
 def wait_for(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
     """The condition's value once it is true; an assertion if it never is."""
     end = time.monotonic() + timeout
@@ -300,4 +334,16 @@ def wait_for(condition: Callable[[], Any], timeout: float = PATIENCE) -> Any:
         time.sleep(0.05)
 
 
-__all__ = ["PATIENCE", "RECORDS", "SCHEMA", "SEED", "Parties", "Running", "bits", "fit", "free_port", "wait_for"]
+__all__ = [
+    "PATIENCE",
+    "RECORDS",
+    "SCHEMA",
+    "SEED",
+    "Parties",
+    "Running",
+    "bits",
+    "fit",
+    "free_port",
+    "health",
+    "wait_for",
+]

@@ -56,7 +56,11 @@ class Notes:
         order = self._folder / f"{self._name}.die"
         with contextlib.suppress(FileNotFoundError):
             wanted, _, visits = order.read_text().partition(" ")
-            if wanted == point.value:
+            if wanted == point.value and visits == "hold":
+                self.add("held", point.value)
+                while order.exists():
+                    time.sleep(0.01)
+            elif wanted == point.value:
                 if int(visits or 1) > 1:
                     order.write_text(f"{wanted} {int(visits) - 1}")
                     return
