@@ -7,11 +7,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import LocalProtocolError
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.engines.simulated import ServerNoise
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
-from tallystick.protocol.secure_sum.messages import Accepted, Agreement, Message, Partial, ReceivedList
+from tallystick.protocol.secure_sum.messages import (
+    Accepted,
+    Agreement,
+    Code,
+    Message,
+    Partial,
+    ReceivedList,
+    Refused,
+    Share,
+)
 from tallystick.protocol.secure_sum.open_round import OpenRound
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, crashpoint
@@ -19,7 +28,10 @@ from tallystick.roles.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.process import Parts
 from tallystick.roles.setup import Setup
 from tallystick.roles.sharded_sum import SpoolSum
+from tallystick.roles.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.spool import SpoolShares
+from tallystick.roles.wire import HEADER_BYTES, SEALED, Seals
+from tallystick.transport.network.admission import Sink, Unwanted
 
 __all__ = ["ServerProcess", "ServerSession"]
 
@@ -49,6 +61,7 @@ class ServerSession(ParticipantSession):
     ready_sent = CrashPoint.SERVER_READY_SENT
     keys_erased = CrashPoint.SERVER_KEYS_ERASED
     spool: SpoolShares | None = None
+    arrivals: ShareArrivals | None = None
 
     def decide(self, setup: Setup) -> None:
         """A server holds no data: it takes part in whatever it can calibrate (the plan was made, so it can)."""
@@ -79,7 +92,71 @@ class ServerSession(ParticipantSession):
         )
         if isinstance(machine, _SpoolingServer) and isinstance(process, ServerProcess):
             machine.summer = process.summer
+        if self.seals is not None:
+            self.arrivals = self.open_for_shares(machine, self.spool, self.seals)
         return machine, first
+
+    # -- shares: from the network's threads to the loop ---------------------------------------------------------------
+
+    def open_for_shares(self, machine: SumMachine, spool: SpoolShares, seals: Seals) -> ShareArrivals:
+        """Where the shares of this study come in."""
+
+        def refuse(sender: str, round: int, code: Code) -> None:
+            cause = "the round is over" if code == Code.PAST_ROUND else "this server has not opened that round yet"
+            told = Refused(study_hash=machine.parameters.study_hash, round=round, code=code, cause=cause)
+            self.process.post_for(self, lambda: self.sums([sums.Send(sender, told)]))
+
+        return ShareArrivals(
+            machine.parameters,
+            spool,
+            seals,
+            round_now=lambda: machine.round,
+            announce=lambda: self.process.post_for(self, self._take_arrivals),
+            refuse=refuse,
+        )
+
+    def sink(self, sender: str, length: int) -> Sink:
+        """Where a share goes that is too long for memory; on a thread of the network."""
+        arrivals = self.arrivals
+        if arrivals is None:
+            raise Unwanted
+        return arrivals.sink(sender, length)
+
+    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
+        arrivals = self.arrivals
+        if kind == SEALED and arrivals is not None and self.seals is not None and self.sum is not None:
+            raw = self.seals.open(sender, payload)
+            try:
+                message = sums.decode(raw, limit=self.sum.parameters.message_limit)
+            except RemoteProtocolError:
+                message = None  # the machine says what is wrong with it
+            if isinstance(message, Share):  # one fsync for all that wait
+                arrivals.put(Arrival(sender, message), lambda: self.process.soon(self, self._take_arrivals))
+            else:
+                self.sums(self.sum.receive_bytes(sender, raw, self.process.now()))
+            return
+        super().receive(sender, kind, payload)
+
+    def _take_arrivals(self) -> None:
+        """Ask the machine about every share that waits; then one fsync; then do what it said, in order.
+
+        Each ``Sync`` is carried out earlier than asked, never later: all shares were put before it.
+        """
+        lists, failed = [], None
+        for arrival in self.arrivals.take() if self.arrivals is not None else ():
+            try:
+                if self.sum is not None:
+                    lists.append(self.sum.receive(arrival.sender, arrival.share, self.process.now()))
+            except Exception as error:
+                failed = error
+            finally:
+                arrival.settle()
+        if any(isinstance(step, sums.Sync) for steps in lists for step in steps):
+            self.sum_step(sums.Sync())
+        for steps in lists:
+            self.sums([step for step in steps if not isinstance(step, sums.Sync)])
+        if failed is not None:
+            raise failed
 
     def sum_step(self, step: sums.Instruction) -> None:
         if self.spool is None:
@@ -99,6 +176,7 @@ class ServerSession(ParticipantSession):
             crashpoint(point)
 
     def close(self) -> None:
+        self.arrivals = None
         if self.spool is not None:
             self.spool.close()
             self.spool = None
@@ -114,6 +192,14 @@ class ServerProcess(ParticipantProcess):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.summer = SpoolSum(parts.config.workers)
+
+    def sink_for(self, sender: str, length: int, head: bytes) -> Sink | None:
+        if head[0] != SEALED:
+            return None
+        session = self.sessions.get(head[1:HEADER_BYTES])
+        if not isinstance(session, ServerSession):
+            raise Unwanted
+        return session.sink(sender, length)
 
     def start(self) -> None:
         if self.parts.config.workers > 1:
