@@ -29,6 +29,7 @@ from tallystick.crypto.field import uniform
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey
 from tallystick.crypto.prg import system_stream
 from tallystick.protocol import secure_sum as sums
+from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.messages import RoundOpen, Share, ShareKind, model_digest
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
@@ -187,7 +188,7 @@ class _Client:
     def send(self) -> None:
         """As the deployed client does: encoded, sealed piece by piece, handed over."""
         for to, share in self.shares:
-            pieces, length = self.seals.seal(to, sums.encode(share))
+            pieces, length = self.seals.seal(to, *encode_parts(share))
             if not self.node.link.offer(to, pieces, length=length, timeout=30.0):
                 raise SystemExit(f"no line to {to}")
 

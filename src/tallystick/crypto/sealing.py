@@ -120,14 +120,14 @@ class Sealer:
             at = end
         return at
 
-    def pieces(self, raw: Buffer) -> Iterator[bytes]:
+    def pieces(self, *raw: Buffer) -> Iterator[bytes]:
         """The same message piece by piece, none longer than ``PIECE_BYTES``: header and chunk 0, then a chunk each.
 
-        Joined, they are what :meth:`seal` returns; singly they go to :meth:`Opener.open_pieces`.
+        Joined, they are what :meth:`seal` returns; singly they go to :meth:`Opener.open_pieces`. The message may be
+        given in several parts, so that nobody has to join a head and a vector.
         """
-        plain = _flat(raw)
         header, message = self._begin()
-        for chunk, part, last in _cut(plain, CHUNK_BYTES):
+        for chunk, part, last in _cut_parts([_flat(part) for part in raw], CHUNK_BYTES):
             if chunk:
                 yield message.cipher.encrypt(message.nonce(chunk, last), part, message.aad)
                 continue
@@ -332,3 +332,36 @@ def _cut(plain: memoryview, step: int) -> Iterator[tuple[int, memoryview, bool]]
         raise LocalProtocolError("a message is too long to seal", remedy="Send it in several messages.")
     for i in range(count):
         yield i, plain[i * step : (i + 1) * step], i == count - 1
+
+
+def _cut_parts(parts: list[memoryview], step: int) -> Iterator[tuple[int, memoryview, bool]]:
+    """The same for a message in several parts; copied is only what lies across the end of one."""
+    if len(parts) == 1:
+        yield from _cut(parts[0], step)
+        return
+    left = sum(part.nbytes for part in parts)
+    waiting = [part for part in reversed(parts) if part.nbytes] or [memoryview(b"")]
+    chunk = 0
+    while True:
+        size = min(step, left)
+        if waiting[-1].nbytes >= size:
+            part, waiting[-1] = waiting[-1][:size], waiting[-1][size:]
+        else:
+            joined, have = bytearray(size), 0
+            while have < size:
+                some = waiting[-1][: size - have]
+                joined[have : have + some.nbytes] = some
+                have += some.nbytes
+                waiting[-1] = waiting[-1][some.nbytes :]
+                if not waiting[-1].nbytes and len(waiting) > 1:
+                    waiting.pop()
+            part = memoryview(joined)
+        if not waiting[-1].nbytes and len(waiting) > 1:
+            waiting.pop()
+        left -= size
+        yield chunk, part, not left
+        if not left:
+            return
+        chunk += 1
+        if chunk >= _LAST:
+            raise LocalProtocolError("a message is too long to seal", remedy="Send it in several messages.")

@@ -15,6 +15,7 @@ from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.crypto.key_agreement import AgreementKey
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
+from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Message as SumMessage
 from tallystick.protocol.secure_sum.messages import Share
@@ -136,12 +137,11 @@ class ParticipantSession(Session):
                     self.sum_step(step)
 
     def _send(self, to: str, message: SumMessage) -> None:
-        raw = sums.encode(message)
         if isinstance(message, Share) and self.seals is not None:
-            pieces, length = self.seals.seal(to, raw)
+            pieces, length = self.seals.seal(to, *encode_parts(message))
             self.process.send(to, pieces, length)
         else:
-            self.process.send(to, head(SUM, self.study_hash) + raw)
+            self.process.send(to, head(SUM, self.study_hash) + sums.encode(message))
         self.sent(to, message)
 
     def sent(self, to: str, message: SumMessage) -> None:

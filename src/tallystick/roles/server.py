@@ -145,8 +145,7 @@ class ServerSession(ParticipantSession):
         lists, failed = [], None
         for arrival in self.arrivals.take() if self.arrivals is not None else ():
             try:
-                if self.sum is not None:
-                    lists.append(self.sum.receive(arrival.sender, arrival.share, self.process.now()))
+                lists.append(self._ask(arrival))
             except Exception as error:
                 failed = error
             finally:
@@ -157,6 +156,14 @@ class ServerSession(ParticipantSession):
             self.sums([step for step in steps if not isinstance(step, sums.Sync)])
         if failed is not None:
             raise failed
+
+    def _ask(self, arrival: Arrival) -> list[sums.Instruction]:
+        machine, now = self.sum, self.process.now()
+        if machine is None:
+            return []
+        if arrival.commitment is None or not isinstance(machine, sums.ServerMachine):
+            return machine.receive(arrival.sender, arrival.share, now)
+        return machine.receive_share(arrival.sender, arrival.share, arrival.commitment, now)
 
     def sum_step(self, step: sums.Instruction) -> None:
         if self.spool is None:

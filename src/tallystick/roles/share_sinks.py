@@ -17,29 +17,28 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from struct import Struct
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.crypto.sealing import Opening, opened_size
 from tallystick.protocol.secure_sum import SumParameters
-from tallystick.protocol.secure_sum.codec import HEADER_BYTES as CODEC_BYTES
-from tallystick.protocol.secure_sum.messages import Code, Share
+from tallystick.protocol.secure_sum.codec import share_head
+from tallystick.protocol.secure_sum.messages import Code, Share, ShareDigest, share_context
 from tallystick.roles.spool import ShareSink, SpoolShares
 from tallystick.roles.wire import HEADER_BYTES, Seals
 from tallystick.transport.network.admission import Unwanted
 
 __all__ = ["Arrival", "ArrivingShare", "ShareArrivals"]
 
-_START = Struct("<32sII")  # of an encoded share: study, round, client
-
 
 class Arrival:
     """A share for the machine; ``settle`` after it has spoken."""
 
-    __slots__ = ("_settle", "sender", "share")
+    __slots__ = ("_settle", "commitment", "sender", "share")
 
-    def __init__(self, sender: str, share: Share, settle: Callable[[], None] | None = None) -> None:
-        self.sender, self.share, self._settle = sender, share, settle
+    def __init__(
+        self, sender: str, share: Share, commitment: bytes | None = None, settle: Callable[[], None] | None = None
+    ) -> None:
+        self.sender, self.share, self.commitment, self._settle = sender, share, commitment, settle
 
     def settle(self) -> None:
         """Give its room back, unless the machine has put it."""
@@ -122,6 +121,8 @@ class ArrivingShare:
         self._skip = HEADER_BYTES
         self._round = 0
         self._sink: ShareSink | None = None
+        self._digest: ShareDigest | None = None
+        self._before = self._inside = 0  # bytes before the payload, bytes of it, still to come
 
     def write(self, chunk: memoryview, /) -> None:
         """Open what has become whole, and write it to its room."""
@@ -134,21 +135,33 @@ class ArrivingShare:
                 if self._sink is None:
                     self._sink = self._begin(part)
                 self._sink.write(part)
+                self._hash(part)
         except LocalProtocolError:  # the round ended, or the client has dialled again
             raise Unwanted from None
 
     def _begin(self, part: bytes) -> ShareSink:
-        if len(part) < CODEC_BYTES + _START.size:
-            raise RemoteProtocolError("a transfer did not hold a share", rule="X14", party=self._sender)
-        _, self._round, client = _START.unpack_from(part, CODEC_BYTES)
-        if client != self._client:
+        head, self._before, self._inside = share_head(part)
+        self._round = head.round
+        if head.client != self._client:
             raise RemoteProtocolError("a share must come from the client it names", rule="X06", party=self._sender)
-        return self._arrivals.room(self._sender, self._round, client, self._size)
+        study, context = self._arrivals.parameters.study_hash, (head.servers, head.size, head.model_hash)
+        self._digest = ShareDigest(
+            share_context(study, head.round, head.client, *context), head.server, head.kind, head.blind, self._inside
+        )
+        return self._arrivals.room(self._sender, head.round, head.client, self._size)
+
+    def _hash(self, part: bytes) -> None:
+        """The commitment, while the chunk is still in the cache; the machine compares it."""
+        payload = memoryview(part)[self._before :][: self._inside]
+        self._before = max(0, self._before - len(part))
+        self._inside -= payload.nbytes
+        if self._digest is not None:
+            self._digest.update(payload)
 
     def close(self) -> None:
         """All of it is there: read it back, check it as a message, and hand it to the loop."""
-        sink, arrivals = self._sink, self._arrivals
-        if sink is None:
+        sink, arrivals, digest = self._sink, self._arrivals, self._digest
+        if sink is None or digest is None:
             raise RemoteProtocolError("a transfer did not hold a share", rule="X14", party=self._sender)
         try:
             with arrivals.seals.lock:
@@ -166,7 +179,7 @@ class ArrivingShare:
         except BaseException:
             settle()
             raise
-        arrivals.put(Arrival(self._sender, share, settle))
+        arrivals.put(Arrival(self._sender, share, digest.digest(), settle))
 
     def abort(self) -> None:
         """The line broke: the room is free again."""

@@ -48,8 +48,8 @@ class Seals:
         self._openers: dict[str, Opener] = {}
         self.lock = threading.Lock()
 
-    def seal(self, to: str, raw: bytes) -> tuple[Iterator[bytes], int]:
-        """The sealed message in pieces, header first, and its whole length."""
+    def seal(self, to: str, *raw: bytes) -> tuple[Iterator[bytes], int]:
+        """The sealed message in pieces, header first, and its whole length; it may be given in several parts."""
         if to not in self._sealers:
             keys = self._roster.keys
             channel = derive_channel(self._own, sender=keys[self._name], receiver=keys[to])
@@ -59,11 +59,11 @@ class Seals:
 
         def pieces() -> Iterator[bytes]:
             first = head(SEALED, self._roster.study_hash)
-            for piece in sealer.pieces(raw):
+            for piece in sealer.pieces(*raw):
                 yield first + piece if first else piece
                 first = b""
 
-        return pieces(), HEADER_BYTES + sealed_size(len(raw))
+        return pieces(), HEADER_BYTES + sealed_size(sum(map(len, raw)))
 
     def open(self, sender: str, sealed: memoryview) -> bytes:
         """The message, or RemoteProtocolError with nothing kept."""

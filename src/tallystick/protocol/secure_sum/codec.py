@@ -35,7 +35,17 @@ from tallystick.protocol.secure_sum.messages import (
     ShareKind,
 )
 
-__all__ = ["HEADER_BYTES", "MAGIC", "SIGNATURE_BYTES", "TEXT_BYTES", "VERSION", "decode", "encode"]
+__all__ = [
+    "HEADER_BYTES",
+    "MAGIC",
+    "SIGNATURE_BYTES",
+    "TEXT_BYTES",
+    "VERSION",
+    "decode",
+    "encode",
+    "encode_parts",
+    "share_head",
+]
 
 MAGIC = b"TSUM"
 VERSION = 1
@@ -123,6 +133,33 @@ def _encode_share(m: Share) -> list[bytes]:
         len(m.payload),
     )  # fmt: skip
     return [head, *m.commitments, m.payload, _U32.pack(len(m.proof)), m.proof]
+
+
+def share_head(raw: bytes) -> tuple[Share, int, int]:
+    """What stands before the payload in the first bytes of an encoded share; where the payload begins, its length.
+
+    For a share that streams in: nothing is decided by it, the whole is decoded when it is there.
+    """
+    if len(raw) < HEADER_BYTES + _SHARE.size or raw[:HEADER_BYTES] != _ENCODERS[Share][0]:
+        _refuse("this is not a share")
+    study, round, client, server, servers, size, kind, model_hash, blind, length = _SHARE.unpack_from(raw, HEADER_BYTES)
+    start = HEADER_BYTES + _SHARE.size
+    middle = start + 32 * servers
+    if len(raw) < middle:
+        _refuse("a share begins with more commitments than its first bytes hold")
+    head = Share(
+        study_hash=study,
+        round=round,
+        client=client,
+        server=server,
+        size=size,
+        kind=kind,
+        model_hash=model_hash,
+        commitments=tuple([raw[at : at + 32] for at in range(start, middle, 32)]),
+        blind=blind,
+        payload=b"",
+    )
+    return head, middle, length
 
 
 def _decode_share(raw: bytes) -> Share:
@@ -323,12 +360,17 @@ _CHECKED = {
 
 def encode(message: Message) -> bytes:
     """The canonical bytes of a message."""
+    return b"".join(encode_parts(message))
+
+
+def encode_parts(message: Message) -> list[bytes]:
+    """The same bytes, not yet joined: a vector is not copied."""
     kind = type(message)
     for name, size in _CHECKED[kind]:
         if len(getattr(message, name)) != size:
             raise LocalProtocolError(f"{kind.__name__}.{name} must be {size} bytes long")
     header, encoder = _ENCODERS[kind]
-    return b"".join((header, *encoder(message)))
+    return [header, *encoder(message)]
 
 
 def decode(raw: bytes, *, limit: int | None = None) -> Message:

@@ -17,6 +17,7 @@ share and known to its server alone.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from struct import Struct
@@ -36,6 +37,7 @@ __all__ = [
     "RoundClosed",
     "RoundOpen",
     "Share",
+    "ShareDigest",
     "ShareKind",
     "commitments_digest",
     "model_digest",
@@ -265,6 +267,24 @@ def share_context(study_hash: bytes, round: int, client: int, servers: int, size
 def share_digest(context: bytes, server: int, kind: int, blind: bytes, payload: bytes) -> bytes:
     """A hiding commitment to one server's share."""
     return digest(b"tallystick/secure-sum/commit", context, bytes((server & 255, server >> 8, kind)), blind, payload)
+
+
+class ShareDigest:
+    """:func:`share_digest` of a payload that comes in by parts."""
+
+    def __init__(self, context: bytes, server: int, kind: int, blind: bytes, length: int) -> None:
+        self._hash = hashlib.sha256()
+        for part in (b"tallystick/secure-sum/commit", context, bytes((server & 255, server >> 8, kind)), blind):
+            self._hash.update(len(part).to_bytes(8, "little") + part)
+        self._hash.update(length.to_bytes(8, "little"))
+
+    def update(self, part: bytes | memoryview) -> None:
+        """The next bytes of the payload."""
+        self._hash.update(part)
+
+    def digest(self) -> bytes:
+        """The commitment, once all of the payload was given."""
+        return self._hash.digest()
 
 
 def commitments_digest(context: bytes, commitments: tuple[bytes, ...]) -> bytes:

@@ -168,12 +168,19 @@ class ServerMachine(Machine):
 
     # -- collecting ------------------------------------------------------------------------------------------------
 
-    def _on_share(self, sender: str, message: Share, now: float) -> list[Instruction]:
+    def receive_share(self, sender: str, message: Share, commitment: bytes, now: float) -> list[Instruction]:
+        """The same as ``receive``, for a share whose commitment (``ShareDigest``) was computed as it streamed in."""
+        if message.study_hash != self.parameters.study_hash:
+            return self.receive(sender, message, now)
+        return self._on_share(sender, message, now, commitment)
+
+    def _on_share(self, sender: str, message: Share, now: float, mine: bytes | None = None) -> list[Instruction]:
         p, client = self.parameters, message.client
         if p.client_index.get(sender) != client:
             return self._refuse(sender, message, Code.WRONG_PARTY, "a share must come from the client it names")
         context = share_context(p.study_hash, message.round, client, len(p.servers), message.size, message.model_hash)
-        mine = share_digest(context, self.index, message.kind, message.blind, message.payload)
+        if mine is None:
+            mine = share_digest(context, self.index, message.kind, message.blind, message.payload)
         wrong = misfit(message, p, self.index, mine)
         if wrong is not None:
             return self._refuse(sender, message, *wrong)
