@@ -296,6 +296,13 @@ class Running:
             raise AssertionError("the study neither ended nor failed")
         return self._model
 
+    def end(self, timeout: float = PATIENCE) -> ts.LogisticRegression | TallystickError:
+        """Whichever it was: the model or the typed failure."""
+        self._thread.join(timeout)
+        if self.over and (self._model or self._error) is not None:
+            return self._model if self._model is not None else self._error
+        raise AssertionError("the study neither ended nor failed")
+
     def error(self, timeout: float = PATIENCE) -> TallystickError:
         """The typed failure it must end with."""
         self._thread.join(timeout)

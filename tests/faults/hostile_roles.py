@@ -257,6 +257,22 @@ def other_version(process: RoleProcess, spec: dict[str, Any]) -> None:
     process.session = Changed  # type: ignore[attr-defined]
 
 
+def forged_words(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """X30: what this party says to others carries line breaks and terminal codes."""
+    words = "no\n2026-01-01 00:00:00,000 error   forged\r\x1b[2Jforged \u2028 forged"
+    send: Send = process.send
+
+    def changed(to: str, raw: Any, length: int | None = None) -> None:
+        study, total = _study_message(raw), _sum_message(raw)
+        for message, codec in ((study, studies), (total, sums)):
+            if message is not None and hasattr(message, "cause"):
+                raw = raw[:HEADER_BYTES] + codec.encode(replace(message, cause="x" * len(words.encode())))
+                raw = raw.replace(b"x" * len(words.encode()), words.encode())
+        send(to, raw, length)
+
+    process.send = changed  # type: ignore[method-assign]
+
+
 def two_rosters(process: RoleProcess, spec: dict[str, Any]) -> None:
     """The aggregator tells one client of another set of parties than the others."""
     send: Send = process.send
@@ -333,6 +349,7 @@ BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
     for act in (
         asks_again,
         equivocate,
+        forged_words,
         huge,
         lossy,
         nan_model,

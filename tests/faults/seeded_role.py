@@ -101,6 +101,17 @@ def note_sent_partials(process: RoleProcess, notes: Notes) -> None:
     process.send = noted  # type: ignore[method-assign]
 
 
+def jump_wall_clock() -> None:
+    """X17: the time of day jumps an hour forth and back, many times a second, for whoever asks for it."""
+    real = time.time
+
+    def jumping() -> float:
+        now = real()
+        return now + (3600, -3600, 0, 600, -600)[int(now * 10) % 5]
+
+    time.time = jumping
+
+
 def build(role: str, config_path: str, spec: dict[str, Any]) -> RoleProcess:
     """As ``roles.start.build``, with the spec's randomness and faults."""
     config = load_role_config(config_path, role=role)
@@ -120,6 +131,12 @@ def build(role: str, config_path: str, spec: dict[str, Any]) -> RoleProcess:
     )
     process = start.PROCESSES[role](parts)
     note_sent_partials(process, notes)
+    if spec.get("least_piece"):
+        from tallystick.roles import sharded_sum
+
+        sharded_sum.LEAST_PIECE = spec["least_piece"]
+    if spec.get("clock_jumps"):
+        jump_wall_clock()
     if spec.get("hostile"):
         from hostile_roles import BEHAVIOURS
 

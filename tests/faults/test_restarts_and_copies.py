@@ -1,0 +1,176 @@
+"""Restarts, workers, clocks, copies and words, against real roles: X17-X20, X28 and X30 of the fault table."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from consortium_fixture import Parties, bits, wait_for
+from test_crash_points_of_roles import check_said_once
+
+import tallystick
+from tallystick.core.errors import RoundAborted, TallystickError
+from tallystick.engines.study import Study
+from tallystick.protocol import secure_sum as sums
+from tallystick.protocol.secure_sum.messages import Partial, RoundOpen
+from tallystick.roles.crash_points import CrashPoint
+from tallystick.roles.spool import SpoolShares
+from tallystick.roles.wire import SUM, head
+
+ROLES = Path(tallystick.__file__).parent / "roles"
+
+
+def record(parties: Parties, name: str, study: Study, key: str) -> bytes:
+    """What a role (running or not) has on disk."""
+    with sqlite3.connect(parties.state(name) / "role.sqlite") as db:
+        found = db.execute("SELECT value FROM records WHERE study = ? AND key = ?", (study.hash, key)).fetchone()
+    db.close()
+    return bytes(found[0])
+
+
+def test_x17_jumps_of_the_wall_clock_change_nothing(parties: Parties) -> None:
+    parties.start(clock_jumps=True)
+    study = parties.study()
+    model = parties.fit(study)
+    assert bits(model) == bits(parties.simulated(study)), parties.logs()
+    assert all(names == () for names in model.dropped_)
+
+
+def test_x17_roles_ask_for_the_time_of_day_in_one_place() -> None:
+    for path in ROLES.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            asked = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            if asked in ("time.time", "time.time_ns", "datetime.now", "datetime.utcnow"):
+                assert path.name == "identity_files.py", f"{path.name} asks for {asked}"
+
+
+def test_x18_a_restarted_aggregator_has_the_same_round_and_the_same_model_bytes(parties: Parties) -> None:
+    parties.start()
+    study = parties.study()
+    parties.die_at("aggregator", CrashPoint.AGGREGATOR_ROUND_SENT.value, 2)
+    running = parties.fit_in_background(study)
+    parties.wait_dead("aggregator")
+    before = sums.decode(record(parties, "aggregator", study, "open"))
+    parties.hold_at("aggregator", CrashPoint.AGGREGATOR_SUM_KEPT.value)
+    parties.start("aggregator")
+    parties.wait_held("aggregator")
+    after = sums.decode(record(parties, "aggregator", study, "open"))
+    assert isinstance(before, RoundOpen)
+    assert before.round == 2
+    assert before == after
+    parties.let_go("aggregator")
+    assert bits(running.result()) == bits(parties.simulated(study))
+    check_said_once(parties, study, rounds=3)
+
+
+def test_x19_acknowledged_shares_are_there_after_a_kill(parties: Parties) -> None:
+    parties.start()
+    study = parties.study()
+    parties.die_at("server-1", CrashPoint.SERVER_SHARE_ACCEPTED.value, 2)
+    running = parties.fit_in_background(study)
+    parties.wait_dead("server-1")
+    copy = parties.folder / "spool"
+    shutil.copytree(parties.state("server-1") / study.hash.hex(), copy)
+    spool = SpoolShares(copy, party="server-1")
+    assert len(tuple(spool.clients(1))) >= 2  # two were told so
+    spool.close()
+    parties.start("server-1")
+    model = running.result()
+    assert bits(model) == bits(parties.simulated(study)), parties.logs()
+    assert all(names == () for names in model.dropped_)  # the third was sent again
+
+
+@pytest.mark.parametrize("point", [CrashPoint.SERVER_PARTIAL_KEPT, CrashPoint.SERVER_PARTIAL_SENT], ids=str)
+def test_x20_a_partial_is_sent_again_in_the_very_bytes_kept(parties: Parties, point: CrashPoint) -> None:
+    parties.start()
+    study = parties.study()
+    parties.die_at("server-1", point.value, 2)
+    running = parties.fit_in_background(study)
+    parties.wait_dead("server-1")
+    kept = record(parties, "server-1", study, "partial")
+    assert isinstance(sums.decode(kept), Partial)
+    body = hashlib.sha256(head(SUM, study.hash) + kept).hexdigest()
+    before = len(parties.noted("partials", "server-1"))
+    parties.start("server-1")
+    assert bits(running.result()) == bits(parties.simulated(study))
+    again = [line.split() for line in parties.noted("partials", "server-1")[before:]]
+    assert any(line[1] == "2" for line in again)
+    assert {line[3] for line in again if line[1] == "2"} == {body}
+    check_said_once(parties, study, rounds=3)
+
+
+def test_two_workers_give_the_bits_of_one(parties: Parties) -> None:
+    """Coordinates summed by two worker processes, one at a time; and a signed partial carries the boot counter."""
+    config = parties.configs["server-1"][1]
+    config.write_text(config.read_text().replace('state = "state"', 'state = "state"\nworkers = 2'))
+    parties.start("server-2", "aggregator", *parties.clients)
+    parties.start("server-1", least_piece=1)
+    parties.kill("server-1")
+    parties.start("server-1", least_piece=1)
+    study = parties.study()
+    assert bits(parties.fit(study)) == bits(parties.simulated(study)), parties.logs()
+    assert {line.split()[2] for line in parties.noted("partials", "server-1")} == {"2"}  # its second boot
+    assert {line.split()[2] for line in parties.noted("partials", "server-2")} == {"1"}
+
+
+def test_x28_a_second_copy_of_a_server_is_refused(parties: Parties) -> None:
+    parties.start()
+    first = parties.pids["server-1"]
+    parties.start("server-1")
+    assert parties.wait_dead("server-1") == 1
+    parties.pids["server-1"] = first
+    assert "another process holds its state" in parties.log("server-1")
+    study = parties.study()
+    assert bits(parties.fit(study)) == bits(parties.simulated(study))
+
+
+def test_x28_a_server_restored_from_an_old_snapshot_is_refused(parties: Parties) -> None:
+    """Its boot counter went back: the round ends, the server is named, and nothing of it is added up."""
+    parties.start()
+    study = parties.study()
+    parties.hold_at("aggregator", CrashPoint.AGGREGATOR_ROUND_KEPT.value)
+    running = parties.fit_in_background(study)
+    parties.wait_held("aggregator")
+    wait_for(lambda: "server:start-kept" in parties.noted("reached", "server-1"))
+    parties.kill("server-1")
+    snapshot = parties.folder / "snapshot"
+    shutil.copytree(parties.state("server-1"), snapshot)  # boot 1
+    for _ in range(3):
+        parties.start("server-1")
+        wait_for(lambda: parties.log("server-1").count("is up") >= 2)
+        if _ < 2:
+            parties.kill("server-1")
+    parties.let_go("aggregator")
+    parties.hold_at("aggregator", CrashPoint.AGGREGATOR_MODEL_KEPT.value)
+    parties.wait_held("aggregator")
+    parties.kill("server-1")
+    shutil.rmtree(parties.state("server-1"))
+    shutil.copytree(snapshot, parties.state("server-1"))
+    parties.start("server-1")  # boot 2, after boot 4 was seen
+    parties.let_go("aggregator")
+    error = running.error()
+    assert isinstance(error, RoundAborted)
+    assert (error.party, error.rule, error.round) == ("server-1", "stale-server", 2), error
+
+
+def test_x30_forged_words_do_not_forge_log_lines(parties: Parties) -> None:
+    """Line breaks and terminal codes in what a party says are refused or escaped; every log line is the role's own."""
+    config = parties.configs["client-3"][1]
+    config.write_text(config.read_text().replace('["logistic_regression"]', '["mean"]'))
+    parties.start("server-1", "server-2", "aggregator", "client-1", "client-2")
+    parties.start("client-3", hostile="forged_words")
+    ended = parties.fit_in_background(parties.study(round_timeout_s=3)).end()
+    assert isinstance(ended, TallystickError)
+    stamp = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (info|warning|error) ")
+    for name in parties.configs:
+        for line in parties.log(name).split("\n"):
+            assert not line or stamp.match(line), (name, line)
+            assert line.isprintable(), (name, line)
+            assert not line.startswith("2026-01-01"), (name, line)
+        folders = [entry.name for entry in parties.state(name).iterdir() if entry.is_dir()]
+        assert all(re.fullmatch("[0-9a-f]{64}", folder) for folder in folders)
