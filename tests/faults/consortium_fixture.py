@@ -209,7 +209,8 @@ class Parties:
         waiting.rename(self.notes / f"{name}.die")
 
     def hold_at(self, name: str, point: str) -> None:
-        """Have a running role wait at this point until :meth:`let_go`."""
+        """Have a running role wait at this point until :meth:`let_go`; one that waits elsewhere goes on to there."""
+        (self.notes / f"{name}.held").unlink(missing_ok=True)
         waiting = self.notes / f"{name}.order"
         waiting.write_text(f"{point} hold")
         waiting.rename(self.notes / f"{name}.die")
@@ -220,6 +221,10 @@ class Parties:
     def let_go(self, name: str) -> None:
         (self.notes / f"{name}.held").unlink()
         (self.notes / f"{name}.die").unlink()
+
+    def wait_up(self, *names: str, times: int = 1) -> None:
+        """Until these roles have started so often."""
+        wait_for(lambda: all(self.log(n).count(f" {n} is up") >= times for n in names or tuple(self.pids)))
 
     def monitor(self, name: str) -> str:
         """Have a role serve its health, from its next start on; the address."""

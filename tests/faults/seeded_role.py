@@ -58,7 +58,7 @@ class Notes:
             wanted, _, visits = order.read_text().partition(" ")
             if wanted == point.value and visits == "hold":
                 self.add("held", point.value)
-                while order.exists():
+                while order.exists() and order.read_text() == f"{wanted} {visits}":
                     time.sleep(0.01)
             elif wanted == point.value:
                 if int(visits or 1) > 1:
