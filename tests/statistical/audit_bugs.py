@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tallystick.engines.simulated import _ServerNoise
+from tallystick.engines.simulated import ServerNoise
 from tallystick.privacy.plan import Plan
 
 __all__ = [
@@ -47,7 +47,7 @@ def clip_in_the_wrong_norm(plan: Plan) -> Plan:
     return replace(plan, rounds=tuple(replace(r, grid=replace(r.grid, norm="l2")) for r in plan.rounds))
 
 
-class ReusedNoise(_ServerNoise):
+class ReusedNoise(ServerNoise):
     """The stream's key forgets the round: every round has the noise of the odd or even first one, say round 1's.
 
     Repeats of a plan must stay independent, so the key is the number of the pair of rounds.
@@ -57,7 +57,7 @@ class ReusedNoise(_ServerNoise):
         return super().draw(round - (round + 1) % 2)
 
 
-class OneHonestServerForgets(_ServerNoise):
+class OneHonestServerForgets(ServerNoise):
     """All servers but the first and the colluding last one send their sums bare."""
 
     def draw(self, round: int) -> np.ndarray:
@@ -66,7 +66,7 @@ class OneHonestServerForgets(_ServerNoise):
         return noise if keep else np.zeros_like(noise)
 
 
-class Float32Noise(_ServerNoise):
+class Float32Noise(ServerNoise):
     """Noise of the right scale from a float generator of single precision: large values have zero low bits."""
 
     def draw(self, round: int) -> np.ndarray:
@@ -76,14 +76,14 @@ class Float32Noise(_ServerNoise):
         return generator.laplace(0.0, scale, self._size).astype(np.float32).astype(np.int64)
 
 
-class NoNoise(_ServerNoise):
+class NoNoise(ServerNoise):
     """Servers that add nothing."""
 
     def draw(self, round: int) -> np.ndarray:
         return np.zeros(self._size, dtype=np.int64)
 
 
-class CountWithoutNoise(_ServerNoise):
+class CountWithoutNoise(ServerNoise):
     """n leaked: the count's group is sent as it is."""
 
     def draw(self, round: int) -> np.ndarray:

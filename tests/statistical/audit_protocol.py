@@ -161,7 +161,7 @@ def observe(
     clients = [_clients(program, rows) for rows in databases]
     plain = [_plain_totals(setting, plan, members) for members in clients]
     outputs = []
-    planted = patch.object(simulated, "_ServerNoise", noise) if noise is not None else nullcontext()
+    planted = patch.object(simulated, "ServerNoise", noise) if noise is not None else nullcontext()
     for number, members in enumerate(clients):
         label = f"database {number}".encode()
 

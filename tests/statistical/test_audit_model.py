@@ -53,7 +53,7 @@ def test_a_trained_model_keeps_its_claim() -> None:
 
 @pytest.mark.filterwarnings("ignore::tallystick.core.errors.PrivacyWarning")
 def test_a_model_trained_without_noise_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "_ServerNoise", NoNoise)
+    monkeypatch.setattr(simulated, "ServerNoise", NoNoise)
     assert canaries_run(1000, 1) > EPSILON
 
 
