@@ -21,7 +21,7 @@ from collections.abc import Callable
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.crypto.sealing import Opening, opened_size
 from tallystick.protocol.secure_sum import SumParameters
-from tallystick.protocol.secure_sum.codec import share_head
+from tallystick.protocol.secure_sum.codec import share_head, vector_share_bytes
 from tallystick.protocol.secure_sum.messages import Code, Share, ShareDigest, share_context
 from tallystick.roles.spool import ShareSink, SpoolShares
 from tallystick.roles.wire import HEADER_BYTES, Seals
@@ -61,6 +61,7 @@ class ShareArrivals:
     ) -> None:
         self.parameters, self.spool, self.seals = parameters, spool, seals
         self._round_now, self._announce, self._refuse = round_now, announce, refuse
+        self._share_bytes = vector_share_bytes(parameters.size, len(parameters.servers))
         self._lock = threading.Lock()
         self._reserved: set[tuple[int, int]] = set()  # whole, the machine has not spoken
         self._waiting: deque[Arrival] = deque()
@@ -70,7 +71,7 @@ class ShareArrivals:
         """For a sealed message of ``length`` bytes with its wire header; Unwanted if no share can be in it."""
         client = self.parameters.client_index.get(sender)
         size = opened_size(length - HEADER_BYTES)
-        if client is None or size is None or size > self.parameters.message_limit:  # X02, X03: before anything is kept
+        if client is None or size is None or size != self._share_bytes:  # X02, X03: before anything is kept
             raise Unwanted
         return ArrivingShare(self, sender, client, size, self.seals.opening(sender, length - HEADER_BYTES))
 

@@ -135,6 +135,11 @@ def _encode_share(m: Share) -> list[bytes]:
     return [head, *m.commitments, m.payload, _U32.pack(len(m.proof)), m.proof]
 
 
+def vector_share_bytes(size: int, servers: int) -> int:
+    """How long an encoded vector share is."""
+    return HEADER_BYTES + _SHARE.size + 32 * servers + 8 * size + 4
+
+
 def share_head(raw: bytes) -> tuple[Share, int, int]:
     """What stands before the payload in the first bytes of an encoded share; where the payload begins, its length.
 
