@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import secrets
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tallystick.cli import bench_network_parties
 from tallystick.core.errors import LocalProtocolError
 from tallystick.roles import enrolment
 from tallystick.roles.identity_files import wall_clock
@@ -140,41 +140,42 @@ class _Run:
     server_cpu: float
 
 
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["tallystick.cli.bench_network_parties"])  # imported once, not once a process
+
+
 class _Party:
-    """One process, told what to do line by line."""
+    """One process, told what to do command by command."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "tallystick.cli.bench_network_parties", str(folder)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._line, theirs = _processes.Pipe()
+        self._process = _processes.Process(target=bench_network_parties.serve, args=(folder, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
 
     def ask(self, **command: Any) -> None:
         """Say what to do."""
-        if self._process.stdin is None:
-            return
         with contextlib.suppress(BrokenPipeError):  # the missing answer says it
-            self._process.stdin.write(json.dumps(command) + "\n")
-            self._process.stdin.flush()
+            self._line.send(command)
 
     def answer(self) -> dict[str, Any]:
         """What it says when done."""
-        line = self._process.stdout.readline() if self._process.stdout is not None else ""
-        if not line:
-            raise LocalProtocolError("a process of the bench ended early", remedy="Its own words are above.")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        try:
+            if self._line.poll(_PATIENCE + 30.0):
+                answer: dict[str, Any] = self._line.recv()
+                return answer
+        except (EOFError, ConnectionResetError):
+            pass
+        raise LocalProtocolError("a process of the bench ended early or is stuck", remedy="Its own words are above.")
 
     def end(self) -> None:
         """Stop it, one way or the other."""
         self.ask(do="stop")
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
+        self._process.join(20)
+        if self._process.is_alive():
             self._process.kill()
-            self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+            self._process.join()
+        self._line.close()
 
 
 class _Fleet:

@@ -1,10 +1,8 @@
-"""The processes of ``tallystick bench network``: servers and drivers of clients, told what to do line by line.
+"""The processes of ``tallystick bench network``: servers and drivers of clients, told what to do through a pipe.
 
 A server here is the deployed server's loop, machine, network and spool; only the walk that agrees on a study is left
 out, and the round is opened from this file. A driver holds many clients: real machines, keys and lines of their own.
 The spool that does not fsync exists in this module alone; no deployed role can be given it.
-
-    python -m tallystick.cli.bench_network_parties FOLDER      commands as JSON on stdin, answers as JSON on stdout
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import resource
 import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 
 from tallystick.cli.bench_raw_tls import Receiver, Sender
 from tallystick.core.identifiers import digest
-from tallystick.crypto.field import uniform
+from tallystick.crypto.field import from_bytes, uniform
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey
 from tallystick.crypto.prg import system_stream
 from tallystick.protocol import secure_sum as sums
@@ -42,7 +41,7 @@ from tallystick.roles.stores import RoleStore
 from tallystick.roles.wire import HEADER_BYTES, SUM, Seals
 from tallystick.transport.network.node import Node
 
-__all__ = ["STUDY", "main"]
+__all__ = ["STUDY", "serve"]
 
 STUDY = digest(b"bench network")
 ABSENT = "absent"  # a client that never sends: the round stays open, so that no sum is measured
@@ -147,6 +146,7 @@ class _Server:
             clock=SystemClock(),
         )
         self._plan = plan
+        from_bytes(bytes(8), 1)  # compiled before anything is measured
         self.process = ServerProcess(parts)
         parts.store.add_study(STUDY, b"", "")
         self.process.sessions[STUDY] = self._session = _Session(self.process, plan, fsync)
@@ -261,33 +261,33 @@ def _usage() -> dict[str, float]:
     return {"cpu": used.ru_utime + used.ru_stime, "anonymous_mb": anonymous, "peak_mb": peak}
 
 
-def main() -> None:
-    """Carry out one command a line until stdin ends."""
+def serve(folder: Path, line: Connection[Any, Any]) -> None:
+    """Carry out one command after the other, until told to stop or left alone."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
-    plan = _Plan(Path(sys.argv[1]))
+    plan = _Plan(folder)
     server: _Server | None = None
     driver: _Driver | None = None
     receiver: Receiver | None = None
-    for line in sys.stdin:
-        command: dict[str, Any] = json.loads(line)
+    while True:
+        try:
+            command: dict[str, Any] = line.recv()
+        except EOFError:
+            break
         answer: dict[str, Any] = {}
-        name = command["do"]
-        started, before = time.monotonic(), time.process_time()
+        name = command.pop("do")
         if name == "server":
-            server = _Server(plan, command["name"], command["fsync"])
+            server = _Server(plan, **command)
         elif name == "open" and server is not None:
-            server.open(command["round"])
+            server.open(**command)
         elif name == "receiver":
-            folder = plan.folder / command["name"]
+            home = plan.folder / command["name"]
             ca = plan.consortium.ca_certificate.decode("ascii")
-            receiver = Receiver(
-                folder / "certificate.pem", folder / "tls.key", ca, folder / "raw", fsync=command["fsync"]
-            )
+            receiver = Receiver(home / "certificate.pem", home / "tls.key", ca, home / "raw", fsync=command["fsync"])
             answer["port"] = receiver.port
         elif name == "clear" and receiver is not None:
             receiver.clear()
         elif name == "driver":
-            driver = _Driver(plan, command["names"])
+            driver = _Driver(plan, **command)
         elif name == "usage":
             answer.update(_usage())
         elif name == "stop":
@@ -296,13 +296,6 @@ def main() -> None:
                     part.stop()
             break
         elif driver is not None:
-            arguments = {k: v for k, v in command.items() if k != "do"}
-            getattr(driver, name)(**arguments)
-        answer.update(seconds=time.monotonic() - started, cpu_seconds=time.process_time() - before)
-        print(json.dumps(answer), flush=True)
-    sys.stdout.flush()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main()
+            getattr(driver, name)(**command)
+        line.send(answer)
+    os._exit(0)  # threads of the network wait for nobody here
