@@ -20,7 +20,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-demo: setup  ## train a private model across institutions on this machine
+demo: setup  ## nine processes over mutual TLS train a private model; one is killed and rejoins
 	$(BIN)/tallystick demo
 
 check: setup  ## format, lint, types, import rule
