@@ -19,8 +19,8 @@ from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Message as SumMessage
 from tallystick.protocol.secure_sum.messages import Share
-from tallystick.protocol.study.messages import StudyCode, StudyReady
-from tallystick.protocol.study.participant import ParticipantMachine
+from tallystick.protocol.study.messages import StudyCode, StudyEnd, StudyReady
+from tallystick.protocol.study.participant import ParticipantMachine, ParticipantState
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
 from tallystick.roles.process import RoleProcess, Session
@@ -54,6 +54,12 @@ class ParticipantSession(Session):
     def begin(self) -> None:
         """What the durable records say is to be done first."""
         self._study(self._first)
+        end = self.process.store.records(self.study_hash).get("study/end")
+        if end is not None and self._machine.state is ParticipantState.ENDED:  # kept, but not noted as over
+            said = studies.decode(end)
+            self.over = True
+            finished = isinstance(said, StudyEnd) and said.code == StudyCode.FINISHED
+            self.process.store.set_status(self.study_hash, "finished" if finished else "failed")
 
     # -- to be written by the role --------------------------------------------------------------------------------
 
