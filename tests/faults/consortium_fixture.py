@@ -60,7 +60,8 @@ class Nursery:
         threading.Thread(target=self._listen, daemon=True).start()
         atexit.register(self.close)
         with self._changed:
-            if not self._changed.wait_for(lambda: self._ready, 300):
+            self._changed.wait_for(lambda: self._ready or self._process.poll() is not None, 300)
+            if not self._ready:
                 raise RuntimeError("the nursery did not come up")
 
     def _listen(self) -> None:
@@ -73,6 +74,9 @@ class Nursery:
                 elif "ended" in said:
                     self._ended[said["ended"]] = said["code"]
                 self._changed.notify_all()
+        self._process.wait()
+        with self._changed:
+            self._changed.notify_all()
 
     def start(self, role: str, config: Path, log: Path, spec: dict[str, Any]) -> int:
         """A new process; its pid."""
