@@ -37,4 +37,4 @@ def test_no_deployed_role_can_spool_without_fsync() -> None:
     named = [file.name for file in source.rglob("*.py") if "_UnsyncedShares" in file.read_text()]
     assert named == ["bench_network_parties.py"]
     importers = [file.name for file in source.rglob("*.py") if "bench_network_parties" in file.read_text()]
-    assert sorted(importers) == ["bench_network.py", "bench_network_parties.py"]
+    assert sorted(importers) == ["bench_network.py"]
