@@ -76,6 +76,7 @@ def _memory(place: _Place, few: int, many: int) -> dict[str, Any]:
     for count in (few, many):
         with _Fleet(place, fsync=True, clients=place.clients[:count]) as fleet:
             fleet.open(1)
+            fleet.tell(fleet.servers, do="watch")
             fleet.send()
             peaks.append(max(answer["peak_mb"] for answer in fleet.tell(fleet.servers, do="usage")))
     vectors = 8 * place.size * (many - few) / _SERVERS / 2**20

@@ -254,11 +254,28 @@ class _Driver:
             client.node.stop(grace=0.1)
 
 
-def _usage() -> dict[str, float]:
-    used = resource.getrusage(resource.RUSAGE_SELF)
+def _resident() -> float:
+    """Megabytes of memory that are this process's own: pages of the spool's files belong to the system's cache."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    anonymous, peak = (int(status[key].split()[0]) / 1024 for key in ("RssAnon", "VmHWM"))
-    return {"cpu": used.ru_utime + used.ru_stime, "anonymous_mb": anonymous, "peak_mb": peak}
+    return int(status["RssAnon"].split()[0]) / 1024
+
+
+class _Peak:
+    """The largest resident size, looked at often."""
+
+    def __init__(self) -> None:
+        self.megabytes = 0.0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            self.megabytes = max(self.megabytes, _resident())
+            time.sleep(0.01)
+
+
+def _usage(peak: _Peak | None) -> dict[str, float]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"cpu": used.ru_utime + used.ru_stime, "peak_mb": peak.megabytes if peak is not None else 0.0}
 
 
 def serve(folder: Path, line: Connection[Any, Any]) -> None:
@@ -268,6 +285,7 @@ def serve(folder: Path, line: Connection[Any, Any]) -> None:
     server: _Server | None = None
     driver: _Driver | None = None
     receiver: Receiver | None = None
+    peak: _Peak | None = None
     while True:
         try:
             command: dict[str, Any] = line.recv()
@@ -289,7 +307,9 @@ def serve(folder: Path, line: Connection[Any, Any]) -> None:
         elif name == "driver":
             driver = _Driver(plan, **command)
         elif name == "usage":
-            answer.update(_usage())
+            answer.update(_usage(peak))
+        elif name == "watch":
+            peak = _Peak()
         elif name == "stop":
             for part in (server, driver):
                 if part is not None:
