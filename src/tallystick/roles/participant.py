@@ -187,7 +187,7 @@ class ParticipantSession(Session):
         self.seals = Seals(AgreementKey(kept), self.process.name, roster, source, store.boot)
         parameters = self.setup.parameters(roster)
         for peer in (*self.process.members.parties, self.process.members.aggregator):
-            self.process.node.allow(parameters.message_limit + 4096, peer)
+            self.process.node.allow(max(parameters.message_limit + 4096, self.process.node.options.message_limit), peer)
         store.set_status(self.study_hash, "running")
         self.process.health.studies[self.study_hash.hex()[:12]] = "running"
         self.sum, first = self.make_sum(self.setup, roster)
