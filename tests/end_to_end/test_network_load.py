@@ -89,7 +89,7 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     from tallystick.crypto.prg import system_stream
     from tallystick.protocol import secure_sum as sums
     from tallystick.protocol.study import participant as study_layer
-    from tallystick.roles import participant
+    from tallystick.roles import client, participant
     from tallystick.roles.client import ClientProcess, ClientSession
     from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
     from tallystick.roles.process import Parts
@@ -103,8 +103,10 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
 
     logging.basicConfig(level=logging.ERROR)
     participant.set_up = once(participant.set_up, lambda *facts, **options: (facts, *options.values()))
-    study_layer.make_roster = once(study_layer.make_roster, lambda _members, start: repr(start))
-    Setup.parameters = once(Setup.parameters, lambda _setup, roster: roster.digest)  # type: ignore[method-assign]
+    client.encode = once(client.encode, lambda source, *_schema, **_options: source)
+    client.compile_map_of = once(client.compile_map_of, lambda *_program: None)
+    study_layer.make_roster = once(study_layer.make_roster, lambda _members, start: start.attempt)
+    Setup.parameters = once(Setup.parameters, lambda _setup, roster: roster.attempt)  # type: ignore[method-assign]
 
     class Client(ClientSession):
         def sum_step(self, step: Any) -> None:
