@@ -138,7 +138,9 @@ def test_killed_after_keeping_an_equivocator(fourth: Parties) -> None:
     running = fourth.fit_in_background(study)
     die_and_come_back(fourth, "server-1", EQUIVOCATION)
     model = running.result()
-    assert model.dropped_[0] == ("client-4",), fourth.logs()  # later, a second share may come after the list
+    # Out of the round in which it was caught; in another, its second share may have come after the list was signed.
+    assert ("client-4",) in model.dropped_, (model.dropped_, fourth.logs())
+    assert set(model.dropped_) <= {(), ("client-4",)}
     assert bits(model) == bits(fourth.simulated(study, model.dropped_))
     check_said_once(fourth, study)
 
