@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tallystick.core.errors import (
         BoundsError,
         BudgetExceeded,
+        NotApproved,
         PrivacyRefused,
         PrivacyWarning,
         RoundAborted,
@@ -44,6 +45,7 @@ _HOMES = {
     "core.errors": (
         "BoundsError",
         "BudgetExceeded",
+        "NotApproved",
         "PrivacyRefused",
         "PrivacyWarning",
         "RoundAborted",
@@ -76,6 +78,7 @@ __all__ = [
     "Items",
     "LogisticRegression",
     "Missing",
+    "NotApproved",
     "Number",
     "PrivacyRefused",
     "PrivacyWarning",

@@ -22,6 +22,7 @@ def test_every_error_has_its_exit_code():
         "StudyError": 2,
         "BoundsError": 2,
         "TrustModelError": 2,
+        "NotApproved": 5,
         "DataError": 2,
         "PrivacyRefused": 3,
         "BudgetExceeded": 3,

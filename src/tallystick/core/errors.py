@@ -7,6 +7,7 @@
         DataError           a record breaks the declared policy                     exit 2
       PrivacyRefused        a privacy rule forbids it                               exit 3
         BudgetExceeded      the data set cannot pay for it                          exit 3
+      NotApproved           the data stewards have not agreed to it                 exit 5
       RoundAborted          a round ended without a release                         exit 4
         TooFewParties       fewer than ``min_clients`` took part                    exit 4
       ProtocolError         a message broke the protocol                            exit 4
@@ -27,6 +28,7 @@ __all__ = [
     "BudgetExceeded",
     "DataError",
     "LocalProtocolError",
+    "NotApproved",
     "PrivacyRefused",
     "PrivacyWarning",
     "ProtocolError",
@@ -109,6 +111,12 @@ class PrivacyRefused(TallystickError):  # noqa: N818 - a refusal is not a malfun
 
 class BudgetExceeded(PrivacyRefused):
     """The data set's remaining budget does not cover the charge."""
+
+
+class NotApproved(TallystickError):  # noqa: N818
+    """The study lacks the approvals it needs, or they were withdrawn or have expired."""
+
+    exit_code = 5
 
 
 class RoundAborted(TallystickError):  # noqa: N818
