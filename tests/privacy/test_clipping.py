@@ -125,8 +125,8 @@ def test_dense_sparse_and_factored_give_the_same_bits(norm, clip_scale, groups):
 def plain_python_clip(row, grid):
     """The oracle: the same rule in Python integers and floats, one record."""
     out = []
-    starts, stops, bounds = grid.edges()
-    for start, stop, bound in zip(starts, stops, bounds):
+    starts, stops, rules = grid.edges()
+    for start, stop, bound in zip(starts, stops, rules[:, 0]):
         u = [round(float(x) * grid.scale) for x in row[start:stop]]
         if not exact_norm_ok(u, int(bound), grid.norm):
             size = 0.0
@@ -187,7 +187,7 @@ def test_a_persons_sum_is_clipped_once():
 
 def test_the_kernel_adds_nothing_when_it_refuses():
     acc = np.zeros(2, dtype=np.int64)
-    edges = np.array([0]), np.array([2]), np.array([100])
+    edges = np.array([0]), np.array([2]), np.array([[100, 0, 0, 0]])
     assert not clip_record(np.array([1.0, np.nan]), *edges, False, 1.0, acc)
     assert (acc == 0).all()
 

@@ -531,11 +531,12 @@ class _Fold:
             "size": (int,),
             "bound": (int, float),
             "share": (int, float),
+            "nonnegative": (bool,),
         }
         if node.args or len(keywords) != len(node.keywords) or not keywords.keys() <= types.keys():
-            raise _NotConstantError(node, "a group is written ts.Group(name=…, size=…, bound=…, share=…)")
+            raise _NotConstantError(node, "a group is written ts.Group(name=…, size=…, bound=…, share=…, nonnegative=…)")
         if any(type(value) not in types[key] for key, value in keywords.items()):
-            raise _NotConstantError(node, "a group has a text name, a whole size and numbers for bound and share")
+            raise _NotConstantError(node, "a group has a text name, a whole size, numbers for bound and share, true or false")
         try:
             return Group(**keywords)
         except BoundsError as error:

@@ -20,7 +20,6 @@ from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
 from tallystick.engines.federation import public_budget, public_facts
 from tallystick.engines.study import Study
-from tallystick.privacy.grid import Group
 from tallystick.privacy.rules import check_claim
 from tallystick.privacy.schema import FeatureLayout
 
@@ -162,7 +161,7 @@ def _with_shares(design: Design, shares: dict[str, float]) -> Design:
             remedy="Give every group of the program one share; shares sum to 1.",
         )
     groups = tuple(
-        tuple(Group(name=g.name, size=g.size, bound=g.bound, share=shares[g.name]) for g in round_groups)
+        tuple(dataclasses.replace(g, share=shares[g.name]) for g in round_groups)
         for round_groups in design.groups
     )
     return dataclasses.replace(design, groups=groups)

@@ -34,7 +34,7 @@ def result_limit(plan: Plan, records: int) -> int:
     """
     limit = 0
     for round_plan in plan.rounds:
-        for noise, bound in zip(round_plan.noise, round_plan.grid.integer_bounds):
+        for noise, bound in zip(round_plan.noise, round_plan.grid.largest_coordinates):
             std = math.sqrt(noise.variance * round_plan.servers)
             check_headroom(records=records, bound=bound, noise_std_total=std)
             limit = max(limit, records * bound + math.ceil(40 * std))

@@ -3,9 +3,12 @@
 A record's real vector v is put on the grid, u = round(v · 2^f), and each group of coordinates is bounded there:
 if the norm of u exceeds the integer bound B, then u ← trunc(u · B/‖u‖), towards zero so that no rounding can grow it,
 and the result is *verified in exact integer arithmetic*, shrinking again until it holds (spec/privacy 0.3).
+What else the group declares comes first: negative coordinates are set to 0; of several blocks one is kept and its count
+set (:class:`tallystick.privacy.grid.Group`).
 
 Guarantee. For every input without NaN or infinity, every group of what is added to ``acc`` satisfies
-Σ u_j² ≤ B² (or Σ |u_j| ≤ B) as integers. Replacing one record moves the sum by at most 2B, adding one by at most B.
+Σ u_j² ≤ B² (or Σ |u_j| ≤ B) as integers, u_j ≥ 0 where the group says so, and of a group of blocks all but one are 0
+and the count of that one is exactly the declared one.
 
 | input                      | what happens                                     |
 |----------------------------|--------------------------------------------------|
@@ -71,8 +74,38 @@ def clip_group(u, start, stop, bound, norm_is_l1):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True)
-def grid_record(vector, starts, stops, bounds, norm_is_l1, scale, u):  # type: ignore[no-untyped-def]
-    """Put one record's real vector on the grid and clip it, into ``u``; False if it holds NaN or infinity."""
+def _enforce(u, at, start, stop, origin, rule, norm_is_l1):  # type: ignore[no-untyped-def]
+    """One group's rule on the integers u[start:stop], entry e standing at coordinate at[e], ascending."""
+    bound, nonnegative, width, count = rule[0], rule[1], rule[2], rule[3]
+    first, last = start, stop
+    if width > 0:
+        # The record's block: the first whose count is not 0. Everything else is set to 0.
+        block = np.int64(-1)
+        for j in range(start, stop):
+            if u[j] != 0 and (at[j] - origin) % width == 0:
+                block = (at[j] - origin) // width
+                break
+        first, last = stop, start
+        for j in range(start, stop):
+            if (at[j] - origin) // width != block:
+                u[j] = 0
+            elif (at[j] - origin) % width == 0:
+                u[j] = count
+            else:
+                first, last = min(first, j), j + 1
+    if nonnegative:
+        for j in range(first, last):
+            u[j] = max(u[j], 0)
+    clip_group(u, first, last, bound, norm_is_l1)
+
+
+@njit(cache=True, nogil=True)
+def grid_record(vector, at, starts, stops, origins, rules, norm_is_l1, scale, u):  # type: ignore[no-untyped-def]
+    """Put one record's real vector on the grid and clip it, into ``u``; False if it holds NaN or infinity.
+
+    ``vector`` may hold its non-zero entries alone: ``at`` are their coordinates, group g has starts[g]:stops[g] of them
+    and begins at coordinate origins[g].
+    """
     d = vector.shape[0]
     largest = 0.0
     for j in range(d):
@@ -86,15 +119,16 @@ def grid_record(vector, starts, stops, bounds, norm_is_l1, scale, u):  # type: i
     for j in range(d):
         u[j] = np.int64(np.rint(vector[j] * shrink * scale))
     for g in range(starts.shape[0]):
-        clip_group(u, starts[g], stops[g], bounds[g], norm_is_l1)
+        _enforce(u, at, starts[g], stops[g], origins[g], rules[g], norm_is_l1)
     return True
 
 
 @njit(cache=True, nogil=True)
-def clip_record(vector, starts, stops, bounds, norm_is_l1, scale, acc):  # type: ignore[no-untyped-def]
+def clip_record(vector, starts, stops, rules, norm_is_l1, scale, acc):  # type: ignore[no-untyped-def]
     """Grid, clip and add one record's real vector; False (and nothing added) if it holds NaN or infinity."""
     u = np.empty(vector.shape[0], np.int64)
-    if not grid_record(vector, starts, stops, bounds, norm_is_l1, scale, u):
+    at = np.arange(vector.shape[0])
+    if not grid_record(vector, at, starts, stops, starts, rules, norm_is_l1, scale, u):
         return False
     for j in range(u.shape[0]):
         acc[j] += u[j]

@@ -86,15 +86,15 @@ Contribution = Dense | Sparse | Factored
 def total(contribution: Contribution, grid: Grid) -> NDArray[np.int64]:
     """The exact integer sum over records of their clipped vectors."""
     acc = np.zeros(grid.size, dtype=np.int64)
-    starts, stops, bounds = grid.edges()
+    starts, stops, rules = grid.edges()
     l1 = grid.norm == "l1"
     if isinstance(contribution, Dense):
         _check_width(contribution.values.shape[1], grid)
-        ok = _sum_dense(contribution.values, starts, stops, bounds, l1, grid.scale, acc)
+        ok = _sum_dense(contribution.values, starts, stops, rules, l1, grid.scale, acc)
     elif isinstance(contribution, Sparse):
         _check_width(contribution.size, grid)
         c = contribution
-        ok = _sum_sparse(c.indptr, c.indices, c.values, starts, stops, bounds, l1, grid.scale, acc)
+        ok = _sum_sparse(c.indptr, c.indices, c.values, starts, stops, rules, l1, grid.scale, acc)
     else:
         ok = _sum_factored(contribution, grid, acc)
     if not ok:
@@ -104,11 +104,17 @@ def total(contribution: Contribution, grid: Grid) -> NDArray[np.int64]:
 
 def total_by_person(contribution: Contribution, grid: Grid, persons: NDArray[np.int64]) -> NDArray[np.int64]:
     """As :func:`total`, but records of one person (equal codes 0..k−1) are added first and their SUM is clipped."""
+    if any(g.one_of for g in grid.groups):
+        raise BoundsError(
+            "a person's records may lie in several blocks of a group",
+            remedy='The plan of a study with unit = "person" bounds such a group as a whole: use its grid.',
+        )
     dense = densify(contribution, grid)
+    _check_width(dense.shape[1], grid)
     acc = np.zeros(grid.size, dtype=np.int64)
-    starts, stops, bounds = grid.edges()
+    starts, stops, rules = grid.edges()
     order = np.argsort(persons, kind="stable").astype(np.int64)
-    if not _sum_persons(dense, persons, order, starts, stops, bounds, grid.norm == "l1", grid.scale, acc):
+    if not _sum_persons(dense, persons, order, starts, stops, rules, grid.norm == "l1", grid.scale, acc):
         raise DataError(_NOT_A_NUMBER[0], remedy=_NOT_A_NUMBER[1])
     return acc
 
@@ -153,18 +159,18 @@ def _sum_factored(contribution: Factored, grid: Grid, acc: NDArray[np.int64]) ->
     _check_width(coefficients.shape[1] * rows.values.shape[1], grid)
     if not np.isfinite(coefficients).all():
         return False
-    starts, stops, bounds = grid.edges()
+    starts, stops, rules = grid.edges()
     l1 = grid.norm == "l1"
-    if len(bounds) == 1:
+    if len(rules) == 1 and not rules[0, 1:].any():  # a bound and nothing more
         sizes = rows.sums if l1 else rows.squares
-        within = _within_bound(coefficients, sizes, int(bounds[0]), l1)
+        within = _within_bound(coefficients, sizes, int(rules[0, 0]), l1)
     else:
         within = np.zeros(len(coefficients), dtype=np.bool_)
     if not within.all():
         outside = ~within
         products = coefficients[outside][:, :, None] * rows.values[outside][:, None, :]
         scaled = np.ldexp(products.reshape(len(products), -1), -grid.fraction_bits)
-        if not _sum_dense(scaled, starts, stops, bounds, l1, grid.scale, acc):
+        if not _sum_dense(scaled, starts, stops, rules, l1, grid.scale, acc):
             return False
         coefficients = np.where(within[:, None], coefficients, 0.0)
     if len(coefficients) == 0:
@@ -216,15 +222,15 @@ def _grid_rows(rows, scale, bound, values, squares, sums):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def _sum_dense(values, starts, stops, bounds, l1, scale, acc):  # type: ignore[no-untyped-def]
+def _sum_dense(values, starts, stops, rules, l1, scale, acc):  # type: ignore[no-untyped-def]
     for i in range(values.shape[0]):  # noqa: SIM110 - a loop is what numba compiles
-        if not clip_record(values[i], starts, stops, bounds, l1, scale, acc):
+        if not clip_record(values[i], starts, stops, rules, l1, scale, acc):
             return False
     return True
 
 
 @njit(cache=True, nogil=True)
-def _sum_sparse(indptr, indices, values, starts, stops, bounds, l1, scale, acc):  # type: ignore[no-untyped-def]
+def _sum_sparse(indptr, indices, values, starts, stops, rules, l1, scale, acc):  # type: ignore[no-untyped-def]
     """Only the entries present are visited: an absent zero adds nothing to a norm, so the bits are the dense ones."""
     groups = starts.shape[0]
     first = np.empty(groups, np.int64)
@@ -238,7 +244,7 @@ def _sum_sparse(indptr, indices, values, starts, stops, bounds, l1, scale, acc):
                 at += 1
             last[g] = at - low
         u = np.empty(high - low, np.int64)
-        if not grid_record(values[low:high], first, last, bounds, l1, scale, u):
+        if not grid_record(values[low:high], indices[low:high], first, last, starts, rules, l1, scale, u):
             return False
         for e in range(low, high):
             acc[indices[e]] += u[e - low]
@@ -246,7 +252,7 @@ def _sum_sparse(indptr, indices, values, starts, stops, bounds, l1, scale, acc):
 
 
 @njit(cache=True, nogil=True)
-def _sum_persons(values, persons, order, starts, stops, bounds, l1, scale, acc):  # type: ignore[no-untyped-def]
+def _sum_persons(values, persons, order, starts, stops, rules, l1, scale, acc):  # type: ignore[no-untyped-def]
     """Each person's records, on the grid, added as integers and clipped once (values beyond ±2^40 saturate there)."""
     n = order.shape[0]
     d = acc.shape[0]
@@ -259,7 +265,10 @@ def _sum_persons(values, persons, order, starts, stops, bounds, l1, scale, acc):
             u[j] += np.int64(np.rint(min(max(values[i, j] * scale, -(2.0**40)), 2.0**40)))
         if at == n - 1 or persons[order[at + 1]] != persons[i]:
             for g in range(starts.shape[0]):
-                clip_group(u, starts[g], stops[g], bounds[g], l1)
+                if rules[g, 1]:
+                    for j in range(starts[g], stops[g]):
+                        u[j] = max(u[j], 0)
+                clip_group(u, starts[g], stops[g], rules[g, 0], l1)
             for j in range(d):
                 acc[j] += u[j]
                 u[j] = 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,13 @@ from tallystick.privacy.accountant import epsilon_from_rho, pure_rho, rho_for, r
 from tallystick.privacy.grid import Grid, Group, Norm, fraction_bits_for
 from tallystick.privacy.mechanisms import round_up_scale, round_up_variance
 from tallystick.privacy.rules import Claim, check_claim
-from tallystick.privacy.sensitivity import Neighbours, person_multiplier, vector_sensitivity
+from tallystick.privacy.sensitivity import (
+    Neighbours,
+    blocks_sensitivity,
+    nonnegative_sensitivity,
+    person_multiplier,
+    vector_sensitivity,
+)
 
 __all__ = ["GroupNoise", "Plan", "RoundPlan", "honest_servers", "make_plan"]
 
@@ -180,17 +186,19 @@ def _plan_round(
 ) -> RoundPlan:
     # Unit "person": the SUM of a person's records at one institution is clipped to max_records times the record's
     # bound, and the sensitivity is multiplied by the number of institutions a person may be known to (design §1).
-    groups = tuple(Group(name=g.name, size=g.size, bound=g.bound * claim.max_records, share=g.share) for g in groups)
+    persons = claim.unit == "person" or claim.max_records > 1
+    groups = tuple(_of_person(g, claim, norm) if persons else g for g in groups)
     if fraction_bits is None:
-        fraction_bits = min(fraction_bits_for(g.bound) for g in groups)
+        fraction_bits = min(fraction_bits_for(max(g.bound, g.count)) for g in groups)
     grid = Grid(groups=groups, fraction_bits=fraction_bits, norm=norm)
     honest = honest_servers(claim.servers, claim.colluding)
     # Shares arrive as floats that sum to 1 up to rounding: dividing by the exact sum keeps Σ shares ≤ 1.
     whole = sum(Fraction(g.share) for g in groups)
     noise = []
-    for group, bound in zip(groups, grid.integer_bounds):
+    for group, bound, count in zip(groups, grid.integer_bounds, grid.integer_counts):
         neighbours: Neighbours = "add-remove" if claim.neighbours == "add-remove" else "replace-one"
-        sensitivity = int(vector_sensitivity(bound, neighbours) * person_multiplier(claim.max_institutions))
+        own = _sensitivity(group, bound, count, neighbours, norm)
+        sensitivity = int(own * person_multiplier(claim.max_institutions))
         part = budget * Fraction(group.share) / whole
         if claim.mechanism == "gaussian":
             noise.append(_gaussian(group, sensitivity, part, honest))
@@ -201,6 +209,28 @@ def _plan_round(
                 GroupNoise(group=group, sensitivity=sensitivity, parameter=Fraction(0), variance=0.0, rho=Fraction(0))
             )
     return RoundPlan(grid=grid, noise=tuple(noise), mechanism=claim.mechanism, servers=claim.servers)
+
+
+def _of_person(group: Group, claim: Claim, norm: Norm) -> Group:
+    """The group that a person's sum at one institution is clipped to: max_records records of it together.
+
+    A sum of non-negative vectors is one. Records in several blocks add up to no block: only the norm of the whole is
+    bounded then, ‖(c, s)‖ ≤ √(B² + c²) per record (L1: B + c).
+    """
+    bound = group.bound
+    if group.one_of:
+        bound = bound + group.count if norm == "l1" else math.hypot(bound, group.count)
+    return replace(group, bound=bound * claim.max_records, one_of=0, count=0.0)
+
+
+def _sensitivity(group: Group, bound: int, count: int, neighbours: Neighbours, norm: Norm) -> int:
+    """The registry's row for what the group declares, in grid units."""
+    l1 = norm == "l1"
+    if group.one_of:
+        return blocks_sensitivity(bound, count, neighbours, l1=l1, nonnegative=group.nonnegative)
+    if group.nonnegative:
+        return nonnegative_sensitivity(bound, neighbours, l1=l1)
+    return vector_sensitivity(bound, neighbours)
 
 
 def _gaussian(group: Group, sensitivity: int, rho: Fraction, honest: int) -> GroupNoise:

@@ -9,10 +9,18 @@ differs; the number of records is public.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Literal
 
-__all__ = ["Neighbours", "count_sensitivity", "person_multiplier", "vector_sensitivity"]
+__all__ = [
+    "Neighbours",
+    "blocks_sensitivity",
+    "count_sensitivity",
+    "nonnegative_sensitivity",
+    "person_multiplier",
+    "vector_sensitivity",
+]
 
 Neighbours = Literal["replace-one", "add-remove"]
 
@@ -24,6 +32,39 @@ def vector_sensitivity(bound: int, neighbours: Neighbours) -> int:
     attained at v' = −v.
     """
     return bound if neighbours == "add-remove" else 2 * bound
+
+
+def nonnegative_sensitivity(bound: int, neighbours: Neighbours, *, l1: bool) -> int:
+    """Row "vector, norm ≤ B, all coordinates ≥ 0".
+
+    Replace-one, L2: ‖v − v'‖² = ‖v‖² + ‖v'‖² − 2 v·v' ≤ 2B², because v·v' ≥ 0; attained at orthogonal v, v'. The same
+    two show that L1 is not better than 2B. Add-remove: ‖v‖ ≤ B, as for any vector.
+    """
+    if l1 or neighbours == "add-remove":
+        return vector_sensitivity(bound, neighbours)
+    return _root_up(2 * bound**2)
+
+
+def blocks_sensitivity(bound: int, count: int, neighbours: Neighbours, *, l1: bool, nonnegative: bool) -> int:
+    """Row "k-means sums + counts": one block of several holds (c, s), its count c fixed and ‖s‖ ≤ B, the others are 0.
+
+    Spec 1.6 with sums and counts scaled alike. A vector is 0 or has ‖v‖² = c² + ‖s‖² ≤ c² + B² (L1: c + B).
+
+    * Add-remove: that. L2 √(B² + c²), L1 B + c.
+    * Replace-one within a block: the counts cancel and ‖s − s'‖ ≤ 2B is left, √2·B if all coordinates are ≥ 0.
+      Between two blocks: disjoint coordinates, ‖v − v'‖² = ‖v‖² + ‖v'‖² ≤ 2(B² + c²), L1 2(B + c). From or to 0: less.
+      The larger of the two, so that in L2 a count of c ≤ B costs nothing: max(4B², 2B² + 2c²) = 4B².
+    """
+    if l1:
+        return (bound + count) * (1 if neighbours == "add-remove" else 2)
+    if neighbours == "add-remove":
+        return _root_up(bound**2 + count**2)
+    return _root_up(max((2 if nonnegative else 4) * bound**2, 2 * (bound**2 + count**2)))
+
+
+def _root_up(square: int) -> int:
+    """⌈√square⌉, exactly."""
+    return math.isqrt(square - 1) + 1 if square else 0
 
 
 def count_sensitivity(neighbours: Neighbours) -> int:
