@@ -534,9 +534,9 @@ class _Fold:
             "nonnegative": (bool,),
         }
         if node.args or len(keywords) != len(node.keywords) or not keywords.keys() <= types.keys():
-            raise _NotConstantError(node, "a group is written ts.Group(name=…, size=…, bound=…, share=…, nonnegative=…)")
+            raise _NotConstantError(node, "a group is ts.Group(name=…, size=…, bound=…, share=…, nonnegative=…)")
         if any(type(value) not in types[key] for key, value in keywords.items()):
-            raise _NotConstantError(node, "a group has a text name, a whole size, numbers for bound and share, true or false")
+            raise _NotConstantError(node, "a group has a text name, a whole size, two numbers, and True or False")
         try:
             return Group(**keywords)
         except BoundsError as error:
