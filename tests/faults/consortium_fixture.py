@@ -150,7 +150,7 @@ class Parties:
             source = folder / f"{name}.csv"
             rows = [",".join(frame), *(f"{x!r},{z!r},{y}" for x, z, y in zip(*(c.tolist() for c in frame.values())))]
             source.write_text("\n".join(rows) + "\n")
-            self._enrol(name, "client", now, data=str(source))
+            self._enrol(name, "client", now, data=str(source), decide="approve", budget=1000.0)
         _, self.analyst = enrolment.enrol("analyst", "analyst", self.home, now=now)
         self.pids: dict[str, int] = {}
         self._studies = 0

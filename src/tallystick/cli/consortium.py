@@ -34,11 +34,21 @@ def enrol(
     address: str | None = None,
     listen: str | None = None,
     data: str | None = None,
+    decide: str = "ask",
+    budget: float = 1.0,
     now: datetime | None = None,
 ) -> dict[str, Any]:
     """Keys, certificate, role config and consortium entry in one step, all on this machine."""
     consortium, config = enrolment.enrol(
-        name, role, directory, now=now or wall_clock(), address=address, listen=listen, data=data
+        name,
+        role,
+        directory,
+        now=now or wall_clock(),
+        address=address,
+        listen=listen,
+        data=data,
+        decide=decide,
+        budget=budget,
     )
     facts = {"name": name, "role": role, "config": str(config)}
     return {"action": "enrol", **facts, **_head(consortium, directory / enrolment.CONSORTIUM)}
@@ -52,9 +62,13 @@ def request(
     address: str | None = None,
     listen: str | None = None,
     data: str | None = None,
+    decide: str = "ask",
+    budget: float = 1.0,
 ) -> dict[str, Any]:
     """Keys that stay in ``out``, and a request to send to the authority."""
-    asked, path = enrolment.request(name, role, out, address=address, listen=listen, data=data)
+    asked, path = enrolment.request(
+        name, role, out, address=address, listen=listen, data=data, decide=decide, budget=budget
+    )
     config = str(out / enrolment.ROLE)
     return {"action": "request", **_asked(asked), "request": str(path), "config": config}
 

@@ -17,6 +17,8 @@ RoleOption = Annotated[str, typer.Option(help="client, server, aggregator or ana
 AddressOption = Annotated[str | None, typer.Option(help="host:port where others reach a server or the aggregator.")]
 ListenOption = Annotated[str | None, typer.Option(help="Where it listens on its own machine, if that differs.")]
 DataOption = Annotated[str | None, typer.Option(help="A client's records: a CSV or Parquet file.")]
+DecideOption = Annotated[str, typer.Option(help="A client's studies: ask (a person approves each) or approve.")]
+BudgetOption = Annotated[float, typer.Option(help="A client's budget: the epsilon its records may ever spend.")]
 FolderOption = Annotated[Path, typer.Option("--in", help="The consortium's folder.")]
 
 
@@ -44,10 +46,13 @@ def enrol(
     address: AddressOption = None,
     listen: ListenOption = None,
     data: DataOption = None,
+    decide: DecideOption = "ask",
+    budget: BudgetOption = 1.0,
     format: FormatOption = Format.text,
 ) -> None:
     """Add a party whose keys may be made on this machine: request, approve and install in one step."""
-    _act("enrol", format, name, role=role, directory=directory, address=address, listen=listen, data=data)
+    where = {"address": address, "listen": listen, "data": data, "decide": decide, "budget": budget}
+    _act("enrol", format, name, role=role, directory=directory, **where)
 
 
 @consortium_app.command()
@@ -58,10 +63,13 @@ def request(
     address: AddressOption = None,
     listen: ListenOption = None,
     data: DataOption = None,
+    decide: DecideOption = "ask",
+    budget: BudgetOption = 1.0,
     format: FormatOption = Format.text,
 ) -> None:
     """At the party: make keys, which never leave this machine, and a request to send to the authority."""
-    _act("request", format, name, role=role, out=out, address=address, listen=listen, data=data)
+    where = {"address": address, "listen": listen, "data": data, "decide": decide, "budget": budget}
+    _act("request", format, name, role=role, out=out, **where)
 
 
 @consortium_app.command()

@@ -52,10 +52,10 @@ class LocalDeployment:
             role = "server" if party in self.servers else "aggregator"
             self._enrol(party, role, ports.pop(), address=f"{HOST}:{ports.pop()}")
         for party, data in institutions.items():
-            self._enrol(party, "client", ports.pop(), data=str(data.absolute()))
+            self._enrol(party, "client", ports.pop(), data=str(data.absolute()), decide="approve")
         self.analyst = enrolment.enrol("analyst", "analyst", home, now=now)[1]
 
-    def _enrol(self, party: str, role: str, monitor: int, **where: str) -> None:
+    def _enrol(self, party: str, role: str, monitor: int, **where: Any) -> None:
         _, config = enrolment.enrol(party, role, self.consortium.parent, now=wall_clock(), **where)
         with config.open("a", encoding="utf-8") as file:
             file.write(f'\n[metrics]\nlisten = "{HOST}:{monitor}"\n')

@@ -45,7 +45,8 @@ class ClientSession(ParticipantSession):
         study = setup.study
         if policy is None:
             raise StudyError("this client's config states no [policy]", remedy="Say what it takes part in.")
-        if study.study.program not in policy.programs and (study.study.program_hash or "") not in policy.programs:
+        named = {study.study.program, study.study.program_hash or ""} & set(policy.programs)
+        if policy.programs and not named:
             raise PrivacyRefused(
                 f"the program {study.study.program!r} is not on this client's list",
                 rule="policy-programs",

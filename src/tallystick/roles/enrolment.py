@@ -145,6 +145,8 @@ def request(
     address: str | None = None,
     listen: str | None = None,
     data: str | None = None,
+    decide: str = "ask",
+    budget: float = 1.0,
     consortium: str = CONSORTIUM,
 ) -> tuple[Request, Path]:
     """New keys, a role config and a request in the party's own folder."""
@@ -155,7 +157,9 @@ def request(
     for file in (TLS_KEY, IDENTITY, ROLE):
         if (folder / file).exists():
             _refuse(f"{folder / file} is there already", "Give a new folder, or renew: consortium rotate.")
-    config = _role_config(name, role, address=address, listen=listen, data=data, consortium=consortium)
+    config = _role_config(
+        name, role, address=address, listen=listen, data=data, decide=decide, budget=budget, consortium=consortium
+    )
     write_private(folder / TLS_KEY, key.to_pem())
     write_private(folder / IDENTITY, signing_key_to_pem(identity))
     write_public(folder / ROLE, config.encode())
@@ -272,14 +276,25 @@ def enrol(
     address: str | None = None,
     listen: str | None = None,
     data: str | None = None,
+    decide: str = "ask",
+    budget: float = 1.0,
 ) -> tuple[Consortium, Path]:
     """Request, approve and install at once, for a party whose keys may be made on the authority's machine."""
     consortium = read_consortium(folder / CONSORTIUM)
     if any(p.dns_name == dns_name(name) for p in consortium.parties):
         _refuse(f"{name}, or a name too like it, is in the consortium already", "Renew it: consortium rotate.")
     party_folder = folder / dns_name(name)
-    where = {"address": address, "listen": listen, "data": data}
-    asked, path = request(name, role, party_folder, consortium=f"../{CONSORTIUM}", **where)
+    asked, path = request(
+        name,
+        role,
+        party_folder,
+        address=address,
+        listen=listen,
+        data=data,
+        decide=decide,
+        budget=budget,
+        consortium=f"../{CONSORTIUM}",
+    )
     try:
         consortium, issued = approve(asked, folder, now=now)
     except TallystickError:
@@ -324,8 +339,18 @@ def _signed(name: str, role: str, address: str | None, key: TlsKey, identity: Si
 
 
 def _role_config(
-    name: str, role: str, *, address: str | None, listen: str | None, data: str | None, consortium: str
+    name: str,
+    role: str,
+    *,
+    address: str | None,
+    listen: str | None,
+    data: str | None,
+    decide: str,
+    budget: float,
+    consortium: str,
 ) -> str:
+    if decide not in ("ask", "approve"):
+        _refuse(f"--decide {ascii(decide)[:40]} is unknown", "Write ask or approve.")
     lines = [
         "[role]",
         f"name = {json.dumps(name)}",
@@ -344,8 +369,12 @@ def _role_config(
         _refuse(f"a {role} does not listen", "Leave --listen out: clients and analysts dial out only.")
     if role == "client":
         lines += ["", "[data]", f"source = {json.dumps(data or 'records.parquet', ensure_ascii=False)}"]
-        lines += ["", "[policy]  # what this client takes part in at all", 'programs = ["logistic_regression"]']
-        lines += ["max_epsilon = 1.0  # per study", "allow_not_private = false", "min_clients = 3"]
+        lines += ["# The most these records may ever spend, all studies together; later: tallystick budget grant."]
+        lines += [f"budget_epsilon = {float(budget)!r}", "budget_delta = 1e-6"]
+        lines += ["", "[policy]", "# Limits that hold for every study; programs = [...] would allow only those."]
+        lines += ["max_epsilon = 1.0", "allow_not_private = false", "min_clients = 3"]
+        lines += ['# Within the limits: "ask" (a person approves each study) or "approve" (it runs without asking).']
+        lines += [f'default = "{decide}"']
     elif data is not None:
         _refuse(f"a {role} has no data", "Leave --data out: only clients read records.")
     return "\n".join(lines) + "\n"

@@ -2,8 +2,8 @@
 
     [role]     name, role, consortium, certificate, key, identity (files beside this one), state (folder),
                listen = "host:port" (server, aggregator), workers = 1
-    [data]     source = "records.parquet"                                          (client)
-    [policy]   programs, max_epsilon, allow_not_private, min_clients               (client)
+    [data]     source = "records.parquet", budget_epsilon, budget_delta; or dataset = "name" (registered)   (client)
+    [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)
 
 Paths are relative to the file. An unknown key is an error, so a misspelt limit never goes unnoticed. There is no key
@@ -27,6 +27,7 @@ from tallystick.roles.consortium import LISTENING, ROLES, check_address
 __all__ = ["Policy", "RoleConfig", "load_role_config", "parse_role_config"]
 
 MAX_WORKERS = 256
+DEFAULT_DATASET = "default"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,9 @@ class Policy:
     max_epsilon: float = 1.0
     allow_not_private: bool = False
     min_clients: int = 3
+    default: str = "ask"
+    """What happens to a study within the limits that no rule decides: a person is asked, or it is approved."""
+    rules: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +58,9 @@ class RoleConfig:
     listen: str | None = None
     workers: int = 1
     data: Path | None = None
+    dataset: str = DEFAULT_DATASET
+    budget_epsilon: float = 1.0
+    budget_delta: float = 1e-6
     policy: Policy | None = None
     metrics: str | None = None
 
@@ -88,6 +95,7 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
         _refuse(f"[role] role = {ascii(role)[:40]} is unknown", f"Roles: {', '.join(ROLES)}.")
     listening, client = role in LISTENING, role == "client"
     folder = path.parent
+    data = _data(sections.table("data"), folder) if client else {}
     config = RoleConfig(
         path=path,
         name=check_party_name(head.text("name")),
@@ -99,7 +107,7 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
         state=folder / head.text("state"),
         listen=check_address(head.text("listen")) if listening else None,
         workers=head.integer("workers", 1, 1, MAX_WORKERS) if role == "server" else 1,
-        data=folder / sections.table("data").text("source") if client else None,
+        **data,
         policy=_policy(sections.table("policy", {})) if client else None,
         metrics=check_address(sections.table("metrics").text("listen")) if "metrics" in raw else None,
     )
@@ -107,13 +115,40 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
     return config
 
 
+def _data(section: _Section, folder: Path) -> dict[str, Any]:
+    """A file with its budget, registered when the client starts; or the name of a data set registered before."""
+    if section.has("dataset"):
+        return {"dataset": check_party_name(section.text("dataset"))}
+    delta = section.positive("budget_delta", RoleConfig.budget_delta)
+    if delta >= 1:
+        _refuse("[data] budget_delta is not below 1", "Give a small number such as 1e-6.")
+    return {
+        "data": folder / section.text("source"),
+        "budget_epsilon": section.positive("budget_epsilon", RoleConfig.budget_epsilon),
+        "budget_delta": delta,
+    }
+
+
 def _policy(section: _Section) -> Policy:
+    default = section.text("default", Policy.default)
+    if default not in ("ask", "approve"):
+        _refuse(f"[policy] default = {ascii(default)[:40]} is unknown", 'Write "ask" or "approve".')
     return Policy(
+        default=default,
+        rules=_rules(section.tables("rules")),
         programs=section.texts("programs"),
         max_epsilon=section.positive("max_epsilon", Policy.max_epsilon),
         allow_not_private=section.flag("allow_not_private", False),
         min_clients=section.integer("min_clients", Policy.min_clients, 2, 1 << 31),
     )
+
+
+def _rules(raw: list[dict[str, Any]]) -> tuple[Any, ...]:
+    if not raw:
+        return ()
+    from tallystick.protocol.governance.policy import parse_rule
+
+    return tuple(parse_rule(rule) for rule in raw)
 
 
 class _Section:
@@ -153,6 +188,15 @@ class _Section:
         if not all(isinstance(v, str) and v and v.isprintable() for v in value):
             _refuse(f"{self._where} {key} is not a list of texts", f'Write {key} = ["…"].')
         return tuple(value)
+
+    def tables(self, key: str) -> list[dict[str, Any]]:
+        value: list[Any] = self._take(key, list, [])
+        if not all(isinstance(v, dict) for v in value):
+            _refuse(f"{self._where} {key} is not a list of tables", f"Write [[policy.{key}]] before each.")
+        return value
+
+    def has(self, key: str) -> bool:
+        return key in self._raw
 
     def flag(self, key: str, default: bool) -> bool:
         value: bool = self._take(key, bool, default)
