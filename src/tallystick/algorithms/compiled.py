@@ -339,7 +339,8 @@ class CompiledMap:
         none = np.zeros(0, dtype=np.int64)
         for value in (0.0, 1.0, 0.5):
             made_up = _read_only(np.full((1, record_size), value))
-            code, found, _ = self._run("total", made_up, frozen_state(state), none, none, none, False, 1.0, False, none)
+        no_rules = np.zeros((0, 4), dtype=np.int64)
+            code, found, _ = self._run("total", made_up, frozen_state(state), none, none, no_rules, False, 1.0, False, none)
             if code == _WRONG_LENGTH:
                 return int(found)
         if code == _OK:
