@@ -336,11 +336,11 @@ class CompiledMap:
 
     def vector_size(self, record_size: int, state: Any) -> int:
         """Compile, run on made-up records, and say how long the vector is. No data needed, none read."""
-        none = np.zeros(0, dtype=np.int64)
+        none, no_rules = np.zeros(0, dtype=np.int64), np.zeros((0, 4), dtype=np.int64)
         for value in (0.0, 1.0, 0.5):
             made_up = _read_only(np.full((1, record_size), value))
-        no_rules = np.zeros((0, 4), dtype=np.int64)
-            code, found, _ = self._run("total", made_up, frozen_state(state), none, none, no_rules, False, 1.0, False, none)
+            edges = none, none, no_rules
+            code, found, _ = self._run("total", made_up, frozen_state(state), *edges, False, 1.0, False, none)
             if code == _WRONG_LENGTH:
                 return int(found)
         if code == _OK:
