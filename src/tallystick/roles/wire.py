@@ -1,6 +1,7 @@
 """What goes over a line: which layer a message belongs to, of which study, and whether it is sealed.
 
     kind (1) ‖ study hash (32) ‖ payload      kind 1: study layer, 2: secure sum, 3: secure sum, sealed to its receiver
+                                              kind 4: signed statements (roles/exchange; the hash may be zero)
 
 Shares are sealed (:mod:`tallystick.crypto.sealing`), so that nobody who terminates TLS on the way sees one.
 """
@@ -17,9 +18,9 @@ from tallystick.crypto.key_agreement import AgreementKey, derive_channel
 from tallystick.crypto.sealing import Opener, Opening, Sealer, sealed_size
 from tallystick.protocol.study.roster import Roster
 
-__all__ = ["HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
+__all__ = ["GOVERNANCE", "HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
 
-STUDY, SUM, SEALED = 1, 2, 3
+STUDY, SUM, SEALED, GOVERNANCE = 1, 2, 3, 4
 HEADER_BYTES = 1 + HASH_BYTES
 
 
@@ -30,7 +31,7 @@ def head(kind: int, study: bytes) -> bytes:
 
 def parse(raw: bytes, sender: str) -> tuple[int, bytes, memoryview]:
     """(kind, study hash, payload)."""
-    if len(raw) <= HEADER_BYTES or raw[0] not in (STUDY, SUM, SEALED):
+    if len(raw) <= HEADER_BYTES or raw[0] not in (STUDY, SUM, SEALED, GOVERNANCE):
         raise RemoteProtocolError("a message of no known kind", party=sender, remedy="Run the same version everywhere.")
     return raw[0], bytes(raw[1:HEADER_BYTES]), memoryview(raw)[HEADER_BYTES:]
 
