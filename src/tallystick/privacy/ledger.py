@@ -6,7 +6,8 @@ order stays under its cap. At order α a budget (ε, δ) caps the curve at  ε �
 [CKS20, Prop. 12]. Exact comparison: equality is allowed, anything above is refused.
 
 reserve → commit. A reservation counts as spent from the moment it is made; it may be withdrawn only while nothing
-noised has left.
+noised has left. :class:`Totals` is the sum of an account's charges; adding and taking back are exact, so the order in
+which concurrent studies come and go leaves no trace.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.plan import Plan
 
-__all__ = ["ORDERS", "Budget", "Charge", "Entry", "Ledger", "Spent", "charge_of"]
+__all__ = ["ORDERS", "STEPS", "Budget", "Charge", "Entry", "Ledger", "Spent", "Totals", "admit", "charge_of"]
 
 ORDERS: tuple[Fraction, ...] = (
     *(Fraction(n, 16) for n in range(17, 48)),
@@ -28,7 +30,8 @@ ORDERS: tuple[Fraction, ...] = (
     *(Fraction(2**k) for k in range(5, 24)),
     *(Fraction(3 * 2**k) for k in range(4, 22)),
 )
-_BITS = 2**70
+STEPS = 2**70
+"""Curves are whole multiples of 1/STEPS, rounded up: their sums are sums of integers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,8 @@ class Charge:
     rho: Fraction
     pure_epsilon: Fraction | None
     private: bool = True
+    neighbours: str = "replace-one"
+    unit: str = "record"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +76,63 @@ class Spent:
     statement: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """The exact sum of an account's charges; ``curve`` counts in 1/:data:`STEPS`."""
+
+    charges: int = 0
+    not_pure: int = 0
+    not_private: int = 0
+    rho: Fraction = Fraction(0)
+    pure_epsilon: Fraction = Fraction(0)
+    curve: tuple[int, ...] = (0,) * len(ORDERS)
+
+    def plus(self, charge: Charge) -> Totals:
+        """With this charge on the account."""
+        return self._moved(charge, 1)
+
+    def minus(self, charge: Charge) -> Totals:
+        """Without a charge that is on the account."""
+        return self._moved(charge, -1)
+
+    def _moved(self, charge: Charge, sign: int) -> Totals:
+        if len(charge.curve) != len(ORDERS):
+            raise LocalProtocolError(f"a charge has a curve at {len(ORDERS)} orders, this one has {len(charge.curve)}")
+        pure = charge.pure_epsilon
+        return Totals(
+            charges=self.charges + sign,
+            not_pure=self.not_pure + sign * (pure is None),
+            not_private=self.not_private + sign * (not charge.private),
+            rho=self.rho + sign * charge.rho,
+            pure_epsilon=self.pure_epsilon + sign * (pure or Fraction(0)),
+            curve=tuple(total + sign * math.ceil(value * STEPS) for total, value in zip(self.curve, charge.curve)),
+        )
+
+    def spent(self, delta: float = 1e-6) -> Spent:
+        """Everything on the account, composed, as one statement."""
+        by_rho = epsilon_from_rho(self.rho, delta) if self.rho else 0.0
+        epsilon: float | None = by_rho
+        if self.charges and not self.not_pure:
+            by_sum = float(self.pure_epsilon)
+            epsilon = min(by_sum, by_rho)
+            delta = 0.0 if by_sum <= by_rho else delta
+        if self.not_private:
+            epsilon = None
+        words = (
+            f"{self.charges} fit(s) together: epsilon = {epsilon:.6g}, delta = {delta:g}"
+            if epsilon is not None
+            else f"{self.charges} fit(s), at least one of them NOT differentially private"
+        )
+        return Spent(
+            rho=float(self.rho),
+            epsilon=epsilon,
+            delta=delta,
+            fits=self.charges,
+            differentially_private=not self.not_private,
+            statement=words,
+        )
+
+
 def charge_of(study: bytes, plan: Plan) -> Charge:
     """The charge of a plan: the sum of its rounds' curves, each rounded up."""
     rho = plan.rho
@@ -80,8 +142,66 @@ def charge_of(study: bytes, plan: Plan) -> Charge:
     curve = []
     for order in ORDERS:
         value = rho * order if pure is None else min(rho * order, pure)
-        curve.append(Fraction(math.ceil(value * _BITS), _BITS))
-    return Charge(study=study, curve=tuple(curve), rho=rho, pure_epsilon=pure, private=plan.differentially_private)
+        curve.append(Fraction(math.ceil(value * STEPS), STEPS))
+    return Charge(
+        study=study,
+        curve=tuple(curve),
+        rho=rho,
+        pure_epsilon=pure,
+        private=plan.differentially_private,
+        neighbours=plan.claim.neighbours,
+        unit=plan.claim.unit,
+    )
+
+
+def admit(totals: Totals, charge: Charge, budget: Budget) -> Totals:
+    """The totals with this charge, if the budget covers them; :class:`BudgetExceeded` otherwise."""
+    after = totals.plus(charge)
+    if after.not_private:
+        raise BudgetExceeded(
+            "a study without noise costs more than any budget",
+            rule="budget-covers-charge",
+            remedy='Use mechanism = "gaussian" or "laplace".',
+        )
+    if _covers(budget, after):
+        return after
+    already = totals.spent(budget.delta or 1e-6)
+    raise BudgetExceeded(
+        f"the data set's budget (epsilon = {budget.epsilon:g}, delta = {budget.delta:g}) does not cover "
+        "this study: "
+        f"{already.statement if already.fits else 'nothing was spent before'}",
+        rule="budget-covers-charge",
+        remedy="Lower epsilon, or ask the data steward for a larger budget.",
+    )
+
+
+def _covers(budget: Budget, totals: Totals) -> bool:
+    if not totals.not_pure and totals.pure_epsilon <= Fraction(budget.epsilon):
+        return True
+    if budget.delta <= 0:
+        return False
+    # Every charge is zCDP: Σρ under the budget's own ρ is the same test at every real order at once, so that a
+    # study asking for exactly the whole budget is admitted (equality is allowed).
+    if totals.rho <= _whole_rho(budget.epsilon, budget.delta):
+        return True
+    return any(spent <= cap for spent, cap in zip(totals.curve, _caps(budget.epsilon, budget.delta)))
+
+
+@lru_cache(maxsize=256)
+def _whole_rho(epsilon: float, delta: float) -> Fraction:
+    return rho_from_epsilon(epsilon, delta)
+
+
+@lru_cache(maxsize=256)
+def _caps(epsilon: float, delta: float) -> tuple[int, ...]:
+    """The caps at :data:`ORDERS` in 1/STEPS, rounded down: 2^-48 of every term covers what float64 makes of them."""
+    caps = []
+    for order in ORDERS:
+        a = float(order)
+        terms = (math.log(1 / delta), (a - 1) * math.log1p(-1 / a), -math.log(a))
+        shift = Fraction(math.fsum(terms)) + Fraction(sum(map(abs, terms))) / 2**48
+        caps.append(math.floor((Fraction(epsilon) - shift / (order - 1)) * STEPS))
+    return tuple(caps)
 
 
 class Ledger:
@@ -90,6 +210,9 @@ class Ledger:
     def __init__(self, budget: Budget | None = None, entries: Iterable[Entry] = ()) -> None:
         self.budget = budget
         self._entries = list(entries)
+        self._totals = Totals()
+        for entry in self._entries:
+            self._totals = self._totals.plus(entry.charge)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -97,8 +220,10 @@ class Ledger:
 
     def reserve(self, charge: Charge) -> Entry:
         """Admit the charge or raise :class:`BudgetExceeded`; from now on it is spent."""
-        if self.budget is not None:
-            self._admit(charge, self.budget)
+        if self.budget is None:
+            self._totals = self._totals.plus(charge)
+        else:
+            self._totals = admit(self._totals, charge, self.budget)
         entry = Entry(number=len(self._entries) + 1, charge=charge, committed=False)
         self._entries.append(entry)
         return entry
@@ -116,72 +241,13 @@ class Ledger:
         if entry.number != len(self._entries):
             raise LocalProtocolError("only the newest reservation can be withdrawn")
         self._entries.pop()
+        self._totals = self._totals.minus(entry.charge)
 
     def spent(self, delta: float = 1e-6) -> Spent:
         """Everything so far, composed, as one statement."""
-        charges = [e.charge for e in self._entries]
-        private = all(c.private for c in charges)
-        rho = sum((c.rho for c in charges), Fraction(0))
-        pure = [c.pure_epsilon for c in charges]
-        by_rho = epsilon_from_rho(rho, delta) if rho else 0.0
-        epsilon: float | None
-        if charges and all(p is not None for p in pure):
-            by_sum = float(sum((p or Fraction(0) for p in pure), Fraction(0)))
-            epsilon = min(by_sum, by_rho)
-            delta = 0.0 if by_sum <= by_rho else delta
-        else:
-            epsilon = by_rho
-        if not private:
-            epsilon = None
-        words = (
-            f"{len(charges)} fit(s) together: epsilon = {epsilon:.6g}, delta = {delta:g}"
-            if epsilon is not None
-            else f"{len(charges)} fit(s), at least one of them NOT differentially private"
-        )
-        return Spent(
-            rho=float(rho),
-            epsilon=epsilon,
-            delta=delta,
-            fits=len(charges),
-            differentially_private=private,
-            statement=words,
-        )
+        return self._totals.spent(delta)
 
     def _check(self, entry: Entry) -> None:
         known = 0 < entry.number <= len(self._entries)
         if not known or self._entries[entry.number - 1] != entry or entry.committed:
             raise LocalProtocolError("this is not an open reservation of this ledger")
-
-    def _admit(self, charge: Charge, budget: Budget) -> None:
-        charges = [e.charge for e in self._entries] + [charge]
-        if not all(c.private for c in charges):
-            raise BudgetExceeded(
-                "a study without noise costs more than any budget",
-                rule="budget-covers-charge",
-                remedy='Use mechanism = "gaussian" or "laplace".',
-            )
-        pure = [c.pure_epsilon for c in charges]
-        if all(p is not None for p in pure) and sum(p or Fraction(0) for p in pure) <= Fraction(budget.epsilon):
-            return
-        if budget.delta > 0:
-            # All charges so far are zCDP: Σρ under the budget's own ρ is the same test at every real order at once,
-            # so that a study asking for exactly the whole budget is admitted (equality is allowed).
-            if sum(c.rho for c in charges) <= rho_from_epsilon(budget.epsilon, budget.delta):
-                return
-            totals = [sum((c.curve[i] for c in charges), Fraction(0)) for i in range(len(ORDERS))]
-            if any(total <= _cap(order, budget) for order, total in zip(ORDERS, totals)):
-                return
-        already = self.spent(budget.delta or 1e-6)
-        raise BudgetExceeded(
-            f"the data set's budget (epsilon = {budget.epsilon:g}, delta = {budget.delta:g}) does not cover "
-            "this study: "
-            f"{already.statement if already.fits else 'nothing was spent before'}",
-            rule="budget-covers-charge",
-            remedy="Lower epsilon, or ask the data steward for a larger budget.",
-        )
-
-
-def _cap(order: Fraction, budget: Budget) -> Fraction:
-    a = float(order)
-    shift = (math.log(1 / budget.delta) + (a - 1) * math.log1p(-1 / a) - math.log(a)) / (a - 1)
-    return Fraction(budget.epsilon) - Fraction(shift * (1 + 1e-15) if shift > 0 else shift)
