@@ -19,7 +19,7 @@ from tallystick.cli.progress import round_progress
 from tallystick.core.errors import DataError, StudyError
 from tallystick.core.version import __version__
 from tallystick.crypto.prg import AesStream, derive, system_stream
-from tallystick.data.encoding import encode
+from tallystick.data.encoding import Records, encode
 from tallystick.data.examples import census
 from tallystick.data.partitions import fold_indices, holdout_split, parse_partition
 from tallystick.data.sources import read_table
@@ -124,14 +124,18 @@ def simulate(
         title = study.study.name if len(splits) == 1 else f"{study.study.name}, fold {number + 1}/{len(splits)}"
         with round_progress(title) as progress:
             estimator.fit_study(federation, study, progress=None if quiet else progress)
+        if test is None and estimator.evaluates_its_own_records:
+            test = train
         if test is not None:
             taken = everything.table
             evaluations.append(evaluate_split(estimator, study, taken.take(train), taken.take(test)))
     seconds = time.perf_counter() - started
     simulation: dict[str, Any] = {"seed": seed, "records": count, "not_for_release": True}
     if evaluations:
-        method: dict[str, Any] = {"method": "holdout", "fraction": holdout}
-        if folds is not None:
+        method: dict[str, Any] = {"method": "own records"}
+        if holdout is not None:
+            method = {"method": "holdout", "fraction": holdout}
+        elif folds is not None:
             method = {"method": "folds", "folds": folds}
         simulation["evaluation"] = method | {
             key: float(np.mean([e[key] for e in evaluations])) for key in evaluations[0]
@@ -170,38 +174,18 @@ def result_document(
 
 
 def evaluate_split(estimator: PrivateEstimator, study: Study, train: Any, test: Any) -> dict[str, float]:
-    """Accuracy on records kept back, beside the non-private model's and the majority class's. Simulation only."""
-    if not hasattr(estimator, "classes_"):
-        return {}
-    from sklearn.linear_model import LogisticRegression as Baseline
-    from sklearn.metrics import accuracy_score, f1_score
+    """The estimator's own measures on records it was not fitted to (or was, if it has no others). Simulation only."""
 
-    def encoded(table: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        records = encode(
+    def encoded(table: Any) -> Records:
+        return encode(
             table,
             study.schema_of_data(),
             features=study.study.features,
             target=study.study.target,
             missing=study.missing_policy(),
         )
-        if records.target is None:
-            raise StudyError("the study names no target to evaluate")
-        return records.features, records.target.astype(np.int64)
 
-    (train_x, train_y), (test_x, test_y) = encoded(train), encoded(test)
-    if len(test_y) == 0 or len(train_y) == 0:
-        raise DataError("nothing to evaluate: no record was kept back", remedy="Use a larger --holdout.")
-    predicted = estimator.predict_encoded(test_x)
-    majority = np.bincount(train_y).argmax()
-    baseline = float(np.mean(test_y == majority))
-    if len(np.unique(train_y)) > 1:
-        baseline = float(accuracy_score(test_y, Baseline(C=1.0, max_iter=2000).fit(train_x, train_y).predict(test_x)))
-    return {
-        "accuracy": float(accuracy_score(test_y, predicted)),
-        "f1_macro": float(f1_score(test_y, predicted, average="macro", zero_division=0)),
-        "baseline_accuracy": baseline,
-        "majority_accuracy": float(np.mean(test_y == majority)),
-    }
+    return estimator.evaluate_records(encoded(train), encoded(test))
 
 
 def write_result(result: dict[str, Any], out: Path) -> Path:
@@ -215,6 +199,9 @@ def write_result(result: dict[str, Any], out: Path) -> Path:
         raise StudyError(f"cannot write the result: {error}", remedy="Choose another --out.") from None
 
 
+_MEASURES = {"baseline_accuracy": "without privacy", "majority_accuracy": "majority class", "f1_macro": "macro F1"}
+
+
 def describe_result(result: dict[str, Any]) -> str:
     """The result for people."""
     privacy, cost, participants = result["privacy"], result["cost"], result["participants"]
@@ -223,12 +210,11 @@ def describe_result(result: dict[str, Any]) -> str:
         f"{cost['rounds']} round(s), {cost['seconds']:.1f} s",
     ]
     evaluation = result.get("simulation", {}).get("evaluation", {})
-    if "accuracy" in evaluation:
-        lines += [
-            f"  accuracy            {evaluation['accuracy']:.4f}   (kept-back records; simulation only)",
-            f"  without privacy     {evaluation['baseline_accuracy']:.4f}",
-            f"  majority class      {evaluation['majority_accuracy']:.4f}",
-        ]
+    of = "the records it was fitted to" if evaluation.get("method") == "own records" else "kept-back records"
+    measures = [(k, v) for k, v in evaluation.items() if k not in ("method", "fraction", "folds")]
+    for number, (key, value) in enumerate(measures):
+        note = "" if number else f"   ({of}; simulation only)"
+        lines.append(f"  {_MEASURES.get(key, key.replace('_', ' ')):<19} {value:.4f}{note}")
     if privacy["differentially_private"]:
         delta = f", delta = {privacy['delta']:g}" if privacy["delta"] else ""
         lines.append(f"  privacy spent       epsilon = {privacy['epsilon']:g}{delta}, {privacy['neighbours']}")

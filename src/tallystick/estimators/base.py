@@ -21,7 +21,7 @@ from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import PrivacyRefused, PrivacyWarning, StudyError
 from tallystick.data.dataset import Dataset
-from tallystick.data.encoding import encode
+from tallystick.data.encoding import Records, encode
 from tallystick.engines.designs import designed, layout_of
 from tallystick.engines.federation import Federation, Result, SimulatedFederation
 from tallystick.engines.run import Progress
@@ -39,6 +39,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class; a subclass names its ``program_name`` and writes :meth:`_design` and :meth:`_accept`."""
 
     program_name: str
+    evaluates_its_own_records: bool = False
+    """Whether a simulation without records kept back measures the model on those it was fitted to (clusters, sets)."""
 
     epsilon: float
     delta: float | None
@@ -182,6 +184,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self.feature_names_in_ = np.array(result.layout.names, dtype=object)
         self.n_features_in_ = len(result.layout)
         self._accept(release.value, result.layout)
+
+    def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
+        """How well the model does on ``test``, beside what ``train`` gives without privacy. Only a simulation asks:
+        these numbers are exact. None unless a subclass has a measure; see ``docs/contract.md`` for their names.
+        """
+        return {}
 
     # -- plain X, y ---------------------------------------------------------------------------------------------
 

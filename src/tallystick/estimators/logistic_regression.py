@@ -12,11 +12,12 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import sigmoid
-from tallystick.algorithms.logistic import LogisticProgram
-from tallystick.algorithms.logistic_settings import design_from_keywords
+from tallystick.algorithms.logistic import LogisticProgram, design_from_keywords
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import StudyError
+from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.evaluation import classification_scores
 from tallystick.privacy.schema import FeatureLayout, Schema
 
 __all__ = ["LogisticRegression"]
@@ -171,6 +172,10 @@ class LogisticRegression(ClassifierMixin, PrivateEstimator):  # type: ignore[mis
             return np.column_stack([1 - positive, positive])
         e = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+    def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
+        """Accuracy and macro F1 on records kept back, beside a model without privacy and the majority class."""
+        return classification_scores(self.predict_encoded(test.features), train, test)
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result."""
