@@ -1,0 +1,222 @@
+"""A party's copy of the bulletin board: signed statements, kept word for word in one SQLite file.
+
+Several processes of one party use the file at once: the role itself, and its steward's or analyst's command line. So
+there is no owner lock; WAL and short immediate transactions let them share it, ``since`` tells a role what the command
+line has added, and ``synchronous=FULL`` makes an added statement survive the loss of power.
+
+Nothing goes in that its signer, as pinned in the consortium file, did not sign; and what is read is checked again, for
+a file can be edited. What was signed with a key that is pinned no more, because the party left or was given a new one,
+stays in the file and is passed over. Anyone in the consortium can send statements, so what one signer may fill is
+limited.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tallystick.core.errors import RemoteProtocolError, TallystickError, VerificationError
+from tallystick.core.identifiers import digest, parse_hash
+from tallystick.crypto.signing import VerifyKey
+from tallystick.protocol.governance.statements import Statement, decode, verify
+from tallystick.roles.stores import corrupt, storage_guard
+
+__all__ = ["GovernanceStore"]
+
+SCHEMA_VERSION = "1"
+BUSY_SECONDS = 30.0
+SIGNER_BYTES = 1 << 29  # all statements of one signer together
+SIGNER_STATEMENTS = 1000  # of one signer about one study, besides four for every party (servers countersign each)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS governance_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS statements (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, ident TEXT NOT NULL UNIQUE, study BLOB NOT NULL, supersedes BLOB,
+    signer TEXT NOT NULL, key BLOB NOT NULL, size INTEGER NOT NULL, raw BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS statements_by_study ON statements (study);
+CREATE INDEX IF NOT EXISTS statements_by_successor ON statements (supersedes);
+CREATE INDEX IF NOT EXISTS statements_by_signer ON statements (signer, study, size);
+"""
+_COLUMNS = ("ident", "study", "supersedes", "signer", "key", "size", "raw")
+_WHAT = "the file of statements"
+
+
+class GovernanceStore:
+    """Statements of this party and of all the others, about all studies."""
+
+    def __init__(self, path: Path, *, party: str, identities: Mapping[str, VerifyKey]) -> None:
+        self._path, self._party, self._identities = path, party, identities
+        self._lock = threading.RLock()
+        self._known: dict[bytes, Statement] = {}  # digest of raw -> what was decoded and verified in this process
+        with storage_guard(_WHAT, party=party):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
+        try:
+            with storage_guard(_WHAT, party=party):
+                self._prepare()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _prepare(self) -> None:
+        run = self._db.execute
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        if [row[0] for row in run("PRAGMA quick_check")] != ["ok"]:
+            raise corrupt(_WHAT, party=self._party)
+        with self._transaction():
+            for statement in _SCHEMA.split(";"):
+                run(statement)
+            for item in (("schema", SCHEMA_VERSION), ("party", self._party)):
+                run("INSERT OR IGNORE INTO governance_meta VALUES (?, ?)", item)
+        known = dict(run("SELECT key, value FROM governance_meta").fetchall())
+        if known.get("schema") != SCHEMA_VERSION or known.get("party") != self._party:
+            raise VerificationError(
+                f"these statements were kept by party {known.get('party')!a} in format {known.get('schema')!a}",
+                rule="storage-corrupt",
+                party=self._party,
+                remedy="Give every role a state directory of its own, made by this release of tallystick.",
+            )
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        with self._lock, storage_guard("a statement", party=self._party):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # a full disk has rolled back already
+                    with contextlib.suppress(sqlite3.Error):
+                        self._db.execute("ROLLBACK")
+                raise
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    def add(self, raw: bytes, *, sender: str | None = None) -> bool:
+        """Keep a statement; whether it was new. Refuses what is malformed or not signed by who it says.
+
+        Durable when this returns. ``sender`` is who brought it, for the error.
+        """
+        statement = self._checked(raw, sender)
+        earlier = statement.body.get("supersedes")
+        row = (
+            statement.ident,
+            statement.study_hash,
+            None if earlier is None else parse_hash(earlier),
+            statement.signer,
+            self._identities[statement.signer].encoded,
+            len(raw),
+            raw,
+        )
+        with self._transaction():
+            run = self._db.execute
+            if run("SELECT 1 FROM statements WHERE ident = ?", (statement.ident,)).fetchone():
+                return False
+            self._check_room(statement, len(raw))
+            run(f"INSERT INTO statements ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})", row)
+        return True
+
+    def _check_room(self, statement: Statement, size: int) -> None:
+        about, everything = self._db.execute(
+            "SELECT count(*) FILTER (WHERE study = ?), coalesce(sum(size), 0) FROM statements WHERE signer = ?",
+            (statement.study_hash, statement.signer),
+        ).fetchone()
+        if about >= SIGNER_STATEMENTS + 4 * len(self._identities) or everything + size > SIGNER_BYTES:
+            raise RemoteProtocolError(
+                "this party has made more statements than are kept",
+                party=statement.signer,
+                rule="too-many-statements",
+                remedy="Its further statements are not kept. Ask its operator what it is doing.",
+            )
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def statements(self, study: bytes | None = None) -> tuple[Statement, ...]:
+        """All statements, or those that bear on one study: about it, or proposing what takes its place. In order."""
+        if study is None:
+            return tuple([kept for _, kept in self.since(0)])
+        return tuple([kept for _, kept in self._select("study = ?1 OR supersedes = ?1", study)])
+
+    def since(self, number: int) -> tuple[tuple[int, Statement], ...]:
+        """What was added after the statement of this number (0: everything), each with its own number, in order."""
+        return tuple(self._select("number > ?", number))
+
+    def _select(self, where: str, *values: object) -> Iterator[tuple[int, Statement]]:
+        for number, signer, key, raw in self._read(
+            f"SELECT number, signer, key, raw FROM statements WHERE {where} ORDER BY number", *values
+        ):
+            pinned = self._identities.get(signer)
+            if pinned is not None and pinned.encoded == key:
+                yield int(number), self._again(raw)
+
+    def last(self) -> int:
+        """The number of the newest statement; 0 if there is none."""
+        return int(self._read("SELECT coalesce(max(number), 0) FROM statements")[0][0])
+
+    def hashes(self) -> tuple[bytes, ...]:
+        """Every study somebody has said something about, oldest first."""
+        rows = self._read("SELECT study FROM statements GROUP BY study ORDER BY min(number)")
+        return tuple([bytes(row[0]) for row in rows])
+
+    def idents(self, study: bytes | None = None) -> frozenset[str]:
+        """The names of all statements, or of those about one study: what need not be sent here again."""
+        if study is None:
+            rows = self._read("SELECT ident FROM statements")
+        else:
+            rows = self._read("SELECT ident FROM statements WHERE study = ?", study)
+        return frozenset([str(row[0]) for row in rows])
+
+    def statement(self, ident: str) -> Statement | None:
+        """The statement of this name."""
+        return next((kept for _, kept in self._select("ident = ?", ident)), None)
+
+    def _read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._lock, storage_guard(_WHAT, party=self._party):
+            return self._db.execute(sql, values).fetchall()
+
+    # -- checking ------------------------------------------------------------------------------------------------------
+
+    def _checked(self, raw: bytes, sender: str | None) -> Statement:
+        name = digest(raw)
+        known = self._known.get(name)
+        if known is None:
+            known = decode(raw, party=sender)
+            verify(known, self._identities)
+            self._known[name] = known
+        return known
+
+    def _again(self, raw: object) -> Statement:
+        try:
+            if type(raw) is bytes:
+                return self._checked(raw, None)
+        except TallystickError:
+            pass
+        raise VerificationError(
+            "a kept statement is not what its signer signed",
+            rule="storage-corrupt",
+            party=self._party,
+            remedy="Restore this party's state from its last good copy; until then it takes part in no study.",
+        )
+
+    # -- closing -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give the file free. A second call does nothing."""
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> GovernanceStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
