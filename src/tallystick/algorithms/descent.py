@@ -25,15 +25,24 @@ of the sampling error 0.5/√n, first C to its worst case, then R to the longest
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tallystick.algorithms.design import PublicBudget
 
-__all__ = ["MOMENT_SHARE", "Schedule", "choose_rounds", "choose_schedule", "noise_of_mean", "residual_bounds"]
+__all__ = [
+    "LOGISTIC",
+    "MOMENT_SHARE",
+    "Loss",
+    "Schedule",
+    "choose_rounds",
+    "choose_schedule",
+    "noise_of_mean",
+    "residual_bounds",
+]
 
 MOMENT_SHARE = 0.1
 """Share of the budget for the round of moments."""
-_KAPPA = 1.5
 _TAIL = 0.25
 _SLACK = 0.02
 _MIN_ROUNDS, _MAX_ROUNDS = 128, 256
@@ -60,6 +69,19 @@ def residual_bounds(classes: int, *, l1: bool) -> tuple[float, float, float]:
     return math.sqrt(1 - 1 / classes), math.sqrt(2), 0.5
 
 
+@dataclass(frozen=True, kw_only=True)
+class Loss:
+    """All that the rule asks of a loss: the sizes of its residuals, and the spread κ of the scores that it wants."""
+
+    residual_bounds: Callable[..., tuple[float, float, float]]
+    """(classes, l1=…) → (norm of the residual at the start, its worst case, curvature per unit of score)."""
+    spread: float
+
+
+LOGISTIC = Loss(residual_bounds=residual_bounds, spread=1.5)
+"""Log-odds of standard deviation 1.5."""
+
+
 def noise_of_mean(budget: PublicBudget, share: float, bound: float, records: float) -> float:
     """Standard deviation of one coordinate of the mean when ``share`` of the budget buys one round of this bound."""
     sensitivity = budget.sensitivity_factor * budget.person_factor * bound
@@ -72,23 +94,30 @@ def noise_of_mean(budget: PublicBudget, share: float, bound: float, records: flo
 
 
 def choose_rounds(
-    budget: PublicBudget, share: float, *, classes: int, records: float | None, trace: float, typical_row: float
+    budget: PublicBudget,
+    share: float,
+    *,
+    classes: int,
+    records: float | None,
+    trace: float,
+    typical_row: float,
+    loss: Loss = LOGISTIC,
 ) -> int:
     """T from public facts alone; ``trace`` is the public guess before the moments are known.
 
     For the Gaussian the guess does not matter: ν carries √tr and L carries tr, so that S·L is free of it.
     """
     l1 = budget.mechanism == "laplace"
-    low, _, curvature = residual_bounds(classes, l1=l1)
+    low, _, curvature = loss.residual_bounds(classes, l1=l1)
     if budget.mechanism == "none":
         return _MAX_ROUNDS
     if records is None:
         return 4 * _MIN_ROUNDS_L1 if l1 else _MIN_ROUNDS
     noise = noise_of_mean(budget, share, low * typical_row, records)
     if l1:
-        wanted = (4 * _KAPPA * curvature * math.sqrt(trace) / noise) ** 0.4
+        wanted = (4 * loss.spread * curvature * math.sqrt(trace) / noise) ** 0.4
         return int(min(max(math.ceil(wanted), _MIN_ROUNDS_L1), _MAX_ROUNDS_L1))
-    wanted = 2 * math.sqrt(_KAPPA * curvature * math.sqrt(trace) / noise)
+    wanted = 2 * math.sqrt(loss.spread * curvature * math.sqrt(trace) / noise)
     return int(min(max(math.ceil(wanted), _MIN_ROUNDS), _MAX_ROUNDS))
 
 
@@ -104,10 +133,11 @@ def choose_schedule(
     longest_row: float,
     clip: float | None = None,
     step: float | None = None,
+    loss: Loss = LOGISTIC,
 ) -> Schedule:
     """The schedule for rows of E‖row‖² = ``trace``; ``clip`` (a bound on C·R) and ``step`` override the rule."""
     l1 = budget.mechanism == "laplace"
-    low, high, curvature = residual_bounds(classes, l1=l1)
+    low, high, curvature = loss.residual_bounds(classes, l1=l1)
     unit = noise_of_mean(budget, share, 1.0, records)  # noise per unit of bound
     if clip is not None:
         residual, row_limit = high, clip / high
@@ -120,7 +150,7 @@ def choose_schedule(
         row_limit = max(typical_row, min(bound / residual, longest_row))
     noise = unit * residual * row_limit * (math.sqrt(rounds) if l1 else 1.0)
     lipschitz = curvature * trace
-    time = math.inf if noise == 0 else _KAPPA / (noise * math.sqrt(trace))
+    time = math.inf if noise == 0 else loss.spread / (noise * math.sqrt(trace))
     wanted = time * lipschitz / rounds
     if step is not None:
         size, momentum = step, 0.0

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.algorithms.descent_settings import DESCENT_KEYS
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.logistic_settings import LOGISTIC_KEYS, design_from_keywords
+from tallystick.algorithms.logistic import design_from_keywords
 from tallystick.algorithms.program import Program, Public
 from tallystick.algorithms.program_file import compile_program, load_program, read_program
 from tallystick.core.errors import StudyError
@@ -43,7 +44,7 @@ class BuiltIn:
     design: Callable[[Mapping[str, Any], Public, PublicBudget], Design]
 
 
-BUILT_IN: dict[str, BuiltIn] = {"logistic_regression": BuiltIn(keys=LOGISTIC_KEYS, design=design_from_keywords)}
+BUILT_IN: dict[str, BuiltIn] = {"logistic_regression": BuiltIn(keys=DESCENT_KEYS, design=design_from_keywords)}
 
 
 def layout_of(study: Study) -> FeatureLayout:

@@ -1,29 +1,43 @@
-"""A user's keywords for logistic regression, checked: the same for the estimator and for a study's [program]."""
+"""A user's keywords for a private descent, checked: the same for the estimator and for a study's [program]."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.logistic import LogisticSettings, design_logistic
-from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 
-__all__ = ["LOGISTIC_KEYS", "design_from_keywords", "logistic_settings"]
-
-LOGISTIC_KEYS = frozenset(f.name for f in dataclasses.fields(LogisticSettings))
+__all__ = ["DESCENT_KEYS", "DescentSettings", "settings_from"]
 
 
-def logistic_settings(keywords: Mapping[str, Any]) -> LogisticSettings:
+@dataclass(frozen=True, kw_only=True)
+class DescentSettings:
+    """The user's own parameters; None stands for ``"auto"``."""
+
+    rounds: int | None = None
+    clip: float | None = None
+    learning_rate: float | None = None
+    l2: float | None = None
+    fit_intercept: bool = True
+    standardise: bool = True
+    schedule: str = "auto"
+    """``constant``, ``inverse-sqrt`` (step η/√t, as PEM has it) or ``auto``: constant with momentum by rule."""
+    average: bool = True
+
+
+DESCENT_KEYS = frozenset(f.name for f in dataclasses.fields(DescentSettings))
+
+
+def settings_from(keywords: Mapping[str, Any]) -> DescentSettings:
     """What the keywords mean; one that is left out is "auto", or true."""
     rounds = _auto("rounds", keywords.get("rounds", "auto"))
     if rounds is not None and rounds != int(rounds):
         raise StudyError(f"rounds = {keywords['rounds']} is not a whole number")
-    return LogisticSettings(
+    return DescentSettings(
         rounds=None if rounds is None else int(rounds),
         clip=_auto("clip", keywords.get("clip", "auto")),
         learning_rate=_auto("learning_rate", keywords.get("learning_rate", "auto")),
@@ -33,11 +47,6 @@ def logistic_settings(keywords: Mapping[str, Any]) -> LogisticSettings:
         schedule=keywords.get("schedule", "auto"),
         average=bool(keywords.get("average", True)),
     )
-
-
-def design_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
-    """The design of a logistic regression with these keywords."""
-    return design_logistic(public, budget, logistic_settings(keywords))
 
 
 def _auto(name: str, value: Any, least: float | None = None) -> float | None:
