@@ -1,17 +1,33 @@
 """Governed studies: signed statements and where they leave a study. Pure: time is an argument, files are elsewhere."""
 
+from tallystick.protocol.governance.docket import Docket, in_order
 from tallystick.protocol.governance.plan_summary import fold, noise_of, plan_digest, summarise, unfold
+from tallystick.protocol.governance.policy import Facts, Limits, Policy, Rule, Verdict, facts_of, parse_rules
+from tallystick.protocol.governance.standing import STATES, Standing, check_taking_part, quorum_of
 from tallystick.protocol.governance.statements import Statement, canonical, decode, encode, make, verify
 
 __all__ = [
+    "STATES",
+    "Docket",
+    "Facts",
+    "Limits",
+    "Policy",
+    "Rule",
+    "Standing",
     "Statement",
+    "Verdict",
     "canonical",
+    "check_taking_part",
     "decode",
     "encode",
+    "facts_of",
     "fold",
+    "in_order",
     "make",
     "noise_of",
+    "parse_rules",
     "plan_digest",
+    "quorum_of",
     "summarise",
     "unfold",
     "verify",

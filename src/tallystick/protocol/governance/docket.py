@@ -1,0 +1,273 @@
+"""Where a study stands: a pure function of its statements, the consortium and the time.
+
+A docket takes statements in any order, any number of times, and keeps those that their kind of party may make. The
+standing is computed from the whole set, so that all parties that know the same statements agree (it converges), and
+nothing depends on who was heard first. The rules:
+
+* A client's decision with the highest sequence is the one in force, until the study starts. Two different decisions of
+  one client with that sequence are a refusal, and the client is named.
+* A decision counts for the very proposal it names, so another proposal of the same study cannot borrow an approval.
+  Of several living proposals of one study the one most clients have decided on leads; among those the older one.
+* Approvals count if they were made before the proposal expired, was withdrawn or was replaced by its own proposer.
+* A start names the approvals it rests on. If these are a quorum it holds for good: whatever is dated back or said
+  later, by anyone, cannot undo what the parties then took part in. A start without them is no start.
+
+Each client evaluates this on its own copy of the statements before it takes part (``standing.check_taking_part``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tallystick.core.errors import RemoteProtocolError, TallystickError
+from tallystick.core.identifiers import format_hash
+from tallystick.protocol.governance.standing import DEFAULT_QUORUM, Standing, quorum_of
+from tallystick.protocol.governance.statements import Statement, verify
+from tallystick.protocol.study.roster import Members
+
+__all__ = ["Docket", "in_order"]
+
+_SPEAKERS = {
+    "proposal": "analyst",
+    "withdrawal": "analyst",
+    "decision": "client",
+    "charge": "client",
+    "start": "aggregator",
+    "outcome": "aggregator",
+    "countersignature": "server",
+    "attestation": "server",
+}
+_ORDER = {kind: i for i, kind in enumerate(_SPEAKERS)}
+
+
+def in_order(statements: Iterable[Statement]) -> tuple[Statement, ...]:
+    """The one order in which a set of statements is written down."""
+    return tuple(sorted(set(statements), key=lambda s: (_ORDER[s.kind], s.signer, s.ident)))
+
+
+class Docket:
+    """The statements about one study. ``quorum`` is the study's own unless given."""
+
+    def __init__(self, study_hash: bytes, members: Members, *, quorum: int | None = None) -> None:
+        self.study_hash, self.members, self._quorum = study_hash, members, quorum
+        self._hash = format_hash(study_hash)
+        self._kept: dict[str, dict[str, Statement]] = {kind: {} for kind in _SPEAKERS}
+
+    @classmethod
+    def of(cls, study_hash: bytes, members: Members, statements: Iterable[Statement]) -> Docket:
+        """A docket of what counts among these; the rest is left out."""
+        docket = cls(study_hash, members)
+        for statement in statements:
+            try:
+                docket.apply(statement)
+            except TallystickError:
+                continue
+        return docket
+
+    def apply(self, statement: Statement) -> bool:
+        """Take a statement; whether it was new. Refusals do not depend on what was taken before, or when.
+
+        A statement that is taken may still count for nothing, now or ever: that is for :meth:`standing` to say.
+        """
+        if statement.ident in self._kept[statement.kind]:
+            return False
+        body, members = statement.body, self.members
+        verify(statement, members.identities)
+        if self._hash not in (body["hash"], body.get("supersedes")):
+            raise _refuse("a statement about another study", statement, "not-this-study")
+        if statement.signer not in _parties(members, _SPEAKERS[statement.kind]):
+            raise _refuse(f"a {statement.kind} is made by no such party", statement, "wrong-signer")
+        if statement.kind == "proposal" and body["consortium"] != format_hash(members.consortium_hash):
+            raise _refuse("a proposal to another consortium, or to another version of it", statement, "consortium")
+        if statement.kind == "start":
+            clients = [name for name in members.clients if name in body["approvals"]]
+            if body["parties"] != [*members.servers, *clients] or len(clients) != len(body["approvals"]):
+                raise _refuse("a start with other parties than the consortium's", statement, "bad-roster")
+        if statement.kind == "countersignature" and body["client"] not in members.clients:
+            raise _refuse("a countersignature for no client of the consortium", statement, "wrong-signer")
+        self._kept[statement.kind][statement.ident] = statement
+        return True
+
+    def statements(self, *kinds: str) -> tuple[Statement, ...]:
+        """What was taken, of these kinds or of all, in the order in which it is written down."""
+        return in_order(s for kind in kinds or _SPEAKERS for s in self._kept[kind].values())
+
+    def decisions(self, client: str) -> tuple[Statement, ...]:
+        """Everything this client has decided about the study, the newest last."""
+        own = [d for d in self._kept["decision"].values() if d.signer == client]
+        return tuple(sorted(own, key=lambda d: (d.body["sequence"], d.ident)))
+
+    def next_sequence(self, client: str) -> int:
+        """The sequence of this client's next decision."""
+        own = self.decisions(client)
+        return own[-1].body["sequence"] + 1 if own else 1
+
+    # -- the standing --------------------------------------------------------------------------------------------------
+
+    def standing(self, now: float) -> Standing:
+        """How the study stands at ``now`` (unix seconds)."""
+        in_force, equivocators = self._in_force()
+        started = self._started()
+        proposal = self._leading(in_force, started, now)
+        if proposal is None:
+            quorum = self._quorum or DEFAULT_QUORUM
+            return Standing(state="unknown", words="Nobody has proposed this study.", quorum=quorum, missing=quorum)
+        quorum = self._quorum_for(proposal)
+        if started:
+            return self._running(proposal, started, quorum, equivocators)
+        sorted_out: dict[str, dict[str, Statement]] = {"approve": {}, "reject": {}, "counter": {}}
+        for client, decision in in_force.items():
+            body = decision.body
+            what = "reject" if client in equivocators else body["decision"]
+            if body["proposal"] == proposal.ident and (what != "approve" or self._in_time(decision, proposal)):
+                sorted_out[what][client] = decision
+        approvals, rejections, counters = sorted_out.values()
+        waiting = tuple(c for c in self.members.clients if not any(c in given for given in sorted_out.values()))
+        missing = max(0, quorum - len(approvals))
+        ended = self._ended(proposal, now)
+        if ended is not None:
+            state, words = ended
+        elif not missing:
+            state, words = "approved", f"Approved by {_listed(approvals)}; {quorum} approvals are needed."
+        elif missing > len(waiting):
+            state, words = "refused", f"{quorum} approvals are needed and at most {quorum - missing + len(waiting)} "
+            words += f"can still be given. Against it: {_listed({**rejections, **counters}) or 'nobody'}."
+        else:
+            state = "open"
+            words = f"{len(approvals)} of {quorum} approvals. Not yet decided: {_listed(waiting)}."
+        if equivocators:
+            words += f" Said two things at once, which counts as no: {_listed(equivocators)}."
+        return Standing(
+            state=state,
+            words=words,
+            quorum=quorum,
+            missing=missing,
+            proposal=proposal,
+            approvals=approvals,
+            rejections=rejections,
+            counters=counters,
+            waiting=waiting,
+            equivocators=equivocators,
+        )
+
+    def _quorum_for(self, proposal: Statement) -> int:
+        return self._quorum if self._quorum is not None else quorum_of(proposal.body["study"])
+
+    def _proposals(self) -> dict[str, Statement]:
+        return {ident: p for ident, p in self._kept["proposal"].items() if p.body["hash"] == self._hash}
+
+    def _in_force(self) -> tuple[dict[str, Statement], tuple[str, ...]]:
+        """Each client's decision of the highest sequence, and the clients that have two of those."""
+        newest: dict[str, list[Statement]] = {client: [] for client in self.members.clients}
+        for decision in self._kept["decision"].values():
+            known = newest[decision.signer]
+            if not known or decision.body["sequence"] >= known[0].body["sequence"]:
+                same = [d for d in known if d.body["sequence"] == decision.body["sequence"]]
+                newest[decision.signer] = [*same, decision]
+        double = tuple([client for client, own in newest.items() if len(own) > 1])
+        return {client: in_order(own)[0] for client, own in newest.items() if own}, double
+
+    def _leading(self, in_force: Mapping[str, Statement], started: Sequence[Statement], now: float) -> Statement | None:
+        proposals = self._proposals()
+        if started:
+            return proposals[started[0].body["proposal"]]
+        named = [d.body["proposal"] for d in in_force.values()]
+        return min(
+            proposals.values(),
+            key=lambda p: (self._ended(p, now) is not None, -named.count(p.ident), p.body["created"], p.ident),
+            default=None,
+        )
+
+    def _cut_off(self, proposal: Statement) -> tuple[list[Statement], list[Statement]]:
+        """Its proposer's withdrawals, and the proposals with which its proposer replaces it."""
+        withdrawn = [w for w in self._kept["withdrawal"].values() if w.signer == proposal.signer]
+        later = [p for p in self._kept["proposal"].values() if p.body["supersedes"] == self._hash]
+        return withdrawn, [p for p in later if p.signer == proposal.signer]
+
+    def _in_time(self, approval: Statement, proposal: Statement) -> bool:
+        withdrawn, later = self._cut_off(proposal)
+        ends = [proposal.body["expires"], *(w.body["at"] for w in withdrawn), *(p.body["created"] for p in later)]
+        return bool(approval.body["at"] < min(ends))
+
+    def _ended(self, proposal: Statement, now: float) -> tuple[str, str] | None:
+        withdrawn, later = self._cut_off(proposal)
+        if withdrawn:
+            reason = in_order(withdrawn)[0].body["reason"]
+            return "withdrawn", f"Withdrawn by {proposal.signer}{': ' + reason if reason else ''}."
+        if later:
+            newest = max(later, key=lambda p: (p.body["created"], p.ident))
+            return "superseded", f"Replaced by {proposal.signer} with {newest.body['hash']}."
+        if now >= proposal.body["expires"]:
+            return "expired", "Expired before it was run."
+        return None
+
+    # -- after the start -----------------------------------------------------------------------------------------------
+
+    def _started(self) -> list[Statement]:
+        """The starts that rest on a quorum of approvals, the first attempt first."""
+        valid = [s for s in self._kept["start"].values() if self._rests(s)]
+        return sorted(valid, key=lambda s: (s.body["attempt"], s.body["at"], s.ident))
+
+    def _rests(self, start: Statement) -> bool:
+        body, proposal = start.body, self._proposals().get(start.body["proposal"])
+        if proposal is None or body["at"] >= proposal.body["expires"]:
+            return False
+        if len(body["approvals"]) < self._quorum_for(proposal):
+            return False
+        for client, ident in body["approvals"].items():
+            approval = self._kept["decision"].get(ident)
+            if approval is None or approval.signer != client or approval.body["decision"] != "approve":
+                return False
+            if approval.body["proposal"] != proposal.ident or approval.body["at"] >= proposal.body["expires"]:
+                return False
+        return True
+
+    def _running(
+        self, proposal: Statement, started: Sequence[Statement], quorum: int, equivocators: tuple[str, ...]
+    ) -> Standing:
+        start = started[0]
+        ends = in_order(self._kept["outcome"].values())
+        told = {(o.body["result"], o.body["code"]) for o in ends}
+        if len(started) > 1 or len(told) > 1:
+            equivocators = (*equivocators, self.members.aggregator)
+        approvals = {c: self._kept["decision"][i] for c, i in start.body["approvals"].items()}
+        by = f"with {_listed(approvals)}"
+        if not ends:
+            state, words = "running", f"Running {by}."
+        elif len(told) > 1:
+            state, words = "failed", f"Run {by}; the aggregator has told {len(told)} different outcomes."
+        elif ends[0].body["result"]:
+            state, words = "finished", f"Run {by}."
+        else:
+            state, words = "failed", f"Run {by}; no result: {ends[0].body['code'] or 'no reason given'}."
+        return Standing(
+            state=state,
+            words=words,
+            quorum=quorum,
+            missing=0,
+            proposal=proposal,
+            approvals=approvals,
+            equivocators=equivocators,
+            start=start,
+            outcome=ends[0] if ends else None,
+        )
+
+
+def _parties(members: Members, role: str) -> tuple[str, ...]:
+    return {
+        "analyst": members.analysts,
+        "client": members.clients,
+        "server": members.servers,
+        "aggregator": (members.aggregator,),
+    }[role]
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = list(names)
+    return ", ".join(known[:10]) + (f" and {len(known) - 10} more" if len(known) > 10 else "")
+
+
+def _refuse(cause: str, statement: Statement, rule: str) -> RemoteProtocolError:
+    return RemoteProtocolError(
+        cause, party=statement.signer, rule=rule, remedy="It counts for nothing; ask its signer what was meant."
+    )
