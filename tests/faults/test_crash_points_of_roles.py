@@ -28,7 +28,8 @@ BOOTS = {
     CrashPoint.CLIENT_BOOTED: CrashPoint.CLIENT_CONTRIBUTION_KEPT,
     CrashPoint.AGGREGATOR_BOOTED: CrashPoint.AGGREGATOR_ROUND_KEPT,
 }
-ORDINARY = [p for p in CrashPoint if p is not EQUIVOCATION and p not in ABORTS and p not in BOOTS]
+LEDGER = [p for p in CrashPoint if p.value.startswith("client:ledger-")]  # tests/faults/test_ledger_crashes.py
+ORDINARY = [p for p in CrashPoint if p is not EQUIVOCATION and p not in (*ABORTS, *BOOTS, *LEDGER)]
 # Steps of the second round or later, where there is a past to come back to.
 SECOND_ROUND = {
     CrashPoint.SERVER_NOISE_KEPT: 2,
@@ -165,4 +166,4 @@ def test_killed_after_keeping_an_abort(parties: Parties, point: CrashPoint) -> N
 
 def test_every_point_has_a_test() -> None:
     """Each test above fails if its point is never reached, so this is the whole list."""
-    assert {*ORDINARY, *BOOTS, *ABORTS, EQUIVOCATION} == set(CrashPoint)
+    assert {*ORDINARY, *BOOTS, *ABORTS, *LEDGER, EQUIVOCATION} == set(CrashPoint)

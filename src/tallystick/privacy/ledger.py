@@ -22,7 +22,7 @@ from tallystick.core.errors import BudgetExceeded, LocalProtocolError
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.plan import Plan
 
-__all__ = ["ORDERS", "STEPS", "Budget", "Charge", "Entry", "Ledger", "Spent", "Totals", "admit", "charge_of"]
+__all__ = ["ORDERS", "STEPS", "Budget", "Charge", "Entry", "Ledger", "Spent", "Totals", "admit", "charge_of", "covers"]
 
 ORDERS: tuple[Fraction, ...] = (
     *(Fraction(n, 16) for n in range(17, 48)),
@@ -101,7 +101,7 @@ class Totals:
         pure = charge.pure_epsilon
         return Totals(
             charges=self.charges + sign,
-            not_pure=self.not_pure + sign * (pure is None),
+            not_pure=self.not_pure + sign * (pure is None and charge.private),
             not_private=self.not_private + sign * (not charge.private),
             rho=self.rho + sign * charge.rho,
             pure_epsilon=self.pure_epsilon + sign * (pure or Fraction(0)),
@@ -112,7 +112,7 @@ class Totals:
         """Everything on the account, composed, as one statement."""
         by_rho = epsilon_from_rho(self.rho, delta) if self.rho else 0.0
         epsilon: float | None = by_rho
-        if self.charges and not self.not_pure:
+        if self.charges > self.not_private and not self.not_pure:
             by_sum = float(self.pure_epsilon)
             epsilon = min(by_sum, by_rho)
             delta = 0.0 if by_sum <= by_rho else delta
@@ -154,16 +154,20 @@ def charge_of(study: bytes, plan: Plan) -> Charge:
     )
 
 
-def admit(totals: Totals, charge: Charge, budget: Budget) -> Totals:
-    """The totals with this charge, if the budget covers them; :class:`BudgetExceeded` otherwise."""
+def admit(totals: Totals, charge: Charge, budget: Budget, *, allow_not_private: bool = False) -> Totals:
+    """The totals with this charge, if the budget covers them; :class:`BudgetExceeded` otherwise.
+
+    A study without noise costs more than any budget. Where the owner allows it all the same it is put on the account,
+    whose statement then says so; the budget goes on to bound the others.
+    """
     after = totals.plus(charge)
-    if after.not_private:
+    if not charge.private and not allow_not_private:
         raise BudgetExceeded(
             "a study without noise costs more than any budget",
             rule="budget-covers-charge",
             remedy='Use mechanism = "gaussian" or "laplace".',
         )
-    if _covers(budget, after):
+    if not charge.private or covers(budget, after):
         return after
     already = totals.spent(budget.delta or 1e-6)
     raise BudgetExceeded(
@@ -175,7 +179,8 @@ def admit(totals: Totals, charge: Charge, budget: Budget) -> Totals:
     )
 
 
-def _covers(budget: Budget, totals: Totals) -> bool:
+def covers(budget: Budget, totals: Totals) -> bool:
+    """Whether the noised studies of this account stay within the budget; equality is within."""
     if not totals.not_pure and totals.pure_epsilon <= Fraction(budget.epsilon):
         return True
     if budget.delta <= 0:

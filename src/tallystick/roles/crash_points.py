@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, unique
 
-__all__ = ["CrashPoint", "after_persist", "crashpoint", "install", "points_of"]
+__all__ = ["CrashPoint", "after_ledger_step", "after_persist", "crashpoint", "install", "points_of"]
 
 
 @unique
@@ -53,6 +53,18 @@ class CrashPoint(Enum):
     CLIENT_SHARES_SENT = "client:shares-sent-to-all-servers"
     CLIENT_END_KEPT = "client:end-kept"
     CLIENT_KEYS_ERASED = "client:keys-erased"
+    CLIENT_LEDGER_RESERVE_WRITTEN = "client:ledger-reserve-written"
+    CLIENT_LEDGER_RESERVE_KEPT = "client:ledger-reserve-kept"
+    CLIENT_LEDGER_RESERVE_ANCHORED = "client:ledger-reserve-anchored"
+    CLIENT_LEDGER_RELEASE_WRITTEN = "client:ledger-release-written"
+    CLIENT_LEDGER_RELEASE_KEPT = "client:ledger-release-kept"
+    CLIENT_LEDGER_RELEASE_ANCHORED = "client:ledger-release-anchored"
+    CLIENT_LEDGER_COMMIT_WRITTEN = "client:ledger-commit-written"
+    CLIENT_LEDGER_COMMIT_KEPT = "client:ledger-commit-kept"
+    CLIENT_LEDGER_COMMIT_ANCHORED = "client:ledger-commit-anchored"
+    CLIENT_LEDGER_VOID_WRITTEN = "client:ledger-void-written"
+    CLIENT_LEDGER_VOID_KEPT = "client:ledger-void-kept"
+    CLIENT_LEDGER_VOID_ANCHORED = "client:ledger-void-anchored"
 
     AGGREGATOR_BOOTED = "aggregator:boot-counted"
     AGGREGATOR_PROPOSAL_KEPT = "aggregator:proposal-kept"
@@ -110,6 +122,12 @@ def after_persist(role: str, key: str) -> None:
     """This role's machine had this record persisted, and it is durable."""
     if _handler is not None:
         _handler(_AFTER_PERSIST[role, key])
+
+
+def after_ledger_step(kind: str, step: str) -> None:
+    """A link of this kind is ``written`` (not durable yet), ``kept`` (durable) or ``anchored`` in a client's ledger."""
+    if _handler is not None and kind in ("reserve", "release", "commit", "void"):
+        _handler(CrashPoint(f"client:ledger-{kind}-{step}"))
 
 
 def points_of(role: str) -> tuple[CrashPoint, ...]:

@@ -1,0 +1,264 @@
+"""What the links of a ledger add up to: data sets, budgets, and each study's charge. Pure: a fold over the chain.
+
+There is no table of balances that could disagree with the chain: the account is made from the links, again at every
+start. Data sets whose records are the same records share a *budget group*; charges of all of them add up there.
+
+    reserve ──release──▶ released ──commit──▶ committed      all three are spent
+       └─────void──────▶ voided                              only while nothing has left; may be reserved anew
+
+After records of the ledger itself were lost (``recovered``), every charge that can still be read counts as spent, and
+where some cannot be read the group is *closed*: nothing more is admitted until the steward grants it a budget anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+from tallystick.core.errors import TallystickError, VerificationError
+from tallystick.core.identifiers import format_hash, parse_hash
+from tallystick.privacy.chain import Link, parse_body
+from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals
+from tallystick.privacy.schema import Schema
+
+__all__ = ["Account", "DataSet", "Fingerprint", "Grant", "Group", "StudyCharge", "charge_facts", "dataset_facts"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """How a source is known again: where it is, its bytes, and its records in whatever order and format."""
+
+    location: str
+    bytes: str = ""
+    content: str = field(default="", repr=False)
+
+    def shared_with(self, other: Fingerprint) -> str | None:
+        """What two sources have in common, if that makes them the same records."""
+        if self.location == other.location:
+            return "it is the same file or address"
+        if self.bytes and self.bytes == other.bytes:
+            return "the files are equal byte for byte"
+        if self.content and self.content == other.content:
+            return "the records are the same, in another order or format"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """A registered source; ``ident`` is the opaque name that others may see."""
+
+    name: str
+    source: str
+    fingerprint: Fingerprint
+    group: str
+    unit: str = "record"
+    person: str | None = None
+    schema: Schema | None = None
+    ident: str = ""
+    registered_at: int = 0
+    changed_at: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    """A budget as the steward stated it: the group's new total."""
+
+    budget: Budget
+    by: str
+    reason: str
+    at: int
+    sequence: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyCharge:
+    """A study on the account; ``sequence`` is that of its reservation."""
+
+    charge: Charge
+    name: str
+    dataset: str
+    group: str
+    state: str
+    sequence: int
+    at: int
+    total_rho: Fraction
+    """The group's Σρ right after the reservation."""
+    result: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """A budget and what is charged to it."""
+
+    name: str
+    grants: tuple[Grant, ...] = ()
+    totals: Totals = field(default_factory=Totals)
+    closed: bool = False
+
+    @property
+    def budget(self) -> Budget:
+        return self.grants[-1].budget
+
+
+def charge_facts(charge: Charge) -> dict[str, Any]:
+    """A charge as it is written into a link; the curve is rounded up to whole steps."""
+    pure = charge.pure_epsilon
+    return {
+        "study": format_hash(charge.study),
+        "rho": _ratio(charge.rho),
+        "pure_epsilon": None if pure is None else _ratio(pure),
+        "curve": [math.ceil(value * STEPS) for value in charge.curve],
+        "private": charge.private,
+        "neighbours": charge.neighbours,
+        "unit": charge.unit,
+    }
+
+
+def dataset_facts(dataset: DataSet) -> dict[str, Any]:
+    """A data set as it is written into a ``register`` link."""
+    mark = dataset.fingerprint
+    return {
+        "name": dataset.name,
+        "id": dataset.ident,
+        "group": dataset.group,
+        "source": dataset.source,
+        "location": mark.location,
+        "bytes": mark.bytes,
+        "content": mark.content,
+        "unit": dataset.unit,
+        "person": dataset.person,
+        "schema": None if dataset.schema is None else dataset.schema.to_dict(),
+    }
+
+
+class Account:
+    """The state of a ledger after some of its links."""
+
+    def __init__(self) -> None:
+        self.datasets: dict[str, DataSet] = {}
+        self.groups: dict[str, Group] = {}
+        self.studies: dict[bytes, StudyCharge] = {}
+
+    def apply(self, link: Link) -> None:
+        """Take one more link into account; one that cannot follow is an error that names it."""
+        body = parse_body(link)
+        try:
+            getattr(self, f"_{link.kind}")(link, body)
+        except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, TallystickError) as error:
+            raise VerificationError(
+                f"the ledger's link {link.sequence} ({link.kind}) says what cannot be: {type(error).__name__}",
+                rule="ledger-account",
+                remedy="Restore the newest copy of the state directory; if there is none: tallystick ledger recover.",
+            ) from None
+
+    def group_of(self, name: str) -> Group | None:
+        """The group of this name, or of the data set of this name."""
+        dataset = self.datasets.get(name)
+        return self.groups.get(dataset.group if dataset is not None else name)
+
+    def _register(self, link: Link, body: Mapping[str, Any]) -> None:
+        name = body["name"]
+        if name in self.datasets:
+            raise ValueError
+        schema = body["schema"]
+        self.datasets[name] = DataSet(
+            name=name,
+            source=body["source"],
+            fingerprint=Fingerprint(location=body["location"], bytes=body["bytes"], content=body["content"]),
+            group=body["group"],
+            unit=body["unit"],
+            person=body["person"],
+            schema=None if schema is None else Schema.from_dict(schema),
+            ident=body["id"],
+            registered_at=body["at"],
+        )
+        self.groups.setdefault(body["group"], Group(name=body["group"]))
+
+    def _changed(self, link: Link, body: Mapping[str, Any]) -> None:
+        mark = Fingerprint(location=body["location"], bytes=body["bytes"], content=body["content"])
+        known = self.datasets[body["name"]]
+        self.datasets[body["name"]] = replace(known, fingerprint=mark, source=body["source"], changed_at=body["at"])
+
+    def _grant(self, link: Link, body: Mapping[str, Any]) -> None:
+        group = self.groups[body["group"]]
+        budget = Budget(epsilon=float(body["epsilon"]), delta=float(body["delta"]))
+        grant = Grant(budget=budget, by=body["by"], reason=body["reason"], at=body["at"], sequence=link.sequence)
+        self.groups[group.name] = replace(group, grants=(*group.grants, grant), closed=False)
+
+    def _reserve(self, link: Link, body: Mapping[str, Any]) -> None:
+        charge = _charge(body)
+        known = self.studies.get(charge.study)
+        if known is not None and known.state != "voided":
+            raise ValueError
+        self._charge(link, charge, body)
+
+    def _charge(self, link: Link, charge: Charge, body: Mapping[str, Any]) -> None:
+        group = self.groups[body["group"]]
+        totals = group.totals.plus(charge)
+        self.groups[group.name] = replace(group, totals=totals)
+        self.studies[charge.study] = StudyCharge(
+            charge=charge,
+            name=body["study_name"],
+            dataset=body["dataset"],
+            group=group.name,
+            state="reserved",
+            sequence=link.sequence,
+            at=body["at"],
+            total_rho=totals.rho,
+        )
+
+    def _release(self, link: Link, body: Mapping[str, Any]) -> None:
+        self._move(body, "reserved", "released")
+
+    def _commit(self, link: Link, body: Mapping[str, Any]) -> None:
+        self._move(body, "released", "committed", result=body["result"])
+
+    def _void(self, link: Link, body: Mapping[str, Any]) -> None:
+        known = self._move(body, "reserved", "voided")
+        group = self.groups[known.group]
+        self.groups[group.name] = replace(group, totals=group.totals.minus(known.charge))
+
+    def _move(self, body: Mapping[str, Any], old: str, new: str, **more: str) -> StudyCharge:
+        study = parse_hash(body["study"])
+        known = self.studies[study]
+        if known.state != old or known.sequence != body["reserved"]:
+            raise ValueError
+        self.studies[study] = replace(known, state=new, **more)  # type: ignore[arg-type]
+        return known
+
+    def _recovered(self, link: Link, body: Mapping[str, Any]) -> None:
+        """Every open reservation, and every charge read from links that no longer verify, may have been released."""
+        for study, open_one in self.studies.items():
+            if open_one.state == "reserved":
+                self.studies[study] = replace(open_one, state="released")
+        for facts in body["charges"]:
+            charge = _charge(facts)
+            known = self.studies.get(charge.study)
+            if known is None or known.state == "voided":
+                self._charge(link, charge, {**facts, "at": body["at"]})
+            self.studies[charge.study] = replace(self.studies[charge.study], state="released")
+        for name in body["closed"]:
+            self.groups[name] = replace(self.groups[name], closed=True)
+
+
+def _charge(body: Mapping[str, Any]) -> Charge:
+    curve = body["curve"]
+    rho, pure = Fraction(body["rho"]), body["pure_epsilon"]
+    if len(curve) != len(ORDERS) or not all(type(step) is int and step >= 0 for step in curve) or rho < 0:
+        raise ValueError
+    return Charge(
+        study=parse_hash(body["study"]),
+        curve=tuple(Fraction(step, STEPS) for step in curve),
+        rho=rho,
+        pure_epsilon=None if pure is None else Fraction(pure),
+        private=body["private"],
+        neighbours=body["neighbours"],
+        unit=body["unit"],
+    )
+
+
+def _ratio(value: Fraction) -> str:
+    return f"{value.numerator}/{value.denominator}"

@@ -1,0 +1,355 @@
+"""The file under a ledger: an append-only chain of links in SQLite, and an anchor beside it.
+
+    ledger.sqlite   meta (id, owner, format), links, countersignatures; WAL, synchronous=FULL
+    ledger.anchor   sequence and hash of the newest link, replaced and fsynced after every append
+    ledger.lock     who appends now: the client's process and its steward's commands share the file
+
+An append is one turn of the lock: look at what others have added and follow it, decide, insert, commit, anchor. A
+reader needs no lock. After a crash the anchor may lag behind the chain, never lead it: an anchor that leads means that
+the database was restored alone from an older copy, and the owner refuses to go on. Restoring both is found by the
+servers, who have signed later heads (:mod:`tallystick.roles.seen_heads`).
+
+The whole chain is followed when the file is opened and whenever :meth:`LedgerFile.check` is called (before every
+release); in between, each turn follows what is new and looks at the last known link again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any
+
+from tallystick.core.errors import LocalProtocolError, RoundAborted, VerificationError
+from tallystick.core.identifiers import HASH_BYTES, format_hash
+from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey
+from tallystick.privacy.account import Account
+from tallystick.privacy.chain import (
+    LEDGER_BYTES,
+    Head,
+    Link,
+    canonical,
+    genesis,
+    make_link,
+    signed_bytes,
+    verify_chain,
+)
+from tallystick.roles.crash_points import after_ledger_step
+from tallystick.roles.identity_files import wall_clock
+from tallystick.roles.stores import corrupt, storage_guard
+
+__all__ = ["LedgerFile", "broken_ledger"]
+
+FORMAT = "1"
+_SALT_BYTES = 16
+_PATIENCE_SECONDS = 30.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS links (
+    sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, body BLOB NOT NULL,
+    previous BLOB NOT NULL, hash BLOB NOT NULL, signature BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS countersignatures (
+    sequence INTEGER NOT NULL, server TEXT NOT NULL, statement BLOB NOT NULL, PRIMARY KEY (sequence, server));
+"""
+_COLUMNS = "sequence, kind, body, previous, hash, signature"
+
+
+def broken_ledger(cause: str, *, party: str, rule: str = "ledger-chain") -> VerificationError:
+    """The ledger is not what was written: its owner takes part in nothing until that is settled."""
+    return VerificationError(
+        cause,
+        rule=rule,
+        party=party,
+        remedy="Restore the newest copy of the whole state directory; if there is none: tallystick ledger recover.",
+    )
+
+
+class LedgerFile:
+    """One connection to a ledger; many may be open at once, in any number of threads and processes."""
+
+    def __init__(self, path: Path, *, party: str, signing: SigningKey) -> None:
+        self.path, self.party = path, party
+        self._signing = signing
+        self._mutex = threading.RLock()
+        self._process = os.getpid()
+        self._turn_taken = False
+        with self._guard("the ledger"):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._lock = os.open(path.with_suffix(".lock"), flags, 0o600)
+            os.close(os.open(path, flags, 0o600))
+            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_PATIENCE_SECONDS)
+        try:
+            with self._guard("the ledger"), self._alone():
+                self._prepare()
+                self._follow_all()
+                self._check_anchor()
+        except BaseException:
+            self.close()
+            raise
+
+    @contextlib.contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        try:
+            with storage_guard(what, party=self.party):
+                yield
+        except RoundAborted as error:
+            cause = error.__cause__
+            code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+            if isinstance(cause, sqlite3.Error) and code == sqlite3.SQLITE_ERROR:
+                # No such table, a column that is not text: not the disk's failure but another's work.
+                raise corrupt("the ledger", party=self.party) from error
+            raise
+
+    @property
+    def anchor(self) -> Path:
+        return self.path.with_suffix(".anchor")
+
+    # -- opening -----------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        run = self.db.execute
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        if [row[0] for row in run("PRAGMA integrity_check")] != ["ok"]:
+            raise corrupt("the ledger", party=self.party)
+        if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            if self.anchor.exists():
+                raise broken_ledger("the ledger's database is gone, its anchor is not", party=self.party)
+            run("BEGIN IMMEDIATE")
+            for statement in _SCHEMA.split(";"):
+                run(statement)
+            facts = (("format", FORMAT), ("party", self.party), ("ledger", os.urandom(LEDGER_BYTES)))
+            self.db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
+            run("COMMIT")
+        known = dict(run("SELECT key, value FROM meta").fetchall())
+        if known.get("format") != FORMAT or known.get("party") != self.party:
+            raise broken_ledger(
+                f"this ledger belongs to {known.get('party')!a} (format {known.get('format')!a}), not to {self.party}",
+                party=self.party,
+                rule="ledger-owner",
+            )
+        ident = known.get("ledger")
+        if not isinstance(ident, bytes) or len(ident) != LEDGER_BYTES:
+            raise broken_ledger("the ledger has no id", party=self.party)
+        self.ledger = ident
+        self._start = Head(ledger=ident, sequence=0, hash=genesis(ident, self.party))
+
+    def _follow_all(self) -> None:
+        self._head, self._account = self._start, Account()
+        self._follow()
+
+    def _follow(self) -> None:
+        """Take in what others have appended, having looked at the last link that was known."""
+        known = self._head.sequence
+        rows = self.links(known - 1 if known else 0)
+        if known and (not rows or (rows[0].sequence, rows[0].hash) != (known, self._head.hash)):
+            raise broken_ledger(f"link {known} of the ledger is gone or was replaced", party=self.party)
+        new = rows[1:] if known else rows
+        try:
+            head = verify_chain(new, self._signing.public, after=self._head)
+            for link in new:
+                self._account.apply(link)
+        except VerificationError as error:
+            self._head = self._start  # what was folded by halves is not used: the next turn begins anew
+            self._account = Account()
+            error.party = self.party
+            raise
+        self._head = head
+
+    def links(self, since: int, until: int | None = None) -> list[Link]:
+        """The links after ``since``, as they are stored."""
+        last = (1 << 62) if until is None else until
+        sql = f"SELECT {_COLUMNS} FROM links WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
+        with self._mutex, self._guard("the ledger"):
+            rows = self.db.execute(sql, (since, last)).fetchall()
+        return [self._link(row) for row in rows]
+
+    def _link(self, row: tuple[Any, ...]) -> Link:
+        sequence, kind, body, previous, hashed, signature = row
+        texts = isinstance(sequence, int) and sequence > 0 and isinstance(kind, str)
+        sizes = ((body, None), (previous, HASH_BYTES), (hashed, HASH_BYTES), (signature, SIGNATURE_BYTES))
+        if not texts or not all(isinstance(v, bytes) and n in (None, len(v)) for v, n in sizes):
+            raise broken_ledger(f"link {sequence!a} of the ledger is not as it was written", party=self.party)
+        return Link(sequence=sequence, kind=kind, body=body, previous=previous, hash=hashed, signature=signature)
+
+    # -- the anchor --------------------------------------------------------------------------------------------------
+
+    def _check_anchor(self) -> None:
+        """An anchor at or behind the head, on this very chain; a lagging one (a crash) is brought forward."""
+        if not self.anchor.exists():
+            if self._head.sequence:
+                raise broken_ledger("the ledger's anchor file is gone", party=self.party, rule="ledger-anchor")
+            self._write_anchor()
+            return
+        raw = self.anchor.read_bytes()
+        if raw == self._anchor_bytes(self._head):
+            return
+        noted = self._parse_anchor(raw)
+        if noted.sequence > self._head.sequence:
+            raise broken_ledger(
+                f"the ledger was rolled back: it ends at link {self._head.sequence}, its anchor is at {noted.sequence}",
+                party=self.party,
+                rule="ledger-anchor",
+            )
+        if self.hash_at(noted.sequence) != noted.hash:
+            raise broken_ledger(
+                f"the ledger is not the one its anchor was written for (link {noted.sequence} differs)",
+                party=self.party,
+                rule="ledger-anchor",
+            )
+        self._write_anchor()
+
+    def _parse_anchor(self, raw: bytes) -> Head:
+        try:
+            facts = json.loads(raw)
+            head = Head(
+                ledger=bytes.fromhex(facts["ledger"]), sequence=facts["sequence"], hash=bytes.fromhex(facts["hash"][7:])
+            )
+            if raw == self._anchor_bytes(head) and head.ledger == self.ledger and type(head.sequence) is int:
+                return head
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        raise broken_ledger(
+            "the ledger's anchor file is of another ledger or was changed", party=self.party, rule="ledger-anchor"
+        )
+
+    def _anchor_bytes(self, head: Head) -> bytes:
+        facts = {
+            "ledger": head.ledger.hex(),
+            "sequence": head.sequence,
+            "hash": format_hash(head.hash),
+            "party": self.party,
+        }
+        return canonical(facts) + b"\n"
+
+    def _write_anchor(self) -> None:
+        scratch = self.path.with_suffix(".anchor-new")  # only the holder of the lock writes it
+        with scratch.open("wb") as file:
+            file.write(self._anchor_bytes(self._head))
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(self.anchor)
+        folder = os.open(self.anchor.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    # -- turns ---------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        if os.getpid() != self._process:
+            raise LocalProtocolError("a ledger is opened anew in every process", party=self.party)
+        with self._mutex:
+            if self._turn_taken:
+                raise LocalProtocolError("a turn at the ledger within a turn", party=self.party)
+            self._wait_for_turn()
+            self._turn_taken = True
+            try:
+                yield
+            finally:
+                self._turn_taken = False
+                fcntl.flock(self._lock, fcntl.LOCK_UN)
+
+    def _wait_for_turn(self) -> None:
+        pause, patience = 0.0005, time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > patience:
+                    raise RoundAborted(
+                        "another process has been writing to the ledger for too long",
+                        rule="storage-in-use",
+                        party=self.party,
+                        remedy="Look for a tallystick command or client that hangs, and stop it.",
+                    ) from None
+            time.sleep(pause)
+            pause = min(2 * pause, 0.008)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[Account]:
+        """Nobody else appends until this ends; the account is that of the newest link. Append with :meth:`append`."""
+        with self._guard("a ledger entry"), self._alone():
+            self._follow()
+            self._check_anchor()
+            yield self._account
+
+    def append(self, *entries: tuple[str, dict[str, Any]], at: int | None = None) -> tuple[Link, ...]:
+        """Within a turn: these links together or none; durable and anchored when this returns."""
+        if not self._turn_taken:
+            raise LocalProtocolError("links are appended within a turn", party=self.party)
+        head, links = self._head, []
+        now = int(wall_clock().timestamp()) if at is None else at
+        for kind, body in entries:
+            link = make_link(head, kind, {**body, "at": now, "salt": os.urandom(_SALT_BYTES).hex()})
+            head = Head(ledger=self.ledger, sequence=link.sequence, hash=link.hash)
+            links.append(replace(link, signature=self._signing.sign(signed_bytes(head))))
+        self.insert(links)
+        return tuple(links)
+
+    def insert(self, links: Sequence[Link]) -> None:
+        """Within a turn: keep links that are made."""
+        try:
+            self.db.execute("BEGIN IMMEDIATE")
+            for link in links:
+                self.db.execute(f"INSERT INTO links ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", astuple(link))
+            after_ledger_step(links[-1].kind, "written")
+            self.db.execute("COMMIT")
+        except BaseException:
+            if self.db.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self.db.execute("ROLLBACK")
+            raise
+        after_ledger_step(links[-1].kind, "kept")
+        self._follow()
+        self._write_anchor()
+        after_ledger_step(links[-1].kind, "anchored")
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Account]:
+        """The account as of now; do not keep it beyond the block."""
+        with self._mutex, self._guard("the ledger"):
+            if not self._turn_taken:
+                self._follow()
+            yield self._account
+
+    def check(self) -> None:
+        """Follow the whole chain again from its first link, signatures and all. Within a turn or outside."""
+        with self._mutex, self._guard("the ledger"):
+            head = verify_chain(self.links(0), self._signing.public, after=self._start)
+            if head.sequence < self._head.sequence or self.hash_at(self._head.sequence) != self._head.hash:
+                raise broken_ledger("the ledger is not the one this process has known", party=self.party)
+
+    def head(self) -> Head:
+        """The newest link's."""
+        with self.reading():
+            return self._head
+
+    def hash_at(self, sequence: int) -> bytes | None:
+        """The hash of this link (0: before the first), or None if it is not there."""
+        if sequence == 0:
+            return self._start.hash
+        with self._mutex, self._guard("the ledger"):
+            row = self.db.execute("SELECT hash FROM links WHERE sequence = ?", (sequence,)).fetchone()
+        return bytes(row[0]) if row else None
+
+    def close(self) -> None:
+        """Give the file free; a second call does nothing."""
+        with self._mutex:
+            if self._lock >= 0:
+                self.db.close()
+                os.close(self._lock)
+                self._lock = -1
