@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tallystick.data.dataset import Dataset
     from tallystick.engines.study import Study
     from tallystick.estimators.custom import ProgramEstimator
+    from tallystick.estimators.linear_svc import LinearSVC
     from tallystick.estimators.logistic_regression import LogisticRegression
     from tallystick.privacy.grid import Group
     from tallystick.privacy.ledger import Budget
@@ -59,6 +60,7 @@ _HOMES = {
     "roles.federation": ("Federation",),
     "engines.study": ("Study",),
     "estimators.custom": ("ProgramEstimator",),
+    "estimators.linear_svc": ("LinearSVC",),
     "estimators.logistic_regression": ("LogisticRegression",),
     "privacy.grid": ("Group",),
     "privacy.ledger": ("Budget",),
@@ -76,6 +78,7 @@ __all__ = [
     "Group",
     "Integer",
     "Items",
+    "LinearSVC",
     "LogisticRegression",
     "Missing",
     "NotApproved",

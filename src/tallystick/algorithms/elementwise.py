@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["grid_scores", "logistic_residuals", "sigmoid", "softmax_residuals"]
+__all__ = ["grid_scores", "hinge_residuals", "logistic_residuals", "sigmoid", "softmax_residuals"]
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01  # ln 2 split so that n · high is exact for |n| < 2^11 (fdlibm's e_exp)
@@ -104,6 +104,31 @@ def softmax_residuals(scores, target, clip, l1):  # type: ignore[no-untyped-def]
         for c in range(k):
             out[i, c] = out[i, c] / whole - (1.0 if c == int(target[i]) else 0.0)
             size += abs(out[i, c]) if l1 else out[i, c] * out[i, c]
+        if not l1:
+            size = np.sqrt(size)
+        if size > clip:
+            shrink = clip / size
+            for c in range(k):
+                out[i, c] *= shrink
+    return out
+
+
+@njit(cache=True, nogil=True)
+def hinge_residuals(scores, target, width, clip, l1):  # type: ignore[no-untyped-def]
+    """−s·min(max((1 − s·score)/width, 0), 1) for every record and output, shortened to a norm of at most ``clip``.
+
+    s = ±1: with one output, whether the record is of the second class; with several, whether it is of this one.
+    """
+    n, k = scores.shape
+    out = np.empty((n, k))
+    for i in range(n):
+        size = 0.0
+        for c in range(k):
+            mine = target[i] >= 0.5 if k == 1 else c == int(target[i])
+            side = 1.0 if mine else -1.0
+            slope = min(max((1.0 - side * scores[i, c]) / width, 0.0), 1.0)
+            out[i, c] = -side * slope
+            size += slope if l1 else slope * slope
         if not l1:
             size = np.sqrt(size)
         if size > clip:

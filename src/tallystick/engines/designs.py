@@ -14,6 +14,7 @@ from typing import Any
 
 from tallystick.algorithms.descent_settings import DESCENT_KEYS
 from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.linear_svc import design_hinge_from_keywords
 from tallystick.algorithms.logistic import design_from_keywords
 from tallystick.algorithms.program import Program, Public
 from tallystick.algorithms.program_file import compile_program, load_program, read_program
@@ -44,7 +45,10 @@ class BuiltIn:
     design: Callable[[Mapping[str, Any], Public, PublicBudget], Design]
 
 
-BUILT_IN: dict[str, BuiltIn] = {"logistic_regression": BuiltIn(keys=DESCENT_KEYS, design=design_from_keywords)}
+BUILT_IN: dict[str, BuiltIn] = {
+    "linear_svc": BuiltIn(keys=DESCENT_KEYS, design=design_hinge_from_keywords),
+    "logistic_regression": BuiltIn(keys=DESCENT_KEYS, design=design_from_keywords),
+}
 
 
 def layout_of(study: Study) -> FeatureLayout:

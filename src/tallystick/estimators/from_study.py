@@ -9,11 +9,15 @@ from tallystick.engines.designs import program_of
 from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.custom import ProgramEstimator
+from tallystick.estimators.linear_svc import LinearSVC
 from tallystick.estimators.logistic_regression import LogisticRegression
 
 __all__ = ["ESTIMATORS", "estimator_for"]
 
-ESTIMATORS: dict[str, type[PrivateEstimator]] = {LogisticRegression.program_name: LogisticRegression}
+ESTIMATORS: dict[str, type[PrivateEstimator]] = {
+    LinearSVC.program_name: LinearSVC,
+    LogisticRegression.program_name: LogisticRegression,
+}
 
 
 def estimator_for(study: Study, read_program: Callable[[str], str] | None = None) -> tuple[PrivateEstimator, Study]:
