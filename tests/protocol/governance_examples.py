@@ -175,3 +175,12 @@ def every_kind() -> dict[str, Statement]:
         "countersignature": countersignature("s1", charged),
         "attestation": attestation("s0"),
     }
+
+
+def finished(clients: tuple[str, ...] = ("c0", "c1", "c2")) -> list[Statement]:
+    """Everything that is said of a study that went well, one client having refused."""
+    approved = [decision(c) for c in clients]
+    charged = [charge(c) for c in clients]
+    signed = [countersignature(s, one) for one in charged for s in SERVERS]
+    said = [PROPOSAL, *approved, decision("c3", "reject"), start(approved), *charged, *signed, outcome()]
+    return [*said, *(attestation(s, clients) for s in SERVERS)]

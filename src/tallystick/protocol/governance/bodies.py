@@ -19,7 +19,7 @@ from typing import Any
 from tallystick.core.identifiers import format_hash
 from tallystick.protocol.study.messages import study_digest
 
-__all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_plan", "check_value"]
+__all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_folded_names", "check_plan", "check_value"]
 
 MAX_NUMBER = 2**53  # whole numbers any JSON reader keeps
 MAX_LIFE = 400 * 86400  # a proposal is open for at most so many seconds
@@ -293,6 +293,11 @@ _TOGETHER: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     "decision": _decision,
     "attestation": _attestation,
 }
+
+
+def check_folded_names(value: Any) -> str | None:
+    """Party names by round: what is wrong with them, or None."""
+    return _folded(_names)(value)
 
 
 def check_plan(plan: Any) -> None:

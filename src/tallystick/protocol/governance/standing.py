@@ -62,7 +62,7 @@ def check_taking_part(standing: Standing, client: str) -> None:
         return
     if standing.state not in ("approved", "running"):
         raise NotApproved(
-            f"the study is {standing.state}. {standing.words}",
+            f"the study is {standing.state}: {standing.words}".rstrip("."),
             rule=f"study-{standing.state}",
             remedy="Only an approved study is run: tallystick study show tells what is missing.",
         )

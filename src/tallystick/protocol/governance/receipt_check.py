@@ -1,0 +1,193 @@
+"""Checking a receipt offline, believing nobody: every finding says where, what differs, and who could have done it.
+
+Checked: the bytes; the consortium against the reader's own; every signature; that each client that took part had
+approved this very proposal before the study started; that each one's ledger holds the study's whole charge and every
+server countersigned that ledger's head; that every server attests to the same rounds, participants, plan and noise;
+and, given ``plan_of``, that plan and noise are those that follow from the study itself.
+
+Not shown by any receipt: that servers really drew the noise they attest to. One honest server is the assumption.
+A consortium nobody compared proves nothing, since whoever writes a consortium file chooses its keys: pass the hash of
+your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.core.errors import TallystickError, VerificationError
+from tallystick.core.identifiers import check_party_name, format_hash
+from tallystick.protocol.governance.bodies import KINDS
+from tallystick.protocol.governance.docket import in_order
+from tallystick.protocol.governance.receipt import Document, Unreadable, read_receipt
+from tallystick.protocol.governance.receipt_contents import (
+    MAKER,
+    Finding,
+    PlanOf,
+    agreed,
+    attested,
+    clients_of,
+    paid,
+    planned,
+    released,
+)
+from tallystick.protocol.governance.statements import Statement, canonical, decode, verify
+from tallystick.protocol.study.roster import Members
+
+__all__ = ["Finding", "MembersOf", "PlanOf", "Report", "check_receipt"]
+
+MembersOf = Callable[[str], Members]
+"""The members in a consortium file's text."""
+
+_HOLDER = "Whoever had this file could have done it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What was found, and what the receipt is about as far as it could be read."""
+
+    findings: tuple[Finding, ...]
+    pinned: bool
+    """Whether the consortium was compared with the reader's own."""
+    recomputed: bool
+    """Whether plan and noise were derived anew from the study."""
+    study: Mapping[str, Any]
+    participants: tuple[str, ...] = ()
+    result: str = ""
+    statements: tuple[Statement, ...] = ()
+    """Those whose signatures verify."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def check(self) -> None:
+        """Return if sound; raise a ``VerificationError`` (exit 6) with everything that was found otherwise."""
+        if self.findings:
+            raise VerificationError(
+                " ".join(map(str, self.findings[:20])),
+                rule=self.findings[0].rule,
+                remedy="Do not rely on this result; ask the parties named for their own copies.",
+            )
+
+
+def check_receipt(
+    raw: bytes,
+    *,
+    members_of: MembersOf,
+    plan_of: PlanOf | None = None,
+    consortium_hash: bytes | None = None,
+    result: str | None = None,
+) -> Report:
+    """Check a receipt; ``result`` is the digest of the result that it is said to belong to."""
+    pinned, recomputed = consortium_hash is not None, plan_of is not None
+    try:
+        document = read_receipt(raw)
+    except Unreadable as error:
+        found = Finding(rule="receipt-unreadable", where="the file", what=f"{error}.", who=_HOLDER)
+        return Report(findings=(found,), pinned=pinned, recomputed=recomputed, study={})
+    sections = document.sections
+    findings = [*_bytes(document)]
+    known: list[Statement] = []
+    try:
+        members = members_of(sections["consortium"])
+    except TallystickError as error:
+        what = f"its file cannot be read: {error.cause}."
+        findings.append(Finding(rule="consortium", where="the consortium", what=what, who=_HOLDER))
+    else:
+        findings += _consortium(document, members, consortium_hash)
+        unsound, known = _statements(sections["statements"], members)
+        findings += unsound
+        findings += _contents(sections, members, known, plan_of, result)
+    return Report(
+        findings=tuple(findings),
+        pinned=pinned,
+        recomputed=recomputed,
+        study=sections["study"],
+        participants=tuple(sorted(clients_of(sections))),
+        result=sections["result"],
+        statements=tuple(known),
+    )
+
+
+def _bytes(document: Document) -> Iterator[Finding]:
+    if document.out_of_form is not None:
+        what = "it is not written in the one form a receipt has."
+        yield Finding(rule="receipt-form", where=f"byte {document.out_of_form}", what=what, who=_HOLDER)
+    for name in document.changed():
+        what = "it is not what the aggregator put its digest to."
+        yield Finding(rule="receipt-section", where=f"section {name}", what=what, who=_HOLDER)
+
+
+def _consortium(document: Document, members: Members, own: bytes | None) -> Iterator[Finding]:
+    if own is not None and own != members.consortium_hash:
+        what = f"it has {format_hash(members.consortium_hash)}, yours has {format_hash(own)}."
+        who = "It is another consortium, or another version of yours."
+        yield Finding(rule="other-consortium", where="the consortium", what=what, who=who)
+    key = members.identities.get(members.aggregator)
+    try:
+        if key is None:
+            raise VerificationError("the aggregator has no identity")
+        document.verify(key)
+    except VerificationError:
+        what = f"it is not that of {members.aggregator} over these digests."
+        yield Finding(rule="receipt-signature", where="the receipt's signature", what=what, who=_HOLDER)
+
+
+def _statements(values: Sequence[Any], members: Members) -> tuple[list[Finding], list[Statement]]:
+    """What is wrong with some of them, and those that are in form and signed by their signers."""
+    findings: list[Finding] = []
+    known: list[Statement] = []
+    for number, value in enumerate(values, 1):
+        try:
+            statement = decode(canonical(value))
+            verify(statement, members.identities)
+            known.append(statement)
+        except TallystickError as error:
+            kind, signer = _label(value)
+            where, who = (
+                f"statement {number}, the {kind} of {signer}",
+                f"Whoever had it after {signer} signed could have.",
+            )
+            findings.append(Finding(rule="statement", where=where, what=f"{error.cause}.", who=who))
+    if tuple(known) != in_order(known):
+        what = "they are not in their order, or one is there twice."
+        findings.append(Finding(rule="statement-order", where="section statements", what=what, who=MAKER))
+    return findings, known
+
+
+def _label(value: Any) -> tuple[str, str]:
+    said: dict[str, Any] = value if isinstance(value, dict) else {}
+    kind = said.get("kind")
+    try:
+        name = check_party_name(said.get("signer", ""))
+    except TallystickError:
+        name = "nobody"
+    return (kind if isinstance(kind, str) and kind in KINDS else "unknown statement"), name
+
+
+def _contents(
+    sections: Mapping[str, Any],
+    members: Members,
+    known: Sequence[Statement],
+    plan_of: PlanOf | None,
+    result: str | None,
+) -> Iterator[Finding]:
+    yield from released(sections, members, known, result)
+    start = next((s for s in known if s.kind == "start"), None)
+    if start is None:
+        yield Finding(rule="missing-start", where="the start", what="it is missing.", who=MAKER)
+        return
+    proposal = next((s for s in known if s.kind == "proposal" and s.ident == start.body["proposal"]), None)
+    if proposal is None:
+        what = f"{start.body['proposal']}, on which the study was started, is missing."
+        yield Finding(rule="missing-proposal", where="the proposal", what=what, who=MAKER)
+        return
+    yield from agreed(sections, members, known, start, proposal)
+    plan, findings = planned(sections, proposal, plan_of)
+    yield from findings
+    took_part = clients_of(sections)
+    yield from paid(known, [c for c in members.clients if c in took_part], members.servers, plan["rho"])
+    yield from attested(sections, members, known, plan)

@@ -1,0 +1,225 @@
+"""What the statements in a receipt must say together: agreed, paid, attested, released.
+
+Every check looks at the one statement it is about, so that a missing or changed statement is named by itself and not
+by what follows from it. ``who`` says who could have done it, since that is what a reader asks next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.core.errors import RemoteProtocolError, TallystickError
+from tallystick.protocol.governance.bodies import check_folded_names
+from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.plan_summary import plan_digest
+from tallystick.protocol.governance.receipt import study_facts
+from tallystick.protocol.governance.standing import quorum_of
+from tallystick.protocol.governance.statements import Statement, canonical
+from tallystick.protocol.study.roster import Members
+
+__all__ = ["MAKER", "Finding", "PlanOf", "agreed", "attested", "clients_of", "lacking", "paid", "planned", "released"]
+
+PlanOf = Callable[[str, str], Mapping[str, Any]]
+"""The plan's summary that follows from a study's canonical text and its program's text."""
+
+MAKER = "The aggregator, which put the receipt together, or whoever had the file since could have left it out."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that is not as it must be."""
+
+    rule: str
+    where: str
+    what: str
+    who: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what} [{self.rule}] {self.who}"
+
+
+def _finding(rule: str, where: str, what: str, who: str) -> Finding:
+    return Finding(rule=rule, where=where, what=what, who=who)
+
+
+def _of(known: Sequence[Statement], kind: str, signer: str | None = None) -> list[Statement]:
+    return [s for s in known if s.kind == kind and (signer is None or s.signer == signer)]
+
+
+def _participants(sections: Mapping[str, Any]) -> list[list[Any]]:
+    """``[first round, clients]`` wherever they change; empty if the receipt lists nothing sensible."""
+    folded: list[list[Any]] = sections["participants"]
+    fine = check_folded_names(folded) is None and folded and folded[-1][0] <= sections["rounds"]
+    return folded if fine else []
+
+
+def clients_of(sections: Mapping[str, Any]) -> set[str]:
+    """Every client that took part in a round."""
+    return {name for _, names in _participants(sections) for name in names}
+
+
+# -- agreed: proposal, start, approvals --------------------------------------------------------------------------------
+
+
+def agreed(
+    sections: Mapping[str, Any], members: Members, known: Sequence[Statement], start: Statement, proposal: Statement
+) -> Iterator[Finding]:
+    """The proposal is of this study, and everybody who took part had approved it before it started."""
+    docket = Docket(proposal.study_hash, members)
+    for statement in known:
+        try:
+            docket.apply(statement)
+            if statement.body["hash"] != proposal.body["hash"]:
+                raise RemoteProtocolError("a statement about another study")
+        except TallystickError as error:
+            where = f"{statement.kind} of {statement.signer}"
+            yield _finding("not-this-study", where, f"{error.cause}: it does not belong here.", MAKER)
+    if sections["study"] != study_facts(proposal):
+        yield _finding("study", "section study", "it is not the study that was proposed and approved.", MAKER)
+    if len(_of(known, "start")) > 1:
+        what = "the study was started twice, or by different accounts of it."
+        yield _finding("start", "the start", what, f"{members.aggregator} signed them.")
+    expires, quorum = proposal.body["expires"], quorum_of(proposal.body["study"])
+    if start.body["at"] >= expires:
+        what = "it was made after the proposal had expired."
+        yield _finding("start", "the start", what, f"{members.aggregator} started it, and the clients took part.")
+    by_ident = {s.ident: s for s in _of(known, "decision")}
+    approvals = start.body["approvals"]
+    if len(approvals) < quorum:
+        what = f"{len(approvals)} clients, and the study asks for {quorum} approvals."
+        yield _finding("quorum", "the start", what, f"{members.aggregator} started it.")
+    for client, ident in approvals.items():
+        where, approval = f"approval of {client}", by_ident.get(ident)
+        if approval is None:
+            yield _finding("missing-approval", where, f"{ident}, on which the study was started, is missing.", MAKER)
+        elif approval.signer != client or approval.body["decision"] != "approve":
+            what = f"what the study was started on is a {approval.body['decision']} of {approval.signer}."
+            yield _finding("not-approved", where, what, f"{members.aggregator} started it all the same.")
+        elif approval.body["proposal"] != proposal.ident or approval.body["at"] >= expires:
+            what = "it is of another proposal, or was given after this one had expired."
+            yield _finding("not-approved", where, what, f"{members.aggregator} started it all the same.")
+    rounds = _participants(sections)
+    if not rounds:
+        yield _finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
+    for number, names in rounds:
+        strangers = [name for name in names if name not in approvals]
+        if strangers:
+            what = f"{', '.join(strangers)} took part, and the study was not started with them."
+            yield _finding("participants", f"round {number}", what, f"{members.aggregator} and the servers let them.")
+        if len(names) < quorum:
+            what = f"{len(names)} clients took part, and the study asks for {quorum}."
+            yield _finding("quorum", f"round {number}", what, f"{members.aggregator} and the servers went on.")
+
+
+# -- paid: charges and their countersignatures -------------------------------------------------------------------------
+
+
+def paid(
+    known: Sequence[Statement], clients: Sequence[str], servers: Sequence[str], rho: str | None
+) -> Iterator[Finding]:
+    """Each client's ledger holds the whole charge, and every server has countersigned that ledger's head."""
+    for client in clients:
+        where = f"charge of {client}"
+        own = sorted(_of(known, "charge", client), key=lambda s: (s.body["sequence"], s.ident))
+        if not own:
+            yield _finding(
+                "missing-charge", where, "it is missing.", f"{client} did not charge its ledger, or: {MAKER}"
+            )
+            continue
+        last = own[-1].body
+        if any(s.body["sequence"] == last["sequence"] and s.body["head"] != last["head"] for s in own):
+            what = f"its ledger has two different heads at entry {last['sequence']}."
+            yield _finding("forked-ledger", where, what, f"{client} signed both: its ledger was copied or rolled back.")
+        if rho is not None and last["rho"] != rho:
+            what = f"it charged rho = {last['rho']}, and the study costs {rho}."
+            yield _finding("wrong-charge", where, what, f"{client} signed it.")
+        for server in servers:
+            place = f"countersignature of {server} for {client}"
+            mine = [s for s in _of(known, "countersignature", server) if s.body["client"] == client]
+            if not mine:
+                yield _finding(
+                    "missing-countersignature", place, "it is missing.", f"{server} did not sign, or: {MAKER}"
+                )
+            elif not any(all(s.body[k] == last[k] for k in ("ledger", "sequence", "head")) for s in mine):
+                what = f"it is of another head than the one {client} charged the study on."
+                yield _finding("wrong-countersignature", place, what, f"{client} told {server} something else.")
+
+
+# -- attested, planned, released ---------------------------------------------------------------------------------------
+
+
+def attested(
+    sections: Mapping[str, Any], members: Members, known: Sequence[Statement], plan: Mapping[str, Any]
+) -> Iterator[Finding]:
+    """Every server says the same of rounds, participants, plan and noise, and it is what the receipt says."""
+    rounds = sections["rounds"]
+    noise = [entry for entry in plan["noise"] if entry[0] <= rounds]
+    wanted = {
+        "rounds": rounds,
+        "participants": sections["participants"],
+        "plan": plan_digest(plan),
+        "noise": noise,
+    }
+    if not 1 <= rounds <= plan["rounds"]:
+        what = f"{rounds} rounds were run, and the plan has {plan['rounds']}."
+        yield _finding("rounds", "section rounds", what, "The aggregator and all servers went on, or it was changed.")
+    for server in members.servers:
+        where, own = f"attestation of {server}", _of(known, "attestation", server)
+        if not own:
+            yield _finding("missing-attestation", where, "it is missing.", f"{server} did not make it, or: {MAKER}")
+            continue
+        if any(s.body[key] != own[0].body[key] for s in own for key in ("partials", *wanted)):
+            yield _finding("two-attestations", where, "it says two different things.", f"{server} signed both.")
+        different = [key for key, value in wanted.items() if own[0].body[key] != value]
+        if different:
+            what = f"{', '.join(different)} differ from what was approved and from the rest of the receipt."
+            yield _finding("wrong-attestation", where, what, f"{server} did, or signed, something else than agreed.")
+
+
+def planned(
+    sections: Mapping[str, Any], proposal: Statement, plan_of: PlanOf | None
+) -> tuple[Mapping[str, Any], list[Finding]]:
+    """The plan, derived anew from the study where that is possible, and what differs from it."""
+    stated: Mapping[str, Any] = proposal.body["plan"]
+    plan, findings = stated, []
+    if plan_of is not None:
+        try:
+            plan = json.loads(canonical(plan_of(proposal.body["study"], proposal.body["program"])))
+        except TallystickError as error:
+            what = f"it has no plan at all: {error.cause}."
+            findings.append(_finding("plan", "the study", what, f"{proposal.signer} proposed it."))
+    different = sorted(key for key in {*plan, *stated} if plan.get(key) != stated.get(key))
+    if different:
+        what = f"{', '.join(different)} are not what follows from the study (another release may compute other words)."
+        findings.append(_finding("plan", f"proposal of {proposal.signer}", what, f"{proposal.signer} signed it."))
+    if sections["privacy"] != plan.get("privacy", {}):
+        what = "it promises something else than the study's plan."
+        findings.append(_finding("privacy", "section privacy", what, MAKER))
+    return plan, findings
+
+
+def released(
+    sections: Mapping[str, Any], members: Members, known: Sequence[Statement], result: str | None
+) -> Iterator[Finding]:
+    """One result, the one that was announced, and the one at hand."""
+    told = {(s.body["result"], s.body["code"]) for s in _of(known, "outcome")}
+    if not told:
+        yield _finding("missing-outcome", "the outcome", "it is missing.", MAKER)
+    elif told != {(sections["result"], next(iter(told))[1])}:
+        what = "the result that was announced is another one, or several were."
+        yield _finding("outcome", "the outcome", what, f"{members.aggregator} signed it.")
+    if result is not None and result != sections["result"]:
+        what = f"this result is {result}, the receipt is of {sections['result']}."
+        yield _finding("result", "the result", what, "Whoever had the result, or swapped the receipts, could have.")
+
+
+def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """What a receipt of this study would still lack, in words: the aggregator waits until this is empty."""
+    known, members = docket.statements(), docket.members
+    clients = [c for c in members.clients if any(c in names for names in participants)]
+    found = [f"{f.where}: {f.what}" for f in paid(known, clients, members.servers, None)]
+    found += [f"attestation of {s}: it is missing." for s in members.servers if not _of(known, "attestation", s)]
+    return tuple(found)
