@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import sqlite3
 import threading
@@ -28,29 +27,21 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.core.errors import LocalProtocolError, RoundAborted, VerificationError
-from tallystick.core.identifiers import HASH_BYTES, format_hash
+from tallystick.core.identifiers import HASH_BYTES
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey
 from tallystick.privacy.account import Account
-from tallystick.privacy.chain import (
-    LEDGER_BYTES,
-    Head,
-    Link,
-    canonical,
-    genesis,
-    make_link,
-    signed_bytes,
-    verify_chain,
-)
+from tallystick.privacy.chain import LEDGER_BYTES, Head, Link, genesis, make_link, signed_bytes, verify_chain
 from tallystick.roles.crash_points import after_ledger_step
 from tallystick.roles.identity_files import wall_clock
+from tallystick.roles.ledger_anchor import Anchor, broken_ledger
 from tallystick.roles.stores import corrupt, storage_guard
 
-__all__ = ["LedgerFile", "broken_ledger"]
+__all__ = ["COLUMNS", "SCHEMA", "LedgerFile"]
 
 FORMAT = "1"
 _SALT_BYTES = 16
 _PATIENCE_SECONDS = 30.0
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS links (
     sequence INTEGER PRIMARY KEY, kind TEXT NOT NULL, body BLOB NOT NULL,
@@ -58,17 +49,7 @@ CREATE TABLE IF NOT EXISTS links (
 CREATE TABLE IF NOT EXISTS countersignatures (
     sequence INTEGER NOT NULL, server TEXT NOT NULL, statement BLOB NOT NULL, PRIMARY KEY (sequence, server));
 """
-_COLUMNS = "sequence, kind, body, previous, hash, signature"
-
-
-def broken_ledger(cause: str, *, party: str, rule: str = "ledger-chain") -> VerificationError:
-    """The ledger is not what was written: its owner takes part in nothing until that is settled."""
-    return VerificationError(
-        cause,
-        rule=rule,
-        party=party,
-        remedy="Restore the newest copy of the whole state directory; if there is none: tallystick ledger recover.",
-    )
+COLUMNS = "sequence, kind, body, previous, hash, signature"
 
 
 class LedgerFile:
@@ -76,6 +57,7 @@ class LedgerFile:
 
     def __init__(self, path: Path, *, party: str, signing: SigningKey) -> None:
         self.path, self.party = path, party
+        self.anchor = Anchor(path.with_suffix(".anchor"), party=party)
         self._signing = signing
         self._mutex = threading.RLock()
         self._process = os.getpid()
@@ -85,11 +67,13 @@ class LedgerFile:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._lock = os.open(path.with_suffix(".lock"), flags, 0o600)
             os.close(os.open(path, flags, 0o600))
+            self._file = _same_file(path)
             self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_PATIENCE_SECONDS)
         try:
             with self._guard("the ledger"), self._alone():
                 self._prepare()
-                self._follow_all()
+                self._forget()
+                self._follow()
                 self._check_anchor()
         except BaseException:
             self.close()
@@ -108,10 +92,6 @@ class LedgerFile:
                 raise corrupt("the ledger", party=self.party) from error
             raise
 
-    @property
-    def anchor(self) -> Path:
-        return self.path.with_suffix(".anchor")
-
     # -- opening -----------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
@@ -124,7 +104,7 @@ class LedgerFile:
             if self.anchor.exists():
                 raise broken_ledger("the ledger's database is gone, its anchor is not", party=self.party)
             run("BEGIN IMMEDIATE")
-            for statement in _SCHEMA.split(";"):
+            for statement in SCHEMA.split(";"):
                 run(statement)
             facts = (("format", FORMAT), ("party", self.party), ("ledger", os.urandom(LEDGER_BYTES)))
             self.db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
@@ -142,9 +122,9 @@ class LedgerFile:
         self.ledger = ident
         self._start = Head(ledger=ident, sequence=0, hash=genesis(ident, self.party))
 
-    def _follow_all(self) -> None:
+    def _forget(self) -> None:
+        """The next look begins at the first link again."""
         self._head, self._account = self._start, Account()
-        self._follow()
 
     def _follow(self) -> None:
         """Take in what others have appended, having looked at the last link that was known."""
@@ -158,8 +138,7 @@ class LedgerFile:
             for link in new:
                 self._account.apply(link)
         except VerificationError as error:
-            self._head = self._start  # what was folded by halves is not used: the next turn begins anew
-            self._account = Account()
+            self._forget()  # the account was made by halves
             error.party = self.party
             raise
         self._head = head
@@ -167,7 +146,7 @@ class LedgerFile:
     def links(self, since: int, until: int | None = None) -> list[Link]:
         """The links after ``since``, as they are stored."""
         last = (1 << 62) if until is None else until
-        sql = f"SELECT {_COLUMNS} FROM links WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
+        sql = f"SELECT {COLUMNS} FROM links WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
         with self._mutex, self._guard("the ledger"):
             rows = self.db.execute(sql, (since, last)).fetchall()
         return [self._link(row) for row in rows]
@@ -187,61 +166,22 @@ class LedgerFile:
         if not self.anchor.exists():
             if self._head.sequence:
                 raise broken_ledger("the ledger's anchor file is gone", party=self.party, rule="ledger-anchor")
-            self._write_anchor()
+            self.anchor.write(self._head)
             return
-        raw = self.anchor.read_bytes()
-        if raw == self._anchor_bytes(self._head):
+        noted = self.anchor.read()
+        if noted == self._head:
             return
-        noted = self._parse_anchor(raw)
-        if noted.sequence > self._head.sequence:
-            raise broken_ledger(
-                f"the ledger was rolled back: it ends at link {self._head.sequence}, its anchor is at {noted.sequence}",
-                party=self.party,
-                rule="ledger-anchor",
-            )
-        if self.hash_at(noted.sequence) != noted.hash:
-            raise broken_ledger(
-                f"the ledger is not the one its anchor was written for (link {noted.sequence} differs)",
-                party=self.party,
-                rule="ledger-anchor",
-            )
-        self._write_anchor()
-
-    def _parse_anchor(self, raw: bytes) -> Head:
-        try:
-            facts = json.loads(raw)
-            head = Head(
-                ledger=bytes.fromhex(facts["ledger"]), sequence=facts["sequence"], hash=bytes.fromhex(facts["hash"][7:])
-            )
-            if raw == self._anchor_bytes(head) and head.ledger == self.ledger and type(head.sequence) is int:
-                return head
-        except (ValueError, KeyError, TypeError, RecursionError):
-            pass
-        raise broken_ledger(
-            "the ledger's anchor file is of another ledger or was changed", party=self.party, rule="ledger-anchor"
-        )
-
-    def _anchor_bytes(self, head: Head) -> bytes:
-        facts = {
-            "ledger": head.ledger.hex(),
-            "sequence": head.sequence,
-            "hash": format_hash(head.hash),
-            "party": self.party,
-        }
-        return canonical(facts) + b"\n"
-
-    def _write_anchor(self) -> None:
-        scratch = self.path.with_suffix(".anchor-new")  # only the holder of the lock writes it
-        with scratch.open("wb") as file:
-            file.write(self._anchor_bytes(self._head))
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(self.anchor)
-        folder = os.open(self.anchor.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        if noted.ledger != self.ledger:
+            cause = "the anchor file beside the ledger belongs to another ledger"
+        elif noted.sequence > self._head.sequence:
+            here = self._head.sequence
+            cause = f"the ledger was rolled back: it ends at link {here}, its anchor is at link {noted.sequence}"
+        elif self.hash_at(noted.sequence) != noted.hash:
+            cause = f"the ledger is not the one its anchor was written for: link {noted.sequence} differs"
+        else:
+            self.anchor.write(self._head)
+            return
+        raise broken_ledger(cause, party=self.party, rule="ledger-anchor")
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
@@ -281,6 +221,8 @@ class LedgerFile:
     def turn(self) -> Iterator[Account]:
         """Nobody else appends until this ends; the account is that of the newest link. Append with :meth:`append`."""
         with self._guard("a ledger entry"), self._alone():
+            if _same_file(self.path) != self._file:
+                raise broken_ledger("the ledger's file was replaced under this process: restart it", party=self.party)
             self._follow()
             self._check_anchor()
             yield self._account
@@ -295,25 +237,27 @@ class LedgerFile:
             link = make_link(head, kind, {**body, "at": now, "salt": os.urandom(_SALT_BYTES).hex()})
             head = Head(ledger=self.ledger, sequence=link.sequence, hash=link.hash)
             links.append(replace(link, signature=self._signing.sign(signed_bytes(head))))
-        self.insert(links)
+        self._insert(head, links)
         return tuple(links)
 
-    def insert(self, links: Sequence[Link]) -> None:
-        """Within a turn: keep links that are made."""
+    def _insert(self, head: Head, links: Sequence[Link]) -> None:
         try:
+            for link in links:
+                self._account.apply(link)  # before it is kept: a link that cannot follow would close the ledger
             self.db.execute("BEGIN IMMEDIATE")
             for link in links:
-                self.db.execute(f"INSERT INTO links ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", astuple(link))
+                self.db.execute(f"INSERT INTO links ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", astuple(link))
             after_ledger_step(links[-1].kind, "written")
             self.db.execute("COMMIT")
         except BaseException:
+            self._forget()
             if self.db.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     self.db.execute("ROLLBACK")
             raise
+        self._head = head
         after_ledger_step(links[-1].kind, "kept")
-        self._follow()
-        self._write_anchor()
+        self.anchor.write(head)
         after_ledger_step(links[-1].kind, "anchored")
 
     # -- looking -------------------------------------------------------------------------------------------------------
@@ -344,7 +288,7 @@ class LedgerFile:
             return self._start.hash
         with self._mutex, self._guard("the ledger"):
             row = self.db.execute("SELECT hash FROM links WHERE sequence = ?", (sequence,)).fetchone()
-        return bytes(row[0]) if row else None
+        return row[0] if row and isinstance(row[0], bytes) else None
 
     def close(self) -> None:
         """Give the file free; a second call does nothing."""
@@ -353,3 +297,11 @@ class LedgerFile:
                 self.db.close()
                 os.close(self._lock)
                 self._lock = -1
+
+
+def _same_file(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_dev, found.st_ino

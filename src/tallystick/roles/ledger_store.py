@@ -23,7 +23,8 @@ from tallystick.privacy.account import Account, Group, StudyCharge, charge_facts
 from tallystick.privacy.chain import Head
 from tallystick.privacy.ledger import Charge, Entry, Spent, Totals, admit
 from tallystick.roles.budget_groups import BudgetGroups, BudgetView
-from tallystick.roles.ledger_file import LedgerFile, broken_ledger
+from tallystick.roles.ledger_anchor import broken_ledger
+from tallystick.roles.ledger_file import LedgerFile
 
 __all__ = ["LEDGER", "BudgetView", "LedgerStore"]
 
