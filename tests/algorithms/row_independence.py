@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import BlockProgram, State
-from tallystick.privacy.contribution import Contribution, Dense, Factored, total, total_by_person
+from tallystick.privacy.contribution import Chunked, Contribution, Dense, Factored, total, total_by_person
 from tallystick.privacy.grid import Grid
 
 __all__ = ["RowsDependError", "check_row_independence"]
@@ -92,6 +92,8 @@ def _vectors(contribution: Contribution) -> NDArray[np.float64]:
     """All numbers of each record, one row per record."""
     if isinstance(contribution, Dense):
         return contribution.values
+    if isinstance(contribution, Chunked):
+        return np.vstack([_vectors(part) for part in contribution.parts()])
     if isinstance(contribution, Factored):
         coefficients = contribution.coefficients
         coefficients = coefficients[:, None] if coefficients.ndim == 1 else coefficients

@@ -8,6 +8,7 @@ float64 BLAS does exactly while all partial sums are integers below 2^53.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +19,11 @@ from tallystick.core.errors import BoundsError, DataError
 from tallystick.privacy.clipping import clip_group, clip_record, grid_record
 from tallystick.privacy.grid import Grid
 
-__all__ = ["Contribution", "Dense", "Factored", "GridRows", "Sparse", "total", "total_by_person"]
+__all__ = ["Chunked", "Contribution", "Dense", "Factored", "GridRows", "Sparse", "total", "total_by_person"]
 
 _EXACT = 2.0**53
+_PERSON_CELLS = 2**24
+"""Numbers held at once while the records of persons are picked from parts."""
 _NOT_A_NUMBER = (
     "a record's contribution holds NaN or infinity",
     "Nothing was shared. Check the program's arithmetic (a division by zero, an overflow) on this data set.",
@@ -80,7 +83,17 @@ class Factored:
     rows: GridRows
 
 
-Contribution = Dense | Sparse | Factored
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Chunked:
+    """The records in order, some at a time: each part is summed and dropped before the next is made.
+
+    For vectors that would not fit into memory together. ``parts`` yields at least one part, also without records.
+    """
+
+    parts: Callable[[], Iterator[Dense | Sparse]]
+
+
+Contribution = Dense | Sparse | Factored | Chunked
 
 
 def total(contribution: Contribution, grid: Grid) -> NDArray[np.int64]:
@@ -91,6 +104,10 @@ def total(contribution: Contribution, grid: Grid) -> NDArray[np.int64]:
     if isinstance(contribution, Dense):
         _check_width(contribution.values.shape[1], grid)
         ok = _sum_dense(contribution.values, starts, stops, rules, l1, grid.scale, acc)
+    elif isinstance(contribution, Chunked):
+        for part in contribution.parts():
+            acc += total(part, grid)
+        return acc
     elif isinstance(contribution, Sparse):
         _check_width(contribution.size, grid)
         c = contribution
@@ -109,6 +126,8 @@ def total_by_person(contribution: Contribution, grid: Grid, persons: NDArray[np.
             "a person's records may lie in several blocks of a group",
             remedy='The plan of a study with unit = "person" bounds such a group as a whole: use its grid.',
         )
+    if isinstance(contribution, Chunked):
+        return _total_by_person_in_parts(contribution, grid, persons)
     dense = densify(contribution, grid)
     _check_width(dense.shape[1], grid)
     acc = np.zeros(grid.size, dtype=np.int64)
@@ -119,10 +138,40 @@ def total_by_person(contribution: Contribution, grid: Grid, persons: NDArray[np.
     return acc
 
 
+def _total_by_person_in_parts(contribution: Chunked, grid: Grid, persons: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A few whole persons at a time: their records are picked from all parts, in order, and bounded as usual."""
+    acc = np.zeros(grid.size, dtype=np.int64)
+    many = int(persons.max(initial=-1)) + 1
+    each = max(1, _PERSON_CELLS // grid.size)
+    for first in range(0, many, each):
+        rows, codes, at = [], [], 0
+        for part in contribution.parts():
+            count = len(part.values) if isinstance(part, Dense) else len(part.indptr) - 1
+            own = persons[at : at + count]
+            chosen = np.flatnonzero((own >= first) & (own < first + each))
+            rows.append(_dense_rows(part, chosen))
+            codes.append(own[chosen])
+            at += count
+        acc += total_by_person(Dense(values=np.vstack(rows)), grid, np.concatenate(codes))
+    return acc
+
+
+def _dense_rows(part: Dense | Sparse, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+    if isinstance(part, Dense):
+        return part.values[chosen]
+    out = np.zeros((len(chosen), part.size))
+    for row, record in enumerate(chosen):
+        entries = slice(part.indptr[record], part.indptr[record + 1])
+        out[row, part.indices[entries]] = part.values[entries]
+    return out
+
+
 def densify(contribution: Contribution, grid: Grid) -> NDArray[np.float64]:
     """The same vectors, one dense row per record (an oracle, and the slow path of rare forms)."""
     if isinstance(contribution, Dense):
         return contribution.values
+    if isinstance(contribution, Chunked):
+        return np.vstack([densify(part, grid) for part in contribution.parts()])
     if isinstance(contribution, Sparse):
         out = np.zeros((len(contribution.indptr) - 1, contribution.size))
         rows = np.repeat(np.arange(out.shape[0]), np.diff(contribution.indptr))
