@@ -95,7 +95,7 @@ def note_sent_partials(process: RoleProcess, notes: Notes) -> None:
             message = sums.decode(raw[HEADER_BYTES:])
             if isinstance(message, Partial):
                 digest = hashlib.sha256(raw).hexdigest()
-                notes.add("partials", f"{raw[1:HEADER_BYTES].hex()} {message.round} {message.boot} {digest}")
+                notes.add("partials", f"{raw[1:HEADER_BYTES].hex()} {message.round} {message.start.boot} {digest}")
         send(to, raw, length)
 
     process.send = noted  # type: ignore[method-assign]

@@ -28,6 +28,7 @@ from tallystick.protocol.secure_sum.messages import (
     RoundOpen,
     Share,
     ShareKind,
+    Start,
     model_digest,
 )
 
@@ -105,23 +106,27 @@ def every_message() -> dict[str, Message]:
     p = parameters()
     first, second = shares(p, "c1", [1, 2, 3, -4, 0])
     mark = derive(SEED, b"mark")
+    starts = (
+        Start(boot=3, value=bytes(range(16)), noise=derive(SEED, b"noise")),
+        Start(boot=70_000, value=bytes(16), noise=mark),
+    )
     signer = keys(1)[0]
     received = ReceivedList(
         study_hash=STUDY,
         round=7,
         server=0,
-        boot=3,
+        start=starts[0],
         model_hash=mark,
         clients=(0, 2),
         digests=(mark, STUDY),
         equivocators=(1,),
     )
-    agreement = Agreement(study_hash=STUDY, round=7, server=1, honest=1, model_hash=mark, clients=(0, 2))
+    agreement = Agreement(study_hash=STUDY, round=7, server=1, honest=1, model_hash=mark, starts=starts, clients=(0, 2))
     partial = Partial(
         study_hash=STUDY,
         round=7,
         server=0,
-        boot=3,
+        start=starts[0],
         agreement=agreement.digest(),
         size=2,
         vector=bytes(8) + b"\x07" + bytes(7),

@@ -46,6 +46,9 @@ class Reader:
         need(all(value < P for value in values))
         return values
 
+    def start(self) -> dict:
+        return {"boot": self.number("I"), "value": self.hex(16), "noise": self.hex(32)}
+
     def text(self) -> str:
         size = self.number("H")
         need(size <= 500)
@@ -87,7 +90,7 @@ def plain_decode(raw: bytes) -> dict:
         need(m["code"] in CODES)
         m["cause"] = r.text()
     elif kind == 5:
-        m["server"], m["boot"], m["model_hash"] = r.number("H"), r.number("Q"), r.hex(32)
+        m["server"], m["start"], m["model_hash"] = r.number("H"), r.start(), r.hex(32)
         n, e = r.number("I"), r.number("I")
         m["clients"] = r.indices(n)
         m["digests"] = [r.hex(32) for _ in range(n)]
@@ -95,10 +98,12 @@ def plain_decode(raw: bytes) -> dict:
         m["signature"] = r.hex(64)
     elif kind == 6:
         m["server"], m["honest"], m["model_hash"] = r.number("H"), r.number("H"), r.hex(32)
-        m["clients"] = r.indices(r.number("I"))
+        servers, n = r.number("H"), r.number("I")
+        m["starts"] = [r.start() for _ in range(servers)]
+        m["clients"] = r.indices(n)
         m["signature"] = r.hex(64)
     elif kind == 7:
-        m["server"], m["boot"], m["agreement"] = r.number("H"), r.number("Q"), r.hex(32)
+        m["server"], m["start"], m["agreement"] = r.number("H"), r.start(), r.hex(32)
         m["vector"] = r.elements(r.number("I"))
         m["signature"] = r.hex(64)
     elif kind == 8:

@@ -33,7 +33,7 @@ def mutations() -> dict[str, tuple[bytes, str]]:
     first = share_head + commitments
     refused = good["refused"]
     listed = bytearray(good["received_list"])
-    at = 8 + struct.calcsize("<32sIHQ32sII")
+    at = 8 + struct.calcsize("<32sIHI16s32s32sII")
     listed[at : at + 8] = struct.pack("<II", 2, 0)
     return {
         "empty": (b"", "X14"),
@@ -59,7 +59,8 @@ def mutations() -> dict[str, tuple[bytes, str]]:
         "list_count_huge": (
             good["received_list"][: at - 8] + struct.pack("<I", 2**31) + good["received_list"][at - 4 :], "X14"),
         "agreement_truncated": (good["agreement"][:-1], "X14"),
-        "partial_element_too_big": (partial[:90] + b"\xff" * 8 + partial[98:], "RemoteProtocolError"),
+        "agreement_servers_huge": (good["agreement"][:80] + b"\xff\xff" + good["agreement"][82:], "X14"),
+        "partial_element_too_big": (partial[:134] + b"\xff" * 8 + partial[142:], "RemoteProtocolError"),
         "refused_unknown_code": (refused[:44] + b"\xc8" + refused[45:], "X14"),
         "refused_text_too_long": (refused[:45] + struct.pack("<H", 501) + b"a" * 501, "X14"),
         "refused_text_not_utf8": (refused[:45] + struct.pack("<H", 1) + b"\xff", "X14"),
@@ -98,8 +99,11 @@ def test_both_decoders_read_every_golden_message(vector: dict) -> None:
     assert message == every_message()[vector["name"]]
     assert encode(message) == raw
     for name, value in vector["fields"].items():
-        if name in ("client", "server", "size", "round", "boot", "honest", "kind", "code", "cause", "deadline_ms"):
+        if name in ("client", "server", "size", "round", "honest", "kind", "code", "cause", "deadline_ms"):
             assert getattr(message, name) == value
+        if name in ("start", "starts"):
+            starts, told = ([message.start], [value]) if name == "start" else (message.starts, value)
+            assert [{"boot": s.boot, "value": s.value.hex(), "noise": s.noise.hex()} for s in starts] == told
 
 
 @pytest.mark.parametrize("vector", json.loads((VECTORS / "malformed.json").read_text()), ids=lambda v: v["name"])
@@ -189,6 +193,10 @@ def sha(*parts: bytes) -> bytes:
     return hashlib.sha256(b"".join(struct.pack("<Q", len(part)) + part for part in parts)).digest()
 
 
+def packed(start: dict) -> bytes:
+    return struct.pack("<I16s32s", start["boot"], bytes.fromhex(start["value"]), bytes.fromhex(start["noise"]))
+
+
 def test_digests_and_signatures_by_hand() -> None:
     """What is hashed and signed, computed from the golden bytes alone."""
     golden = {v["name"]: v["fields"] for v in json.loads((VECTORS / "messages.json").read_text())}
@@ -211,7 +219,8 @@ def test_digests_and_signatures_by_hand() -> None:
         b"tallystick/secure-sum/agreement",
         study,
         bytes.fromhex(said["model_hash"]),
-        struct.pack("<IHI", 7, 1, 2),
+        struct.pack("<IHHI", 7, 1, 2, 2),
+        b"".join(map(packed, said["starts"])),
         members,
     )
     signed = sha(b"tallystick/secure-sum/agree", body, struct.pack("<I", said["server"]))
@@ -219,14 +228,16 @@ def test_digests_and_signatures_by_hand() -> None:
     partial = golden["partial"]
     assert partial["agreement"] == body.hex()
     vector = struct.pack("<2Q", *partial["vector"])
-    signed = sha(b"tallystick/secure-sum/partial", study, body, struct.pack("<IHQI", 7, 0, 3, 2), vector)
+    place = struct.pack("<IHI", 7, 0, 2)
+    signed = sha(b"tallystick/secure-sum/partial", study, body, place, packed(partial["start"]), vector)
     key.verify(bytes.fromhex(partial["signature"]), signed)
     listed = golden["received_list"]
     signed = sha(
         b"tallystick/secure-sum/received",
         study,
         bytes.fromhex(listed["model_hash"]),
-        struct.pack("<IHQII", 7, 0, 3, 2, 1),
+        struct.pack("<IHII", 7, 0, 2, 1),
+        packed(listed["start"]),
         struct.pack("<2I", *listed["clients"]),
         bytes.fromhex("".join(listed["digests"])),
         struct.pack("<I", *listed["equivocators"]),

@@ -20,7 +20,7 @@ from tallystick.protocol.secure_sum import (
     decode,
     encode,
 )
-from tallystick.protocol.secure_sum.messages import Abort, Agreement, Partial, ReceivedList
+from tallystick.protocol.secure_sum.messages import Abort, Agreement, Partial, ReceivedList, Start
 
 P = parameters()
 SENDERS = (*P.servers, *P.clients, P.aggregator, "stranger")
@@ -33,6 +33,10 @@ BASE = [
     *shares(P, "c0", [1] * SIZE, label=b"other"),
     *shares(P, "c1", [2] * SIZE, round=2),
 ]
+START = (
+    Start(boot=0, value=bytes(16), noise=bytes(32)),
+    Start(boot=2**32 - 1, value=b"\xff" * 16, noise=b"\xff" * 32),
+)
 SWAPS = {
     "round": (0, 1, 2, 2**32 - 1),
     "client": (0, 1, 2, 99),
@@ -40,7 +44,8 @@ SWAPS = {
     "clients": ((), (0,), (0, 1), (5, 6)),
     "equivocators": ((), (0,), (77,)),
     "study_hash": (STUDY, bytes(32)),
-    "boot": (0, 9),
+    "start": START,
+    "starts": ((), START, (*START, *START)),
     "honest": (0, 1, 5),
     "size": (SIZE, 1),
     "deadline_ms": (0, 1, 2**32 - 1),

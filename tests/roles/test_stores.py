@@ -13,6 +13,8 @@ import pytest
 
 from tallystick.core.errors import LocalProtocolError, RoundAborted, VerificationError
 from tallystick.core.redaction import Secret
+from tallystick.crypto.signing import SigningKey
+from tallystick.protocol.secure_sum import Witness
 from tallystick.roles.stores import RoleStore, is_storage_failure, storage_error
 
 STUDY, OTHER = b"\x01" * 32, b"\x02" * 32
@@ -258,17 +260,45 @@ def test_kill_keeps_what_was_committed_and_counts_the_boot(tmp_path: Path) -> No
         assert dict(store.records(bytes(32))) == {"kept": b"x" * 10_000}
 
 
-def test_x28_a_snapshot_brings_the_old_counter_back(tmp_path: Path) -> None:
-    """This file alone cannot know; the peers that saw a higher counter signed can (``STALE_SERVER``)."""
+def test_x28_a_snapshot_brings_the_old_counter_back_with_another_value(tmp_path: Path) -> None:
+    """This file alone cannot know; the peers that met the same start with another value can (``STALE_SERVER``)."""
     open_store(tmp_path).close()
     path = tmp_path / "state" / "role.db"
     snapshot = path.read_bytes()
+    values = []
     for boot in (2, 3):
         with open_store(tmp_path) as store:
             assert store.boot == boot
+            values.append(store.boot_value)
     path.write_bytes(snapshot)
     with open_store(tmp_path) as store:
         assert store.boot == 2
+        assert len({*values, store.boot_value}) == 3
+        kept = store._read("SELECT value FROM meta WHERE key = 'boot_value'")
+        assert kept == [(store.boot_value,)]  # on disk before anything is said under it
+        assert len(store.boot_value) == 16
+
+
+def test_x28_boots_of_others_are_remembered_over_studies_and_restarts(tmp_path: Path) -> None:
+    server, other = (SigningKey(bytes([i]) * 32).public for i in (1, 2))
+    one, two = b"1" * 16, b"2" * 16
+    with open_store(tmp_path) as store:
+        for study in (STUDY, OTHER):
+            store.add_study(study, b"{}", "")
+        here, there = store.boots(STUDY), store.boots(OTHER)
+        assert here.last(server) is None
+        assert here.value(server, 3) is None
+        here.note(Witness(server, 3, one))
+        here.note(Witness(server, 3, one))
+        assert there.last(server) == (3, one)  # known from the other study
+        there.note(Witness(server, 4, two))
+    with open_store(tmp_path) as store:
+        here, there = store.boots(STUDY), store.boots(OTHER)
+        assert here.last(server) == (3, one)  # a study goes by what it has met itself
+        assert there.last(server) == (4, two)
+        assert store.boots(b"\x03" * 32).last(server) == (4, two)
+        assert (here.value(server, 4), there.value(server, 3)) == (two, one)
+        assert here.last(other) is None
 
 
 def test_errors_of_sqlite_without_a_code_are_typed() -> None:

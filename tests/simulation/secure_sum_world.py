@@ -10,6 +10,7 @@ drops operations one by one while it still breaks.
 
 from __future__ import annotations
 
+import copy
 import heapq
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from tallystick.protocol.secure_sum import (
     Compute,
     Drop,
     Finished,
+    MemoryBoots,
     MemoryShares,
     Persist,
     Send,
@@ -33,6 +35,7 @@ from tallystick.protocol.secure_sum import (
     SumParameters,
     Sync,
     Wake,
+    Witness,
     decode,
     encode,
 )
@@ -54,7 +57,7 @@ class Broken(AssertionError):  # noqa: N818
 class Op:
     """One thing that goes wrong: what, to whom, when, and a number or two."""
 
-    kind: str  # crash | absent | equivocate | deceive | hostile | replay | cut
+    kind: str  # crash | absent | equivocate | deceive | hostile | replay | cut | copy | set_back | ...
     party: str
     at: float
     amount: int = 0
@@ -156,7 +159,10 @@ class Process:
         self.world, self.name = world, name
         self.records: dict[str, bytes] = {}
         self.shares = CrashShares()
-        self.boot = 0
+        self.boots = MemoryBoots()
+        self.boot = self.starts = 0
+        self.at_step: list[tuple[int, str]] = []  # after so many instructions: what to do to this process
+        self.copies: list[tuple] = []
         self.alive = False
         self.crash_in: int | None = None
         self.down_for = 1.0
@@ -165,6 +171,7 @@ class Process:
     def start(self) -> None:
         world, p = self.world, self.world.parameters
         self.boot += 1
+        self.starts += 1
         self.alive = True
         first = self.boot == 1
         out = []
@@ -175,6 +182,8 @@ class Process:
                 "noise": world.noise[self.name],
                 "shares": self.shares,
                 "boot": self.boot,
+                "boot_value": derive(self.name.encode().ljust(32, b"\0"), b"boot", bytes([self.starts]))[:16],
+                "boots": self.boots,
             }
             if first:
                 self.machine = kind(p, self.name, **given)
@@ -186,10 +195,41 @@ class Process:
             else:
                 self.machine, out = ClientMachine.restore(p, self.name, self.records)
         elif first:
-            self.machine = AggregatorMachine(p)
+            self.machine = AggregatorMachine(p, boots=self.boots)
         else:
-            self.machine, out = AggregatorMachine.restore(p, self.records, world.now)
+            self.machine, out = AggregatorMachine.restore(p, self.records, world.now, boots=self.boots)
         self.carry_out(out)
+
+    # -- copies (X28): of the disk, and of the memory too ----------------------------------------------------------
+
+    def copy(self) -> None:
+        world, machine = self.world, self.machine
+        shared = (world.parameters, world.noise.get(self.name), self.boots, *world.keys)
+        memo = {id(thing): thing for thing in shared}
+        self.copies.append(copy.deepcopy((self.records, self.shares, self.boot, machine), memo))
+
+    def set_back(self) -> None:
+        """The disk as it was at the last copy; started anew."""
+        self.records, self.shares, self.boot, _ = self.copies.pop()
+        self.machine, self.crash_in = None, None
+        self.world.set_back.add(self.name)
+        self.start()
+
+    def swap(self) -> None:
+        """Go on as the copy before the last one, started anew if it never was; the one that ran so far is kept."""
+        newest, older = self.copies.pop(), self.copies.pop()
+        self.records, self.shares, self.boot, self.machine = older
+        self.copies = [newest, newest]
+        self.world.set_back.add(self.name)
+        if self.boot == 1:
+            self.start()
+
+    def resume(self) -> None:
+        """The whole machine as it was, memory included: it goes on without noticing."""
+        self.records, self.shares, self.boot, self.machine = self.copies.pop()
+        self.world.set_back.add(self.name)
+        self.tick()
+        self.world.later(self.world.parameters.retry_seconds, self.tick)
 
     def crash(self) -> None:
         self.alive = False
@@ -206,6 +246,8 @@ class Process:
                     world.post(self.name, to, message)
                 case Persist(key=key, record=record):
                     self.records[key] = record
+                case Witness():
+                    self.boots.note(step)
                 case Sync():
                     self.shares.sync()
                 case Drop(round=round):
@@ -221,6 +263,13 @@ class Process:
                 case Aborted(error=error):
                     if self.name == world.parameters.aggregator:
                         world.aborted(error)
+            if self.at_step:
+                self.at_step = [(steps - 1, what) for steps, what in self.at_step]
+                if self.at_step[0][0] < 0:
+                    what = self.at_step.pop(0)[1]
+                    getattr(self, what)()
+                    if what != "copy":
+                        return
             if self.crash_in is not None:
                 self.crash_in -= 1
                 if self.crash_in < 0:
@@ -264,6 +313,10 @@ class World:
         self.timers: list = []
         self.count = 0
         self.said: dict[tuple, bytes] = {}  # (kind, server, round) -> bytes
+        self.set_back: set[str] = (
+            set()
+        )  # servers that were: they may repeat themselves wrongly, but never release twice
+        self.used_noise: dict[tuple[str, int], np.ndarray] = {}
         self.results: dict[int, object] = {}
         self.errors: dict[int, RoundAborted] = {}
         self.opened_at: dict[int, float] = {}
@@ -273,6 +326,7 @@ class World:
         self.equivocators: set[str] = set()
         self.deceived: set[str] = set()
         self.next_round = 1
+        self.after: dict[int, tuple[Op, ...]] = {}  # what happens between the end of a round and the next one
 
     # -- what processes do ---------------------------------------------------------------------------------------
 
@@ -284,7 +338,12 @@ class World:
         raw = encode(message)
         if isinstance(message, (Partial, ReceivedList, Agreement)) and sender in self.parameters.server_index:
             key = (type(message).__name__, sender, message.round)
-            if self.said.setdefault(key, raw) != raw:
+            if isinstance(message, Partial):  # the draw that is on disk when a partial leaves is the one inside it
+                record = RoundRecord.from_bytes(self.processes[sender].records["round"])
+                if record.round == message.round:
+                    self.used_noise.setdefault((sender, message.round), record.noise)
+            lapse = sender in self.set_back and not isinstance(message, Partial)
+            if self.said.setdefault(key, raw) != raw and not lapse:
                 raise Broken(f"{sender} said two different things as {key[0]} of round {message.round}")
         if isinstance(message, RoundOpen) and to in self.deceived:  # [Pasquini22]: one client is shown another model
             model = MODELS[1 - MODELS.index(message.model)]
@@ -339,7 +398,7 @@ class World:
             raise Broken(f"round {result.round} finished after it had been aborted")
         self.results[result.round] = result
         self.check(result)
-        self.later(0.1, self.open_next)
+        self.between(result.round)
 
     def aborted(self, error: RoundAborted) -> None:
         if error.round in self.results:
@@ -348,7 +407,12 @@ class World:
             raise Broken(f"an abort must say party, round, cause and remedy: {error.as_dict()}")
         if error.round not in self.errors:
             self.errors[error.round] = error
-            self.later(0.1, self.open_next)
+            self.between(error.round)
+
+    def between(self, round: int) -> None:
+        for i, op in enumerate(self.after.get(round, ())):
+            self.later(0.01 * (i + 1), lambda op=op: self.apply(op))
+        self.later(0.1, self.open_next)
 
     def open_next(self) -> None:
         process = self.processes["aggregator"]
@@ -388,6 +452,12 @@ class World:
                 others = [name for name in self.processes if name != op.party]
                 self.network.partition([op.party], others[op.amount % len(others) :])
                 self.later(op.seconds, self.network.heal)
+            case "copy" | "set_back" | "resume" | "swap":
+                process.at_step.append((op.amount, op.kind)) if op.seconds < 0 else getattr(process, op.kind)()
+            case "hear_again":  # whatever was said to this server in a round is said once more
+                for sender, to, raw in tuple(self.log):
+                    if to == op.party and decode(raw).round == op.amount:
+                        self.network.send(sender, to, raw, self.now)
             case "replay":
                 for _ in range(op.amount):
                     if self.log:
@@ -414,7 +484,7 @@ class World:
 
         subset = Agreement(
             study_hash=p.study_hash, round=current, server=0, honest=1,
-            model_hash=model_digest(p.study_hash, current, other), clients=(0, 1), signature=bytes(64),
+            model_hash=model_digest(p.study_hash, current, other), starts=(), clients=(0, 1), signature=bytes(64),
         )  # fmt: skip
         choice = (
             opening(current, other),
@@ -438,11 +508,9 @@ class World:
             raise Broken("participants and dropped do not make up the clients")
         total = result.total.copy()
         for server in p.servers if self.plan.noisy else ():
-            # the draw that was on disk when the partial left is the one inside it
-            record = RoundRecord.from_bytes(self.processes[server].records["round"])
-            if record.round != result.round:
+            if (server, result.round) not in self.used_noise:
                 raise Broken("a server's record is not of the round it released")
-            total -= record.noise
+            total -= self.used_noise[server, result.round]
         for client in p.clients:
             mine = self.vector(client, self.models[result.round])
             inside = client in result.participants

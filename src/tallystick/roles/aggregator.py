@@ -18,16 +18,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tallystick.algorithms.program import pack_state
-from tallystick.core.errors import RemoteProtocolError, RoundAborted, TallystickError
+from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
+from tallystick.core.identifiers import format_hash
 from tallystick.engines.run import Outcome, run_program
+from tallystick.engines.study import Study
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.ledger import Ledger
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
-from tallystick.protocol.study.messages import Propose, StudyEnd, StudyOpen, StudyStart
+from tallystick.protocol.study.machine import error_of
+from tallystick.protocol.study.messages import Propose, Result, StudyEnd, StudyOpen, StudyStart, result_digest
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
+from tallystick.roles.exchange import Op
 from tallystick.roles.process import RoleProcess, Session
+from tallystick.roles.results import may_see, seal_result
 from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.stores import is_storage_failure
 from tallystick.roles.wire import STUDY, SUM, head
@@ -90,6 +95,36 @@ class AggregatorSession(Session):
     def begin(self) -> None:
         """What the durable records say is to be done first."""
         self._study(self._first)
+        end = self._machine.ending
+        if isinstance(end, Result):  # killed, perhaps, between keeping the end and saying it
+            self._say_outcome(result_digest(self.study_hash, end.packed), None)
+        elif end is not None:
+            self._say_outcome(None, error_of(end))
+
+    def result_for(self, party: str, asked: bytes) -> bytes:
+        """The result, sealed to who asks, if the study shows it to them."""
+        end, stored = self._machine.ending, self.process.store.study(self.study_hash)
+        if not isinstance(end, Result) or stored is None:
+            raise NotApproved("the study has no result", party=party, rule="no-result")
+        proposal = self.process.exchange.standing(self.study_hash).proposal
+        study = Study.from_dict(json.loads(stored.canonical))
+        if not may_see(study, party, proposer=proposal.signer if proposal is not None else ""):
+            raise NotApproved(
+                f"the study shows its result to {', '.join(study.results.visible_to) or 'its proposer'} only",
+                party=party,
+                rule="results-visible-to",
+            )
+        parts = self.process.parts
+        return seal_result(
+            self.study_hash,
+            end.packed,
+            asked=asked,
+            party=party,
+            identity=self.process.members.identities[party],
+            own=self.process.name,
+            signing=parts.identity.signing,
+            source=parts.streams(self.study_hash, b"result", party.encode()),
+        )
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -132,6 +167,10 @@ class AggregatorSession(Session):
                     self.process.store.persist(self.study_hash, key, record)
                     after_persist("aggregator", key)
                 case studies.Send(to=to, message=message):
+                    if isinstance(message, StudyOpen):
+                        self.process.exchange.tell_docket(self.study_hash, to)
+                    elif isinstance(message, Result):  # it travels sealed, to who may see it: see roles/results
+                        message = Result(study_hash=message.study_hash, attempt=message.attempt, packed=b"")
                     self.process.send(to, head(STUDY, self.study_hash) + studies.encode(message))
                     point = _SENT.get(type(message))
                     if point is not None:
@@ -142,8 +181,8 @@ class AggregatorSession(Session):
                     self._review(step)
                 case studies.Started(roster=roster):
                     self._started(roster)
-                case studies.Ended(error=error):
-                    self._ended(error)
+                case studies.Ended(result=result, error=error):
+                    self._ended(result, error)
                 case _:
                     pass
 
@@ -155,6 +194,8 @@ class AggregatorSession(Session):
                     after_persist("aggregator", key)
                 case sums.Send(to=to, message=message):
                     self.process.send(to, head(SUM, self.study_hash) + sums.encode(message))
+                case sums.Witness():
+                    self.process.store.boots(self.study_hash).note(step)
                 case sums.Wake(at=at):
                     self.process.wake(at, self, "sum")
                 case sums.Finished(result=result):
@@ -167,13 +208,52 @@ class AggregatorSession(Session):
     def _review(self, step: studies.Review) -> None:
         try:
             setup = set_up(step.study, step.program, allow_not_private=True)
+            self._approved()
         except TallystickError as error:
             self._study(self._machine.reject(error))
             return
         ready = min(READY_SECONDS, setup.study.trust.round_timeout_s)
         self._study(self._machine.accept(min_clients=setup.min_clients, ready_seconds=ready, now=self.process.now()))
 
+    def _approved(self) -> None:
+        standing = self.process.exchange.standing(self.study_hash)
+        if standing.state != "approved":
+            raise NotApproved(
+                f"the study is {standing.state}. {standing.words}",
+                rule=f"study-{standing.state}",
+                remedy="Propose it, and ask those who have not decided: tallystick study status.",
+            )
+
+    def _say_start(self, roster: Roster) -> None:
+        """For the record, once: which approvals the study rests on. What is decided later cannot change it."""
+        exchange, standing = self.process.exchange, self.process.exchange.standing(self.study_hash)
+        if standing.start is not None or standing.proposal is None:
+            return
+        approvals = {name: standing.approvals[name].ident for name in roster.clients if name in standing.approvals}
+        body = {
+            "hash": format_hash(self.study_hash),
+            "proposal": standing.proposal.ident,
+            "attempt": roster.attempt,
+            "at": int(exchange.wall()),
+            "parties": [*roster.servers, *roster.clients],
+            "approvals": approvals,
+        }
+        exchange.say("start", body)
+
+    def _say_outcome(self, result: bytes | None, error: TallystickError | None) -> None:
+        exchange, standing = self.process.exchange, self.process.exchange.standing(self.study_hash)
+        if standing.start is None or standing.outcome is not None:
+            return  # it never started: it may be tried again
+        body = {
+            "hash": format_hash(self.study_hash),
+            "result": format_hash(result) if result is not None else "",
+            "code": "finished" if error is None else (error.rule or "failed")[:200],
+            "at": int(exchange.wall()),
+        }
+        exchange.say("outcome", body)
+
     def _started(self, roster: Roster) -> None:
+        self._say_start(roster)
         stored = self.process.store.study(self.study_hash)
         if stored is None:
             raise RemoteProtocolError("a study started that is not stored here")
@@ -184,8 +264,9 @@ class AggregatorSession(Session):
             self.process.node.allow(parameters.message_limit + 4096, peer)
         self.process.store.set_status(self.study_hash, "running")
         self.process.health.studies[self.study_hash.hex()[:12]] = "running"
+        store, now = self.process.store, self.process.now()
         self.sum, first = sums.AggregatorMachine.restore(
-            parameters, self.process.store.records(self.study_hash), self.process.now()
+            parameters, store.records(self.study_hash), now, boots=store.boots(self.study_hash)
         )
         held = [step for step in first if isinstance(step, (sums.Finished, sums.Aborted))]
         self._sums([step for step in first if step not in held])
@@ -269,8 +350,9 @@ class AggregatorSession(Session):
         self.process.health.rounds = result.round
         return total
 
-    def _ended(self, error: TallystickError | None) -> None:
+    def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
         self.over = True
+        self._say_outcome(result, error)
         status = "finished" if error is None else "failed"
         self.process.store.set_status(self.study_hash, status)
         self.process.health.studies[self.study_hash.hex()[:12]] = status
@@ -291,6 +373,17 @@ class AggregatorProcess(RoleProcess):
             session = AggregatorSession(self, study_hash)
             self.sessions[study_hash] = session
             self._in(session, session.begin)
+
+    def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
+        if op != Op.RESULT_WANTED:
+            raise RemoteProtocolError("a message that is not for an aggregator", party=sender)
+        session = self.sessions.get(study_hash)
+        try:
+            if not isinstance(session, AggregatorSession):
+                raise NotApproved("no such study was run here", party=sender, rule="unknown-study")
+            self.exchange.send(sender, Op.RESULT, session.result_for(sender, body), study_hash)
+        except NotApproved as error:
+            self.exchange.send(sender, Op.NO_RESULT, error.cause.encode(), study_hash)
 
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
         if sender not in self.members.analysts:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tallystick.core.errors import RemoteProtocolError, TallystickError
+from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.crypto.key_agreement import AgreementKey
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
@@ -59,7 +59,20 @@ class ParticipantSession(Session):
             said = studies.decode(end)
             self.over = True
             finished = isinstance(said, StudyEnd) and said.code == StudyCode.FINISHED
+            if isinstance(said, StudyEnd):
+                unfinished = None if finished else RoundAborted("the study ended without a result")
+                self.finished(said.result if finished else None, unfinished)
             self.process.store.set_status(self.study_hash, "finished" if finished else "failed")
+
+    def approved(self) -> None:
+        """Raise :class:`NotApproved` unless the stewards' signed decisions, as they are kept here, carry the study."""
+        standing = self.process.exchange.standing(self.study_hash)
+        if standing.state not in ("approved", "running"):
+            raise NotApproved(
+                f"the study is {standing.state}. {standing.words}",
+                rule="quorum",
+                remedy="Ask those who did not approve.",
+            )
 
     # -- to be written by the role --------------------------------------------------------------------------------
 
@@ -123,8 +136,8 @@ class ParticipantSession(Session):
                     self._started(roster)
                 case studies.Erase():
                     self._erase()
-                case studies.Ended(error=error):
-                    self._ended(error)
+                case studies.Ended(result=result, error=error):
+                    self._ended(result, error)
                 case _:
                     pass
 
@@ -137,6 +150,8 @@ class ParticipantSession(Session):
                     after_persist(self.process.role, key)
                 case sums.Send(to=to, message=message):
                     self._send(to, message)
+                case sums.Witness():
+                    self.process.store.boots(self.study_hash).note(step)
                 case sums.Wake(at=at):
                     self.process.wake(at, self, "sum")
                 case _:
@@ -150,6 +165,9 @@ class ParticipantSession(Session):
             self.process.send(to, head(SUM, self.study_hash) + sums.encode(message))
         self.sent(to, message)
 
+    def finished(self, result: bytes | None, error: TallystickError | None) -> None:
+        """The study is over here; said again after a restart if it may not have been carried out."""
+
     def sent(self, to: str, message: SumMessage) -> None:
         """A message was handed over (crash points)."""
 
@@ -160,6 +178,7 @@ class ParticipantSession(Session):
             policy = self.process.parts.config.policy
             allowed = policy.allow_not_private if policy is not None else True
             setup = set_up(step.study, step.program, allow_not_private=allowed)
+            self.approved()
             self.decide(setup)
         except TallystickError as error:
             _log.warning("declined: %s", error)
@@ -201,8 +220,9 @@ class ParticipantSession(Session):
             self.process.store.erase_keys(self.study_hash)
         crashpoint(self.keys_erased)
 
-    def _ended(self, error: TallystickError | None) -> None:
+    def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
         self.over = True
+        self.finished(result, error)
         self.sum = None
         if self.process.store.study(self.study_hash) is not None:
             self.process.store.set_status(self.study_hash, "finished" if error is None else "failed")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, TallystickError
 from tallystick.engines.simulated import ServerNoise
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
@@ -23,10 +23,11 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.secure_sum.open_round import OpenRound
 from tallystick.protocol.study.roster import Roster
+from tallystick.roles.attestation import attestation_body, note_partial
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.process import Parts
-from tallystick.roles.setup import Setup
+from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.sharded_sum import SpoolSum
 from tallystick.roles.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.spool import SpoolShares
@@ -88,6 +89,8 @@ class ServerSession(ParticipantSession):
             noise=noise,
             shares=self.spool,
             boot=process.store.boot,
+            boot_value=process.store.boot_value,
+            boots=process.store.boots(self.study_hash),
             now=process.now(),
         )
         if isinstance(machine, _SpoolingServer) and isinstance(process, ServerProcess):
@@ -176,6 +179,22 @@ class ServerSession(ParticipantSession):
             self.spool.drop(step.round)
             crashpoint(CrashPoint.SERVER_SHARES_DROPPED)
             self.process.health.rounds = step.round
+
+    def _send(self, to: str, message: Message) -> None:
+        if isinstance(message, Partial) and self.sum is not None:
+            note_partial(self.process.store, self.study_hash, message, self.sum.parameters.clients)
+        super()._send(to, message)
+
+    def finished(self, result: bytes | None, error: TallystickError | None) -> None:
+        """Vouch for the rounds of a study that has a result."""
+        stored, exchange = self.process.store.study(self.study_hash), self.process.exchange
+        known = {s.signer for s in exchange.store.statements(self.study_hash) if s.kind == "attestation"}
+        if error is not None or stored is None or self.process.name in known:
+            return
+        setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
+        body = attestation_body(self.process.store, self.study_hash, setup)
+        if body is not None:
+            exchange.say("attestation", body)
 
     def sent(self, to: str, message: Message) -> None:
         point = _SENT.get(type(message))

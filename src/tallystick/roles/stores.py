@@ -1,16 +1,17 @@
 """What a role knows for ever: one SQLite file per role, durable before anything is said.
 
-    meta        schema version, whose file this is, the boot counter
+    meta        schema version, whose file this is, the boot counter and this boot's random value
     studies     each study's canonical bytes, program text, status, when it began and ended
     records     what the protocol machines persist: (study, key) -> bytes, the last one counts
     study_keys  a study's private keys; erased at its end, overwritten on disk
     results     a study's one result
     releases    what left, by (study, round): once, and never anything else
+    boots       under which boots other servers were met, by their key (X28)
 
 WAL with ``synchronous=FULL``: a commit that has returned survives the loss of power. One process owns the file
 (an advisory lock; a second copy of a role is refused, X28), one connection writes. The file is checked when it is
-opened, and the boot counter is raised and committed before anything else happens, so that what a server signs
-says how often it had been started.
+opened, and the boot counter is raised and committed, with a fresh random value, before anything else happens: what a
+server signs says how often it had been started, and others see if the same start happens twice.
 
 A full disk, a read-only file system or an I/O error is a ``RoundAborted`` whose rule begins with ``storage-``
 (X16): the transaction is rolled back, nothing was kept by halves, and the next call simply tries again. A damaged
@@ -33,10 +34,13 @@ from types import TracebackType
 from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError, VerificationError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.core.redaction import Secret
+from tallystick.crypto.signing import VerifyKey
+from tallystick.protocol.secure_sum import Witness
+from tallystick.protocol.secure_sum.messages import BOOT_VALUE_BYTES
 
-__all__ = ["RoleStore", "StoredStudy", "is_storage_failure", "storage_error", "storage_guard"]
+__all__ = ["RoleStore", "StoredStudy", "StudyBoots", "is_storage_failure", "storage_error", "storage_guard"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STATUSES = ("proposed", "ready", "running", "finished", "failed", "declined")
 
 _SCHEMA = """
@@ -53,6 +57,9 @@ CREATE TABLE IF NOT EXISTS results (study BLOB PRIMARY KEY REFERENCES studies (h
 CREATE TABLE IF NOT EXISTS releases (
     study BLOB NOT NULL REFERENCES studies (hash), round INTEGER NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (study, round));
+CREATE TABLE IF NOT EXISTS boots (
+    server BLOB NOT NULL, study BLOB NOT NULL REFERENCES studies (hash), boot INTEGER NOT NULL, value BLOB NOT NULL,
+    PRIMARY KEY (server, study, boot));
 """
 
 _FULL = ("storage-full", "there is no space left to keep it", "Free space on that disk; nothing was released.")
@@ -156,7 +163,7 @@ class RoleStore:
         try:
             with storage_guard("this role's state", party=self._party):
                 self._prepare()
-                self._boot = self._count_boot()
+                self._boot, self._boot_value = self._count_boot()
         except BaseException:
             self._db.close()
             raise
@@ -183,17 +190,22 @@ class RoleStore:
                 remedy="Give every role a state directory of its own, made by this release of tallystick.",
             )
 
-    def _count_boot(self) -> int:
+    def _count_boot(self) -> tuple[int, bytes]:
         with self.transaction():
             row = self._db.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
-            boot = (int(row[0]) if row else 0) + 1
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?)", (boot,))
-        return boot
+            boot, value = (int(row[0]) if row else 0) + 1, os.urandom(BOOT_VALUE_BYTES)
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?), ('boot_value', ?)", (boot, value))
+        return boot, value
 
     @property
     def boot(self) -> int:
         """How often this role has been started, this time included."""
         return self._boot
+
+    @property
+    def boot_value(self) -> bytes:
+        """16 random bytes, other ones at every start: the same start of a copy has others."""
+        return self._boot_value
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -344,6 +356,12 @@ class RoleStore:
                     remedy="Nothing is released twice: a new run is a new version of the study.",
                 )
 
+    # -- other servers' boots (X28) --------------------------------------------------------------------------------
+
+    def boots(self, study: bytes) -> StudyBoots:
+        """What is known of other servers' starts, seen from a study."""
+        return StudyBoots(self, study)
+
     # -- closing -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -361,3 +379,27 @@ class RoleStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class StudyBoots:
+    """The book of boots (``protocol.secure_sum.boots.BootBook``) of one study, over the memory of all."""
+
+    def __init__(self, store: RoleStore, study: bytes) -> None:
+        self._store, self._study = store, study
+
+    def last(self, server: VerifyKey) -> tuple[int, bytes] | None:
+        for where, values in (("AND study = ?", (self._study,)), ("", ())):
+            sql = f"SELECT boot, value FROM boots WHERE server = ? {where} ORDER BY boot DESC LIMIT 1"
+            rows = self._store._read(sql, (server.encoded, *values))
+            if rows:
+                return int(rows[0][0]), bytes(rows[0][1])  # type: ignore[call-overload]
+        return None
+
+    def value(self, server: VerifyKey, boot: int) -> bytes | None:
+        rows = self._store._read("SELECT value FROM boots WHERE server = ? AND boot = ?", (server.encoded, boot))
+        return bytes(rows[0][0]) if rows else None  # type: ignore[call-overload]
+
+    def note(self, witness: Witness) -> None:
+        """Carry out a ``Witness``: durable when this returns."""
+        row = (witness.server.encoded, self._study, witness.boot, witness.value)
+        self._store._write("INSERT OR IGNORE INTO boots VALUES (?, ?, ?, ?)", row)

@@ -1,6 +1,7 @@
 """The secure sum of trust model ``servers``: n clients, m servers, an aggregator (see README.md here)."""
 
 from tallystick.protocol.secure_sum.aggregator import AggregatorMachine
+from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots
 from tallystick.protocol.secure_sum.client import ClientMachine
 from tallystick.protocol.secure_sum.codec import decode, encode
 from tallystick.protocol.secure_sum.instructions import (
@@ -14,6 +15,7 @@ from tallystick.protocol.secure_sum.instructions import (
     Send,
     Sync,
     Wake,
+    Witness,
 )
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.server import NoiseSource, ServerMachine
@@ -22,11 +24,13 @@ from tallystick.protocol.secure_sum.shares import MemoryShares, ShareStore
 __all__ = [
     "Aborted",
     "AggregatorMachine",
+    "BootBook",
     "ClientMachine",
     "Compute",
     "Drop",
     "Finished",
     "Instruction",
+    "MemoryBoots",
     "MemoryShares",
     "NoiseSource",
     "NoisySum",
@@ -37,6 +41,7 @@ __all__ = [
     "SumParameters",
     "Sync",
     "Wake",
+    "Witness",
     "decode",
     "encode",
 ]

@@ -4,10 +4,10 @@ THEORY. The aggregator sees noised sums only; it is trusted with nothing. It can
 choose the set (it only learns U from the agreement all servers signed), cannot get
 a second partial for a round, and a round it reopens with another model is refused by
 clients and servers alike. What it guards is P2: a wrong answer is never returned as
-right. All m partials must be signed, bound to one agreement digest, and the decoded
-total must lie within what honest clients could have produced (X12); otherwise the
-round ends in a typed abort and nothing is handed on. A failed round is never
-repeated under its number: a new try is a new round with its own charge (spec 1.10).
+right. All m partials must be signed, bound to one agreement digest, each of the start
+that was agreed (``boots``), and the decoded total must lie within what honest clients
+could have produced (X12); otherwise the round ends in a typed abort and nothing is
+handed on. A failed round is never repeated under its number: a new try is a new round with its own charge (spec 1.10).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import numpy as np
 
 from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.crypto.field import decode_signed, from_bytes, sum_vectors
+from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import decode, encode
 from tallystick.protocol.secure_sum.instructions import Aborted, Finished, Instruction, NoisySum, Persist, Send, Wake
-from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model
+from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model, remedy_for
 from tallystick.protocol.secure_sum.messages import (
     Abort,
     Agreement,
@@ -70,14 +71,14 @@ class AggregatorMachine(Machine):
         (_S.ABORTED, _E.OPEN): _S.OPEN,
     }
 
-    def __init__(self, parameters: SumParameters) -> None:
+    def __init__(self, parameters: SumParameters, *, boots: BootBook | None = None) -> None:
         super().__init__(parameters, parameters.aggregator, _S.IDLE)
         self._opened: RoundOpen | None = None
         self._deadline = 0.0
         self._give_up = 0.0
         self._agreements: dict[bytes, Agreement] = {}
         self._partials: dict[int, Partial] = {}
-        self._boots = [0] * len(parameters.servers)
+        self._seen = SeenBoots(parameters, boots if boots is not None else MemoryBoots())
         self._closed: RoundClosed | None = None
         self._abort_message: Abort | None = None
         self._handlers = {
@@ -146,15 +147,21 @@ class AggregatorMachine(Machine):
         fits = (
             message.model_hash == self._opened.model_hash
             and message.honest == p.honest
+            and len(message.starts) == len(p.servers)
             and len(message.clients) >= p.min_clients
             and message.clients[-1] < len(p.clients)
         )
         if not fits:
             return self._abort(Code.SET_DISAGREEMENT, sender, "a server agreed to another round than was opened")
-        self._agreements[message.digest()] = message
-        if len(self._agreements) > 1:
-            return self._abort(Code.SET_DISAGREEMENT, sender, "the servers signed different sets of clients")
-        return self._try_finish()
+        stale = self._seen.objection(message.server, message.starts[message.server])
+        if stale is not None:  # X28
+            return self._abort(Code.STALE_SERVER, sender, stale)
+        common = message.digest()
+        for known, agreement in self._agreements.items():
+            if known != common:
+                return self._abort(*dispute(agreement, message, p.servers))
+        self._agreements[common] = message
+        return self._seen.note(message.server, message.starts[message.server]) + self._try_finish()
 
     def _on_partial(self, sender: str, message: Partial, now: float) -> list[Instruction]:
         if self.state is not _S.OPEN:
@@ -167,12 +174,13 @@ class AggregatorMachine(Machine):
         known = self._partials.get(message.server)
         if known == message:
             return []
+        stale = self._seen.objection(message.server, message.start)
+        if stale is not None:  # X28: an older copy of this server is running
+            return self._abort(Code.STALE_SERVER, sender, stale)
         if known is not None:
             return self._abort(Code.EQUIVOCATION, sender, "a server sent two different partial sums for one round")
-        if message.boot < self._boots[message.server]:  # X28: an older copy of this server is running
-            return self._abort(Code.STALE_SERVER, sender, "the server's boot counter went back")
         self._partials[message.server] = message
-        return self._try_finish()
+        return self._seen.note(message.server, message.start) + self._try_finish()
 
     def _try_finish(self) -> list[Instruction]:
         p = self.parameters
@@ -186,15 +194,17 @@ class AggregatorMachine(Machine):
                 return self._abort(Code.SET_DISAGREEMENT, p.servers[0], "the partial sums are over another set")
             return []  # its body is still under way
         partials = [self._partials[server] for server in range(len(p.servers))]
+        for partial, start in zip(partials, agreement.starts):
+            if partial.start != start:
+                cause = "its partial sum is of another start than was agreed"
+                return self._abort(Code.STALE_SERVER, p.servers[partial.server], cause)
         total = decode_signed(sum_vectors([from_bytes(partial.vector, p.size) for partial in partials]))
         if (np.abs(total) > p.result_limit).any():  # X12: |total| <= (p-1)/2 < 2^63, abs is exact
             cause = "the total is outside what honest clients can produce; it is withheld"
             return self._abort(Code.OUT_OF_RANGE, p.aggregator, cause)
-        self._boots = [partial.boot for partial in partials]
         record = ResultRecord(
             round=self.round,
             agreement=partials[0].agreement,
-            boots=tuple(self._boots),
             clients=agreement.clients,
             total=total,
         )
@@ -223,7 +233,7 @@ class AggregatorMachine(Machine):
             code=code,
             party=party,
             cause=cause,
-            remedy=remedy or "Nothing was released. Open a new round once the party named has been looked at.",
+            remedy=remedy or remedy_for(code),
         )
         self._abort_message = abort
         self._agreements, self._partials = {}, {}
@@ -294,15 +304,13 @@ class AggregatorMachine(Machine):
 
     @classmethod
     def restore(
-        cls, parameters: SumParameters, records: Mapping[str, bytes], now: float
+        cls, parameters: SumParameters, records: Mapping[str, bytes], now: float, *, boots: BootBook | None = None
     ) -> tuple[AggregatorMachine, list[Instruction]]:
         """The machine as its records have it: the same round, the same model bytes (X18), or the same end."""
-        machine = cls(parameters)
+        machine = cls(parameters, boots=boots)
         result = ResultRecord.from_bytes(records["result"]) if "result" in records else None
         aborted = decode(records["aborted"]) if "aborted" in records else None
         opened = decode(records["open"]) if "open" in records else None
-        if result is not None:
-            machine._boots = list(result.boots)
         if not isinstance(opened, RoundOpen):
             return machine, []
         machine.state = _S.OPEN

@@ -33,6 +33,7 @@ from tallystick.protocol.secure_sum.messages import (
     RoundOpen,
     Share,
     ShareKind,
+    Start,
 )
 
 __all__ = [
@@ -59,9 +60,10 @@ _OPEN = Struct("<32sII32sQ")
 _SHARE = Struct("<32sIIHHIB32s32sQ")
 _ACCEPTED = Struct("<32sI32s")
 _REFUSED = Struct("<32sIB")
-_LIST = Struct("<32sIHQ32sII")
-_AGREEMENT = Struct("<32sIHH32sI")
-_PARTIAL = Struct("<32sIHQ32sI")
+_LIST = Struct("<32sIHI16s32s32sII")
+_AGREEMENT = Struct("<32sIHH32sHI")
+_PARTIAL = Struct("<32sIHI16s32s32sI")
+_START = Struct("<I16s32s")
 _ROUND = Struct("<32sI")
 _CLOSED = Struct("<32sI32s")
 _U16 = Struct("<H")
@@ -231,8 +233,9 @@ def _decode_refused(raw: bytes) -> Refused:
 
 def _encode_list(m: ReceivedList) -> list[bytes]:
     n, e = len(m.clients), len(m.equivocators)
+    s = m.start
     return [
-        _LIST.pack(m.study_hash, m.round, m.server, m.boot, m.model_hash, n, e),
+        _LIST.pack(m.study_hash, m.round, m.server, s.boot, s.value, s.noise, m.model_hash, n, e),
         Struct(f"<{n}I").pack(*m.clients),
         *m.digests,
         Struct(f"<{e}I").pack(*m.equivocators),
@@ -241,7 +244,7 @@ def _encode_list(m: ReceivedList) -> list[bytes]:
 
 
 def _decode_list(raw: bytes) -> ReceivedList:
-    study, round, server, boot, model_hash, n, e = _LIST.unpack_from(raw, HEADER_BYTES)
+    study, round, server, boot, value, noise, model_hash, n, e = _LIST.unpack_from(raw, HEADER_BYTES)
     start = HEADER_BYTES + _LIST.size
     _exact(raw, start + 36 * n + 4 * e + SIGNATURE_BYTES)
     clients, at = _take_indices(raw, start, n)
@@ -251,7 +254,7 @@ def _decode_list(raw: bytes) -> ReceivedList:
         study_hash=study,
         round=round,
         server=server,
-        boot=boot,
+        start=Start(boot=boot, value=value, noise=noise),
         model_hash=model_hash,
         clients=clients,
         digests=tuple([raw[i : i + 32] for i in range(at, end, 32)]),
@@ -262,32 +265,37 @@ def _decode_list(raw: bytes) -> ReceivedList:
 
 def _encode_agreement(m: Agreement) -> list[bytes]:
     n = len(m.clients)
-    head = _AGREEMENT.pack(m.study_hash, m.round, m.server, m.honest, m.model_hash, n)
-    return [head, Struct(f"<{n}I").pack(*m.clients), m.signature]
+    head = _AGREEMENT.pack(m.study_hash, m.round, m.server, m.honest, m.model_hash, len(m.starts), n)
+    return [head, *(start.packed() for start in m.starts), Struct(f"<{n}I").pack(*m.clients), m.signature]
 
 
 def _decode_agreement(raw: bytes) -> Agreement:
-    study, round, server, honest, model_hash, n = _AGREEMENT.unpack_from(raw, HEADER_BYTES)
+    study, round, server, honest, model_hash, m, n = _AGREEMENT.unpack_from(raw, HEADER_BYTES)
     start = HEADER_BYTES + _AGREEMENT.size
-    _exact(raw, start + 4 * n + SIGNATURE_BYTES)
-    clients, end = _take_indices(raw, start, n)
+    middle = start + _START.size * m
+    _exact(raw, middle + 4 * n + SIGNATURE_BYTES)
+    starts = [_START.unpack_from(raw, at) for at in range(start, middle, _START.size)]
+    clients, end = _take_indices(raw, middle, n)
     return Agreement(
         study_hash=study,
         round=round,
         server=server,
         honest=honest,
         model_hash=model_hash,
+        starts=tuple([Start(boot=boot, value=value, noise=noise) for boot, value, noise in starts]),
         clients=clients,
         signature=raw[end:],
     )
 
 
 def _encode_partial(m: Partial) -> list[bytes]:
-    return [_PARTIAL.pack(m.study_hash, m.round, m.server, m.boot, m.agreement, m.size), m.vector, m.signature]
+    s = m.start
+    head = _PARTIAL.pack(m.study_hash, m.round, m.server, s.boot, s.value, s.noise, m.agreement, m.size)
+    return [head, m.vector, m.signature]
 
 
 def _decode_partial(raw: bytes) -> Partial:
-    study, round, server, boot, agreement, size = _PARTIAL.unpack_from(raw, HEADER_BYTES)
+    study, round, server, boot, value, noise, agreement, size = _PARTIAL.unpack_from(raw, HEADER_BYTES)
     start = HEADER_BYTES + _PARTIAL.size
     end = start + 8 * size
     _exact(raw, end + SIGNATURE_BYTES)
@@ -297,7 +305,7 @@ def _decode_partial(raw: bytes) -> Partial:
         study_hash=study,
         round=round,
         server=server,
-        boot=boot,
+        start=Start(boot=boot, value=value, noise=noise),
         agreement=agreement,
         size=size,
         vector=vector,

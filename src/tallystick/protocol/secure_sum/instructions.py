@@ -4,12 +4,13 @@
     Sync        make everything handed to the share store durable
     Drop        forget the shares of this round and all before it (only after what precedes is durable)
     Send        encode and deliver
+    Witness     remember, over all studies, that a server was met under this start (X28)
     Wake        call ``tick`` at this time at the latest
     Compute     (client) map the records under this model, then call ``contribute``
     Finished    (aggregator) the round's one result
     Aborted     the round, or this party's part in it, is over without a result
 
-``Persist`` and ``Sync`` must be durable BEFORE any later instruction of the
+``Persist``, ``Sync`` and ``Witness`` must be durable BEFORE any later instruction of the
 list is carried out: that is what makes a resent message identical and noise
 drawn once (spec 0.6). A driver that stops between two instructions and hands
 the records to ``restore`` loses nothing that anybody was told.
@@ -23,9 +24,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import TallystickError
+from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.secure_sum.messages import Message
 
-__all__ = ["Aborted", "Compute", "Drop", "Finished", "Instruction", "NoisySum", "Persist", "Send", "Sync", "Wake"]
+__all__ = [
+    "Aborted",
+    "Compute",
+    "Drop",
+    "Finished",
+    "Instruction",
+    "NoisySum",
+    "Persist",
+    "Send",
+    "Sync",
+    "Wake",
+    "Witness",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,6 +71,13 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
+class Witness:
+    server: VerifyKey
+    boot: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     round: int
 
@@ -82,4 +103,4 @@ class Aborted:
     error: TallystickError
 
 
-Instruction = Send | Persist | Sync | Drop | Wake | Compute | Finished | Aborted
+Instruction = Send | Persist | Sync | Witness | Drop | Wake | Compute | Finished | Aborted

@@ -20,7 +20,7 @@ from tallystick.protocol.secure_sum.instructions import Instruction, Send
 from tallystick.protocol.secure_sum.messages import Abort, Code, Message, Refused, RoundOpen, model_digest
 from tallystick.protocol.secure_sum.parameters import SumParameters
 
-__all__ = ["Machine", "Transitions", "abort_error", "check_model", "transition_table"]
+__all__ = ["Machine", "Transitions", "abort_error", "check_model", "remedy_for", "transition_table"]
 
 Transitions = Mapping[tuple[Enum, Enum], Enum]
 
@@ -30,6 +30,16 @@ def transition_table(transitions: Transitions) -> str:
     rows = ["| state | event | next state |", "|---|---|---|"]
     rows += [f"| {a.value} | {event.value} | {b.value} |" for (a, event), b in transitions.items()]
     return "\n".join(rows)
+
+
+def remedy_for(code: Code) -> str:
+    """What to do about a round that was given up for this reason."""
+    if code == Code.STALE_SERVER:
+        return (
+            "Nothing was released. Let one copy of that server run, with the state it had last; if that is lost, enrol "
+            "the server anew with new keys."
+        )
+    return "Nothing was released. Open a new round once the party named has been looked at."
 
 
 def abort_error(message: Abort) -> RoundAborted:

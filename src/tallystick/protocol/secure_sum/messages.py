@@ -13,6 +13,11 @@ set of shares. The digest must hide: with m = 2 the server that knows the seed
 knows the other share up to the client's sum, and could test guesses of that
 sum against a plain hash of it. Hence the 32-byte ``blind``, fresh for every
 share and known to its server alone.
+
+What a server says of a round it says under a :class:`Start`: which start of the
+server it was, and a commitment to the noise it drew. All servers sign all
+starts, so a server that was set back to an old copy of itself, or of which two
+copies run, cannot get a second draw of noise into the world (X28).
 """
 
 from __future__ import annotations
@@ -23,8 +28,10 @@ from enum import IntEnum, unique
 from struct import Struct
 
 from tallystick.core.identifiers import digest
+from tallystick.crypto.signing import SigningKey
 
 __all__ = [
+    "BOOT_VALUE_BYTES",
     "Abort",
     "Accepted",
     "Agreement",
@@ -39,16 +46,21 @@ __all__ = [
     "Share",
     "ShareDigest",
     "ShareKind",
+    "Start",
     "commitments_digest",
     "model_digest",
+    "noise_commitment",
     "share_context",
     "share_digest",
 ]
 
+BOOT_VALUE_BYTES = 16
+
 _CONTEXT = Struct("<IIHI")
-_AGREEMENT = Struct("<IHI")
-_LIST = Struct("<IHQII")
-_PARTIAL = Struct("<IHQI")
+_AGREEMENT = Struct("<IHHI")
+_LIST = Struct("<IHII")
+_PARTIAL = Struct("<IHI")
+_START = Struct("<I16s32s")
 _U32 = Struct("<I")
 
 
@@ -140,16 +152,29 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceivedList:
-    """Server to servers, signed: whose commitments I hold; who sent me two different shares.
+class Start:
+    """What a server was when it opened a round, and stands by to the round's end, restarts included (X28).
 
-    ``boot`` counts the starts of this server up to the opening of the round (X28).
+    ``boot`` counts its starts, ``value`` is random and drawn at each, ``noise`` commits to the round's one draw.
     """
+
+    boot: int
+    value: bytes
+    noise: bytes
+
+    def packed(self) -> bytes:
+        """52 bytes, as they travel and are signed."""
+        return _START.pack(self.boot, self.value, self.noise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedList:
+    """Server to servers, signed: whose commitments I hold; who sent me two different shares."""
 
     study_hash: bytes
     round: int
     server: int
-    boot: int
+    start: Start
     model_hash: bytes
     clients: tuple[int, ...]
     digests: tuple[bytes, ...]
@@ -163,7 +188,8 @@ class ReceivedList:
             b"tallystick/secure-sum/received",
             self.study_hash,
             self.model_hash,
-            _LIST.pack(self.round, self.server, self.boot, n, e),
+            _LIST.pack(self.round, self.server, n, e),
+            self.start.packed(),
             Struct(f"<{n}I").pack(*self.clients),
             b"".join(self.digests),
             Struct(f"<{e}I").pack(*self.equivocators),
@@ -172,13 +198,17 @@ class ReceivedList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """Server to servers and aggregator, signed: the round's sum is over exactly ``clients``."""
+    """Server to servers and aggregator, signed: the round's sum is over exactly ``clients``.
+
+    ``starts`` has one entry per server, as each of them said it in its list.
+    """
 
     study_hash: bytes
     round: int
     server: int
     honest: int
     model_hash: bytes
+    starts: tuple[Start, ...]
     clients: tuple[int, ...]
     signature: bytes = b""
 
@@ -189,7 +219,8 @@ class Agreement:
             b"tallystick/secure-sum/agreement",
             self.study_hash,
             self.model_hash,
-            _AGREEMENT.pack(self.round, self.honest, n),
+            _AGREEMENT.pack(self.round, self.honest, len(self.starts), n),
+            b"".join(start.packed() for start in self.starts),
             Struct(f"<{n}I").pack(*self.clients),
         )
 
@@ -205,7 +236,7 @@ class Partial:
     study_hash: bytes
     round: int
     server: int
-    boot: int
+    start: Start
     agreement: bytes
     size: int
     vector: bytes = field(repr=False)
@@ -217,7 +248,8 @@ class Partial:
             b"tallystick/secure-sum/partial",
             self.study_hash,
             self.agreement,
-            _PARTIAL.pack(self.round, self.server, self.boot, self.size),
+            _PARTIAL.pack(self.round, self.server, self.size),
+            self.start.packed(),
             self.vector,
         )
 
@@ -285,6 +317,16 @@ class ShareDigest:
     def digest(self) -> bytes:
         """The commitment, once all of the payload was given."""
         return self._hash.digest()
+
+
+def noise_commitment(key: SigningKey, study_hash: bytes, round: int, value: bytes, noise: bytes) -> bytes:
+    """Binds a server to its draw of noise and hides it: guesses cannot be tested without the server's key.
+
+    A hash of an Ed25519 signature that is never shown: the same draw gives the same bytes after a restart, another
+    draw others, and to make them takes the private key (its deterministic nonce [RFC 8032] is a secret's hash).
+    """
+    drawn = digest(b"tallystick/secure-sum/noise-draw", study_hash, _U32.pack(round), value, noise)
+    return digest(b"tallystick/secure-sum/noise", key.sign(drawn))
 
 
 def commitments_digest(context: bytes, commitments: tuple[bytes, ...]) -> bytes:

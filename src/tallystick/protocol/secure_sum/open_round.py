@@ -17,6 +17,7 @@ from tallystick.protocol.secure_sum.messages import (
     Message,
     Partial,
     ReceivedList,
+    Start,
     commitments_digest,
     share_context,
 )
@@ -60,6 +61,7 @@ class OpenRound:
     """What a server remembers of the round it is in."""
 
     record: RoundRecord
+    start: Start
     deadline: float
     give_up: float
     received: dict[int, bytes] = field(default_factory=dict)  # client -> digest over its commitments
@@ -72,6 +74,12 @@ class OpenRound:
     def complete(self, parameters: SumParameters) -> bool:
         """Whether every client has sent, so that there is nothing to wait for."""
         return len(self.received) + len(self.equivocators) == len(parameters.clients)
+
+    def start_of(self, server: int, own: int) -> Start | None:
+        """Under which start this server opened the round, by its own word as this one has kept it."""
+        if own in self.agreements:
+            return self.agreements[own].starts[server]
+        return self.lists[server].start if server in self.lists else None
 
     def blamed(self) -> tuple[int, ...]:
         """Clients caught with two different sharings, by this server or by comparing the lists of all."""

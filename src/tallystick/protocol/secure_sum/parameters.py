@@ -107,4 +107,4 @@ class SumParameters:
         """No message of this study is longer (X03): a transport cuts there, before it allocates."""
         model = self.max_model_size if self.model_size is None else self.model_size
         n, m = len(self.clients), len(self.servers)
-        return 4096 + max(8 * self.size + 32 * m, 8 * model, 40 * n)
+        return 4096 + max(8 * self.size + 32 * m, 8 * model, 40 * n + 52 * m)

@@ -19,10 +19,10 @@ from tallystick.core.errors import VerificationError
 
 __all__ = ["ClientRecord", "EquivocatorsRecord", "ResultRecord", "RoundRecord"]
 
-_ROUND = Struct("<4sIIQ32sI")
+_ROUND = Struct("<4sIII16s32sI")
 _CLIENT = Struct("<4sI32s32s32s")
 _LIST = Struct("<4sII")
-_RESULT = Struct("<4sI32sHII")
+_RESULT = Struct("<4sI32sII")
 
 
 def _damaged() -> VerificationError:
@@ -44,21 +44,24 @@ class RoundRecord:
     round: int
     deadline_ms: int
     boot: int
+    boot_value: bytes
     model_hash: bytes
     noise: NDArray[np.int64] = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        head = _ROUND.pack(b"SRND", self.round, self.deadline_ms, self.boot, self.model_hash, len(self.noise))
-        return head + self.noise.astype("<i8").tobytes()
+        facts = (self.round, self.deadline_ms, self.boot, self.boot_value, self.model_hash, len(self.noise))
+        return _ROUND.pack(b"SRND", *facts) + self.noise.astype("<i8").tobytes()
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> RoundRecord:
         _check(raw, b"SRND", _ROUND.size)
-        _, round, deadline_ms, boot, model_hash, size = _ROUND.unpack_from(raw)
+        _, round, deadline_ms, boot, value, model_hash, size = _ROUND.unpack_from(raw)
         if len(raw) != _ROUND.size + 8 * size:
             raise _damaged()
         noise = np.frombuffer(raw, dtype="<i8", offset=_ROUND.size).astype(np.int64)
-        return cls(round=round, deadline_ms=deadline_ms, boot=boot, model_hash=model_hash, noise=noise)
+        return cls(
+            round=round, deadline_ms=deadline_ms, boot=boot, boot_value=value, model_hash=model_hash, noise=noise
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,26 +107,25 @@ class ClientRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResultRecord:
-    """The aggregator's one result of a round, and the boot counters it was signed under."""
+    """The aggregator's one result of a round."""
 
     round: int
     agreement: bytes
-    boots: tuple[int, ...]
     clients: tuple[int, ...]
     total: NDArray[np.int64] = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        m, n, d = len(self.boots), len(self.clients), len(self.total)
-        head = _RESULT.pack(b"ARES", self.round, self.agreement, m, n, d)
-        return head + Struct(f"<{m}Q{n}I").pack(*self.boots, *self.clients) + self.total.astype("<i8").tobytes()
+        n, d = len(self.clients), len(self.total)
+        head = _RESULT.pack(b"ARES", self.round, self.agreement, n, d)
+        return head + Struct(f"<{n}I").pack(*self.clients) + self.total.astype("<i8").tobytes()
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> ResultRecord:
         _check(raw, b"ARES", _RESULT.size)
-        _, round, agreement, m, n, d = _RESULT.unpack_from(raw)
-        lists = Struct(f"<{m}Q{n}I")
+        _, round, agreement, n, d = _RESULT.unpack_from(raw)
+        lists = Struct(f"<{n}I")
         if len(raw) != _RESULT.size + lists.size + 8 * d:
             raise _damaged()
-        values = lists.unpack_from(raw, _RESULT.size)
+        clients = lists.unpack_from(raw, _RESULT.size)
         total = np.frombuffer(raw, dtype="<i8", offset=_RESULT.size + lists.size).astype(np.int64)
-        return cls(round=round, agreement=agreement, boots=values[:m], clients=values[m:], total=total)
+        return cls(round=round, agreement=agreement, clients=clients, total=total)

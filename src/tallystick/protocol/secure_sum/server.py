@@ -9,8 +9,9 @@ spec 1.10:
 1. shares are kept apart until the deadline, or until every client has sent;
 2. servers exchange signed lists of (client, digest over all m commitments); U is
    the intersection on identical digests, without anyone caught equivocating;
-3. each server signs U, the model hash, the round and h; only when all m
-   agreements are identical is the sum of exactly U made;
+3. each server signs U, the model hash, the round, h and under which start each
+   server opened the round (``boots``); only when all m agreements are identical
+   is the sum of exactly U made;
 4. the noise was drawn at the opening of the round and persisted then (spec 0.6); the
    partial is persisted before it is sent; whoever asks again gets those bytes;
 5. nothing else is ever said about that round, by this process or by its restart.
@@ -30,10 +31,12 @@ from numpy.typing import NDArray
 from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.crypto.field import add_into, encode_signed, to_bytes
 from tallystick.crypto.signing import SigningKey
+from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import encode
 from tallystick.protocol.secure_sum.instructions import Aborted, Drop, Instruction, Persist, Send, Sync, Wake
-from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model
+from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model, remedy_for
 from tallystick.protocol.secure_sum.messages import (
+    BOOT_VALUE_BYTES,
     Abort,
     Accepted,
     Agreement,
@@ -46,7 +49,9 @@ from tallystick.protocol.secure_sum.messages import (
     RoundClosed,
     RoundOpen,
     Share,
+    Start,
     commitments_digest,
+    noise_commitment,
     share_context,
     share_digest,
 )
@@ -85,12 +90,16 @@ class ServerMachine(Machine):
         noise: NoiseSource,
         shares: ShareStore,
         boot: int = 0,
+        boot_value: bytes = bytes(BOOT_VALUE_BYTES),
+        boots: BootBook | None = None,
     ) -> None:
         super().__init__(parameters, name, _S.IDLE)
         self.index = parameters.server_index[name]
         if key.public != parameters.server_keys[self.index]:
             raise LocalProtocolError("this server's key is not the one pinned in the study", party=name)
-        self._key, self._noise, self._shares, self._boot = key, noise, shares, boot
+        self._key, self._noise, self._shares = key, noise, shares
+        self._boot, self._boot_value = boot, boot_value
+        self._seen = SeenBoots(parameters, boots if boots is not None else MemoryBoots())
         self._peers = tuple(server for server in parameters.servers if server != name)
         self._now: OpenRound | None = None
         self._previous: tuple[int, dict[int, bytes]] = (0, {})  # the last round's digests, for idempotent answers
@@ -102,7 +111,7 @@ class ServerMachine(Machine):
             Agreement: self._on_agreement,
             Abort: self._on_abort,
             RoundClosed: self._on_notice,
-            Refused: self._on_notice,
+            Refused: self._on_refused,
             Accepted: self._on_notice,
             Inquiry: self._on_inquiry,
         }
@@ -146,6 +155,7 @@ class ServerMachine(Machine):
             round=message.round,
             deadline_ms=message.deadline_ms,
             boot=self._boot,
+            boot_value=self._boot_value,
             model_hash=message.model_hash,
             noise=noise,
         )
@@ -156,8 +166,13 @@ class ServerMachine(Machine):
     def _enter(self, record: RoundRecord, now: float) -> list[Instruction]:
         deadline = now + record.deadline_ms / 1000
         self.round = record.round
-        self._now = OpenRound(record, deadline, deadline + self.parameters.agreement_seconds)
+        self._now = OpenRound(record, self._start(record), deadline, deadline + self.parameters.agreement_seconds)
         return [Wake(deadline)]
+
+    def _start(self, record: RoundRecord) -> Start:
+        value, noise = record.boot_value, record.noise.astype("<i8").tobytes()
+        committed = noise_commitment(self._key, self.parameters.study_hash, record.round, value, noise)
+        return Start(boot=record.boot, value=value, noise=committed)
 
     def _sooner(self, current: OpenRound, deadline: float) -> list[Instruction]:
         """Bring the deadline forward (after a restart nobody knows how much of it was left); never put it off."""
@@ -234,7 +249,7 @@ class ServerMachine(Machine):
             study_hash=self.parameters.study_hash,
             round=self.round,
             server=self.index,
-            boot=current.record.boot,
+            start=current.start,
             model_hash=current.record.model_hash,
             clients=clients,
             digests=tuple([current.received[client] for client in clients]),
@@ -270,17 +285,26 @@ class ServerMachine(Machine):
         wrong = self._statement_is_good(sender, message)
         if wrong is not None or current is None:
             return self._refuse(sender, message, wrong or Code.TOO_EARLY, "the list is not for this round or not valid")
+        stale = self._stale(current, message)
         if self.state not in ACTIVE:
-            return []
+            return self._refuse(sender, message, Code.STALE_SERVER, stale) if stale is not None else []
+        if stale is not None:  # X28
+            return self._abort(Code.STALE_SERVER, sender, stale)
         if known is not None:
             return self._abort(Code.EQUIVOCATION, sender, "a server signed two different lists for one round")
         if self._other_model(current, message):
             return self._abort(Code.TWO_MODELS, sender, "servers were given different models for one round")
         current.lists[message.server] = message
-        out: list[Instruction] = []
+        out = self._seen.note(message.server, message.start)
         if len(message.clients) + len(message.equivocators) < len(self.parameters.clients):
-            out = self._sooner(current, now + self.parameters.retry_seconds)  # the peer's deadline has passed
+            out += self._sooner(current, now + self.parameters.retry_seconds)  # the peer's deadline has passed
         return out + self._try_agree(current)
+
+    def _stale(self, current: OpenRound, message: ReceivedList) -> str | None:
+        opened = current.start_of(message.server, self.index)
+        if opened is not None and opened != message.start:
+            return "it has opened this round twice: it was set back to a copy, or two copies run"
+        return self._seen.objection(message.server, message.start)
 
     def _try_agree(self, current: OpenRound) -> list[Instruction]:
         p = self.parameters
@@ -296,6 +320,7 @@ class ServerMachine(Machine):
             server=self.index,
             honest=p.honest,
             model_hash=current.record.model_hash,
+            starts=tuple([current.lists[server].start for server in range(len(p.servers))]),
             clients=agreed,
         )
         own = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
@@ -329,15 +354,14 @@ class ServerMachine(Machine):
         common = own.digest()
         for agreement in current.agreements.values():
             if agreement.digest() != common:
-                party = self.parameters.servers[agreement.server]
-                return self._abort(Code.SET_DISAGREEMENT, party, "the servers signed different sets of clients")
+                return self._abort(*dispute(own, agreement, self.parameters.servers))
         total = self._sum(current, own.clients)
         add_into(total, encode_signed(current.record.noise))
         unsigned = Partial(
             study_hash=self.parameters.study_hash,
             round=self.round,
             server=self.index,
-            boot=current.record.boot,
+            start=current.start,
             agreement=common,
             size=self.parameters.size,
             vector=to_bytes(total),
@@ -363,7 +387,7 @@ class ServerMachine(Machine):
             code=code,
             party=party,
             cause=cause,
-            remedy="Nothing was released. Open a new round once the party named has been looked at.",
+            remedy=remedy_for(code),
         )
         self._move(_E.ABORT)
         out: list[Instruction] = [Persist("aborted", encode(current.abort)), Drop(self.round)]
@@ -382,6 +406,13 @@ class ServerMachine(Machine):
         if sender not in p.server_index and sender != p.aggregator:
             return []
         return self._abort(Code(message.code), message.party, message.cause, tell=False)
+
+    def _on_refused(self, sender: str, message: Refused, now: float) -> list[Instruction]:
+        """A peer knows this server under another start: then this is the copy, and it stops."""
+        mine = message.round == self.round and self.state in ACTIVE and sender in self._peers
+        if mine and message.code == Code.STALE_SERVER:
+            return self._abort(Code.STALE_SERVER, self.name, message.cause)
+        return []
 
     def _on_notice(self, sender: str, message: Message, now: float) -> list[Instruction]:
         return []
@@ -441,10 +472,14 @@ class ServerMachine(Machine):
         noise: NoiseSource,
         shares: ShareStore,
         boot: int,
+        boot_value: bytes = bytes(BOOT_VALUE_BYTES),
+        boots: BootBook | None = None,
         now: float,
     ) -> tuple[ServerMachine, list[Instruction]]:
         """The machine as its durable records have it, and what to do first. Noise is read, never drawn."""
-        machine = cls(parameters, name, key=key, noise=noise, shares=shares, boot=boot)
+        machine = cls(
+            parameters, name, key=key, noise=noise, shares=shares, boot=boot, boot_value=boot_value, boots=boots
+        )
         if "round" not in records:
             return machine, machine._ask_all()
         record = RoundRecord.from_bytes(records["round"])
