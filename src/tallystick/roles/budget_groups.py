@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import Budget, Spent, Totals, covers
-from tallystick.roles.datasets import check_dataset, check_distinct
+from tallystick.roles.datasets import DEFAULT, check_dataset, check_distinct, make_dataset
 from tallystick.roles.ledger_file import LedgerFile
 
 __all__ = ["BudgetGroups", "BudgetView"]
@@ -71,6 +72,13 @@ class BudgetGroups:
                 )
             self.file.append(*entries)
             return account.datasets[made.name]
+
+    def register_default(self, source: str | Path, budget: Budget) -> DataSet:
+        """At a client's start: the source that its role.toml names, as the data set :data:`DEFAULT`.
+
+        Records that changed since are noted; what was spent on the data set stays spent.
+        """
+        return self.register(make_dataset(DEFAULT, source, party=self.party), budget, by="role.toml")
 
     def _again(self, account: Account, known: DataSet, dataset: DataSet, budget: Budget | None) -> DataSet:
         """A name that is taken: fine if it means the same source."""

@@ -1,17 +1,98 @@
-"""Data sets of a client: what is registered, and how the same records are known again."""
+"""Data sets of a client: what a registration says, which studies it fits, and that records are registered once."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 
-from tallystick.core.errors import StudyError
+from tallystick.core.errors import PrivacyRefused, StudyError
+from tallystick.data.sources import column_names
+from tallystick.engines.study import Study
 from tallystick.privacy.account import DataSet, Fingerprint
+from tallystick.privacy.schema import Schema
+from tallystick.roles.fingerprints import fingerprint, is_address
 
-__all__ = ["DataSet", "Fingerprint", "check_dataset", "check_distinct"]
+__all__ = [
+    "DEFAULT",
+    "DataSet",
+    "Fingerprint",
+    "check_dataset",
+    "check_distinct",
+    "check_fits",
+    "make_dataset",
+]
+
+DEFAULT = "default"
+"""The data set that ``[data] source`` of a role.toml becomes when its client is first started."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}")
+UNITS = ("record", "person")
+
+
+def make_dataset(
+    name: str,
+    source: str | Path,
+    *,
+    group: str | None = None,
+    unit: str = "record",
+    person: str | None = None,
+    schema: Schema | None = None,
+    party: str | None = None,
+) -> DataSet:
+    """A data set to be registered; reads its source to know it again. Its group is its own unless one is named."""
+    told = str(source) if is_address(str(source)) else str(Path(source).absolute())
+    checked = DataSet(
+        name=name,
+        source=told,
+        fingerprint=Fingerprint(location=told),
+        group=name if group is None else group,
+        unit=unit,
+        person=person,
+        schema=schema,
+    )
+    check_dataset(checked)  # before anything is read
+    mark = fingerprint(source, party=party)
+    if not is_address(told):
+        _check_columns(checked, source, party)
+    return replace(checked, fingerprint=mark)
+
+
+def _check_columns(dataset: DataSet, source: str | Path, party: str | None) -> None:
+    """The columns a registration names are there."""
+    there = column_names(source, party=party)
+    named = [*(dataset.schema or ()), *([dataset.person] if dataset.person else [])]
+    for column in named:
+        if column not in there:
+            raise StudyError(
+                f"the source has no column {column!r}",
+                rule="registered-columns-exist",
+                party=party,
+                remedy="Correct the schema or --person.",
+            )
 
 
 def check_dataset(dataset: DataSet) -> None:
     """What a registration must say."""
+    for what, text in (("name", dataset.name), ("group", dataset.group)):
+        if not _NAME.fullmatch(text):
+            raise StudyError(
+                f"a data set's {what} {ascii(text)[:80]} is not allowed",
+                rule="data-set-name",
+                remedy="Use 1 to 63 letters, digits, blanks, dots, dashes or underscores.",
+            )
+    if dataset.unit not in UNITS:
+        raise StudyError(
+            f"unit = {ascii(dataset.unit)[:40]} does not exist",
+            rule="unit-is-known",
+            remedy="Use record, or person with the column that names a person.",
+        )
+    if (dataset.unit == "person") != (dataset.person is not None):
+        raise StudyError(
+            "a person is named by a column, and only where the unit is a person",
+            rule="unit-is-known",
+            remedy="Give --unit person --person COLUMN, or neither.",
+        )
 
 
 def check_distinct(dataset: DataSet, others: Iterable[DataSet], *, party: str) -> None:
@@ -25,3 +106,22 @@ def check_distinct(dataset: DataSet, others: Iterable[DataSet], *, party: str) -
                 party=party,
                 remedy=f"Let both share one budget: --group {other.group}.",
             )
+
+
+def check_fits(dataset: DataSet, study: Study) -> None:
+    """Whether a study protects what the data set's steward registered as the unit, on columns registered for it."""
+    privacy = study.privacy
+    if dataset.unit == "person" and (privacy.unit, privacy.person) != ("person", dataset.person):
+        raise PrivacyRefused(
+            f"this data set protects persons (column {dataset.person!r}), the study protects single records",
+            rule="unit-of-the-data-set",
+            remedy=f'Propose it with unit = "person", person = "{dataset.person}".',
+        )
+    if dataset.schema is not None:
+        for column in study.data.columns:
+            if column not in dataset.schema:
+                raise PrivacyRefused(
+                    f"the column {column!r} is not registered for studies here",
+                    rule="columns-of-the-data-set",
+                    remedy=f"Registered are: {', '.join(dataset.schema)}.",
+                )
