@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tallystick.data.dataset import Dataset
     from tallystick.engines.study import Study
     from tallystick.estimators.custom import ProgramEstimator
+    from tallystick.estimators.evaluate import ClassifierEvaluation, Evaluation, evaluate
     from tallystick.estimators.linear_svc import LinearSVC
     from tallystick.estimators.logistic_regression import LogisticRegression
     from tallystick.privacy.grid import Group
@@ -60,6 +61,7 @@ _HOMES = {
     "roles.federation": ("Federation",),
     "engines.study": ("Study",),
     "estimators.custom": ("ProgramEstimator",),
+    "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
     "estimators.linear_svc": ("LinearSVC",),
     "estimators.logistic_regression": ("LogisticRegression",),
     "privacy.grid": ("Group",),
@@ -73,7 +75,9 @@ __all__ = [
     "Budget",
     "BudgetExceeded",
     "Category",
+    "ClassifierEvaluation",
     "Dataset",
+    "Evaluation",
     "Federation",
     "Group",
     "Integer",
@@ -97,6 +101,7 @@ __all__ = [
     "TrustModelError",
     "VerificationError",
     "__version__",
+    "evaluate",
 ]
 
 

@@ -45,6 +45,8 @@ class Design:
     fraction_bits: int | None = None
     notes: tuple[str, ...] = ()
     hopeless: str | None = None
+    split: str = "as the program declares it"
+    """Why the groups of a round have the shares they have: a note of the plan where there are several."""
     details: dict[str, Any] = field(default_factory=dict)
 
     @property

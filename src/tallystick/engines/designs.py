@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.algorithms.budget_split import split_note
 from tallystick.algorithms.descent_settings import DESCENT_KEYS
 from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.evaluation import EVALUATION_KEYS, design_evaluation
 from tallystick.algorithms.linear_svc import design_hinge_from_keywords
 from tallystick.algorithms.logistic import design_from_keywords
 from tallystick.algorithms.program import Program, Public
@@ -46,6 +48,7 @@ class BuiltIn:
 
 
 BUILT_IN: dict[str, BuiltIn] = {
+    "evaluation": BuiltIn(keys=EVALUATION_KEYS, design=design_evaluation),
     "linear_svc": BuiltIn(keys=DESCENT_KEYS, design=design_hinge_from_keywords),
     "logistic_regression": BuiltIn(keys=DESCENT_KEYS, design=design_from_keywords),
 }
@@ -132,6 +135,9 @@ def designed(
     design = make(public_facts(study, layout), public_budget(study))
     if study.privacy.groups:
         design = _with_shares(design, {g.name: g.share for g in study.privacy.groups})
+    several = next((groups for groups in design.groups if len(groups) > 1), None)
+    if several is not None:
+        design = dataclasses.replace(design, notes=(*design.notes, split_note(several, why=design.split)))
     return design
 
 
@@ -169,4 +175,4 @@ def _with_shares(design: Design, shares: dict[str, float]) -> Design:
         tuple(dataclasses.replace(g, share=shares[g.name]) for g in round_groups)
         for round_groups in design.groups
     )
-    return dataclasses.replace(design, groups=groups)
+    return dataclasses.replace(design, groups=groups, split="as the study gives it")

@@ -9,12 +9,14 @@ from tallystick.engines.designs import program_of
 from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.custom import ProgramEstimator
+from tallystick.estimators.evaluate import ClassifierEvaluation
 from tallystick.estimators.linear_svc import LinearSVC
 from tallystick.estimators.logistic_regression import LogisticRegression
 
 __all__ = ["ESTIMATORS", "estimator_for"]
 
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {
+    ClassifierEvaluation.program_name: ClassifierEvaluation,
     LinearSVC.program_name: LinearSVC,
     LogisticRegression.program_name: LogisticRegression,
 }

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from tallystick.algorithms.descent_program import DescentProgram
 from tallystick.algorithms.program import State
+from tallystick.algorithms.public_classifiers import linear_table
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
@@ -115,6 +116,11 @@ class LinearClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
         """Accuracy and macro F1 on records kept back, beside a model without privacy and the majority class."""
         return classification_scores(self.predict_encoded(test.features), train, test)
+
+    def public_classifier(self) -> dict[str, Any]:
+        """The released model as a public table: what ``ts.evaluate`` puts into its study."""
+        check_is_fitted(self)
+        return linear_table(*self._encoded_model)
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result."""

@@ -1,0 +1,198 @@
+"""``ts.evaluate``: how good a released classifier is on a federation's records, itself differentially private."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.evaluation import design_evaluation, estimates
+from tallystick.algorithms.program import Public, State
+from tallystick.core.errors import StudyError
+from tallystick.data.dataset import Dataset
+from tallystick.engines.federation import Federation
+from tallystick.engines.study import Study
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.noise_intervals import interval, quantile
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.release import PrivacyStatement
+from tallystick.privacy.schema import Category, FeatureLayout, Missing, Schema, label_text
+
+__all__ = ["ClassifierEvaluation", "Evaluation", "evaluate"]
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """A classifier's accuracy and confusion matrix, released: everything here may be shown.
+
+    Intervals cover what the *noise* may have done, at ``level``: the number for these very records lies in them.
+    ``population_interval`` adds the sampling error, for the accuracy on further records of the same kind; it means that
+    only where the records were not those of the fit.
+    """
+
+    classes: tuple[Any, ...]
+    accuracy: float
+    accuracy_std: float
+    accuracy_interval: tuple[float, float]
+    population_interval: tuple[float, float]
+    confusion: NDArray[np.float64]
+    confusion_std: NDArray[np.float64]
+    confusion_interval: tuple[NDArray[np.float64], NDArray[np.float64]]
+    level: float
+    privacy: PrivacyStatement
+    plan: Plan
+    contributors: tuple[str, ...]
+    dropped: tuple[tuple[str, ...], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        low, high = self.confusion_interval
+        return {
+            "accuracy": self.accuracy,
+            "accuracy_std": self.accuracy_std,
+            "accuracy_interval": list(self.accuracy_interval),
+            "population_interval": list(self.population_interval),
+            "classes": list(self.classes),
+            "confusion": self.confusion.tolist(),
+            "confusion_std": self.confusion_std.tolist(),
+            "confusion_interval": [low.tolist(), high.tolist()],
+            "level": self.level,
+        }
+
+
+class ClassifierEvaluation(PrivateEstimator):
+    """The evaluation as an estimator, for study files (``program = "evaluation"``); ``ts.evaluate`` is the short way.
+
+    ``classifier`` is the released model as a public table, such as ``model.public_classifier()`` gives. The fitted
+    attribute is ``evaluation_``.
+    """
+
+    program_name = "evaluation"
+
+    def __init__(
+        self,
+        *,
+        classifier: Any = None,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: str = "replace-one",
+        mechanism: str = "gaussian",
+        schema: Schema | None = None,
+        bounds: Any = None,
+    ) -> None:
+        self.classifier = classifier
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbours = neighbours
+        self.mechanism = mechanism
+        self.schema = schema
+        self.bounds = bounds
+
+    def _design(self, public: Public, budget: PublicBudget) -> Design:
+        return design_evaluation(self._study_program(), public, budget)
+
+    def _accept(self, state: State, layout: FeatureLayout) -> None:
+        classes = tuple(layout.classes or ())
+        noise = self.plan_.rounds[0]
+        found = estimates(
+            state, len(classes), std_correct=noise.std_of("correct"), std_confusion=noise.std_of("confusion")
+        )
+        z = quantile(LEVEL, self.plan_.claim.mechanism)
+        a = found.accuracy
+        sampling = a * (1 - a) / max(found.records, 1.0)
+        whole = float(np.hypot(found.accuracy_std, np.sqrt(sampling)))
+        low, high = interval(found.confusion, found.confusion_std, z, lower=0.0)
+        self.evaluation_ = Evaluation(
+            classes=classes,
+            accuracy=a,
+            accuracy_std=found.accuracy_std,
+            accuracy_interval=_pair(interval(a, found.accuracy_std, z, lower=0.0, upper=1.0)),
+            population_interval=_pair(interval(a, whole, z, lower=0.0, upper=1.0)),
+            confusion=found.confusion,
+            confusion_std=found.confusion_std,
+            confusion_interval=(low, high),
+            level=LEVEL,
+            privacy=self.privacy_,
+            plan=self.plan_,
+            contributors=self.contributors_,
+            dropped=self.dropped_,
+        )
+
+    def model_document(self) -> dict[str, Any]:
+        """The ``model`` object of a result."""
+        return {"type": "Evaluation", **self.evaluation_.as_dict()}
+
+
+def evaluate(
+    model: Any,
+    fed: Federation | Dataset,
+    *,
+    target: str,
+    epsilon: float,
+    delta: float | None = None,
+) -> Evaluation:
+    """Differentially private accuracy and confusion matrix of a released classifier, with intervals.
+
+    One round of sums with its own charge on the federation's ledger; neighbours and mechanism are those of the model.
+    The model is public, so it travels in the study; records stay where they are.
+    """
+    describe = getattr(model, "public_classifier", None)
+    if describe is None or not hasattr(model, "study_"):
+        raise StudyError(
+            f"a {type(model).__name__} cannot be evaluated",
+            rule="evaluate-a-fitted-classifier",
+            remedy="Pass a fitted classifier of this library (LogisticRegression, LinearSVC, ...).",
+        )
+    if isinstance(fed, Dataset):
+        ledger = fed.ledger
+        fed = Federation.simulate([fed.frame], schema=fed.schema, names=["dataset"])
+        fed.ledger = ledger
+    if not isinstance(fed, Federation):
+        raise StudyError("evaluate needs a federation", remedy="Use ts.Federation.simulate(…) or .connect(…).")
+    columns = list(model._layout.columns)
+    estimator = ClassifierEvaluation(
+        classifier=describe(),
+        epsilon=epsilon,
+        delta=delta,
+        neighbours=model.neighbours,
+        mechanism=model.mechanism,
+        schema=Schema({**{c: model._schema[c] for c in columns}, target: _target(model, fed, target)}),
+    )
+    study = estimator.study_for(fed, target=target, features=columns, name=f"evaluation of {type(model).__name__}")
+    return estimator.fit_study(fed, _with_missing(study, model._missing, getattr(fed, "missing", None))).evaluation_
+
+
+def _target(model: Any, fed: Federation, target: str) -> Category:
+    """The target as the model knows it: its classes in the order of its scores."""
+    known = model._schema.get(target)
+    if isinstance(known, Category) and target == model._layout.target and model._by_name:
+        return known
+    declared = None if fed.schema is None else fed.schema.get(target)
+    labels = [label_text(v) for v in model.classes_.tolist()]
+    if isinstance(declared, Category):
+        if sorted(declared.labels) != sorted(labels):
+            raise StudyError(
+                f"the classes of {target!r} are not those of the model",
+                rule="classes-are-the-models",
+                remedy=f"The model knows {', '.join(labels)}.",
+            )
+    elif declared is not None:
+        raise StudyError(f"the target {target!r} is not a category", remedy="Name the column of the model's classes.")
+    return Category(tuple(model.classes_.tolist()))
+
+
+def _with_missing(study: Study, model: Missing | None, fed: Missing | None) -> Study:
+    """Missing values as the model was fitted with them: a mark of their own is one of its columns."""
+    chosen = model
+    if model is None and fed is not None and fed.policy != "category":
+        chosen = fed
+    return study.replace("data", missing=None if chosen is None else {"marker": chosen.marker, "policy": chosen.policy})
+
+
+def _pair(values: tuple[Any, Any]) -> tuple[float, float]:
+    return float(values[0]), float(values[1])
