@@ -26,12 +26,14 @@ from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.ledger import Ledger
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
+from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.study.machine import error_of
 from tallystick.protocol.study.messages import Propose, Result, StudyEnd, StudyOpen, StudyStart, result_digest
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
 from tallystick.roles.exchange import Op
 from tallystick.roles.process import RoleProcess, Session
+from tallystick.roles.receipts import complete_receipt
 from tallystick.roles.results import may_see, seal_result
 from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.stores import is_storage_failure
@@ -100,6 +102,24 @@ class AggregatorSession(Session):
             self._say_outcome(result_digest(self.study_hash, end.packed), None)
         elif end is not None:
             self._say_outcome(None, error_of(end))
+        self.try_receipt()
+
+    def try_receipt(self) -> None:
+        """Put the privacy receipt together once the last signature is in, and give it to everybody."""
+        end, process = self._machine.ending, self.process
+        if not isinstance(end, Result) or process.receipts.get(self.study_hash) is not None:
+            return
+        raw = complete_receipt(
+            process.exchange.docket(self.study_hash),
+            process.parts.consortium,
+            json.loads(end.packed)["contributors"],
+            now=process.exchange.wall(),
+            key=process.parts.identity.signing,
+        )
+        if raw is not None:
+            process.receipts.put(self.study_hash, raw)
+            for party in (*process.members.parties, *process.members.analysts):
+                process.exchange.send(party, Op.RECEIPT, raw, self.study_hash)
 
     def result_for(self, party: str, asked: bytes) -> bytes:
         """The result, sealed to who asks, if the study shows it to them."""
@@ -374,7 +394,18 @@ class AggregatorProcess(RoleProcess):
             self.sessions[study_hash] = session
             self._in(session, session.begin)
 
+    def heard(self, statement: Statement) -> None:
+        if statement.kind in ("charge", "countersignature", "attestation", "outcome"):
+            session = self.sessions.get(statement.study_hash)
+            if isinstance(session, AggregatorSession):
+                session.try_receipt()
+
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
+        if op == Op.RECEIPT_WANTED:
+            receipt = self.receipts.get(study_hash)
+            if receipt is not None:
+                self.exchange.send(sender, Op.RECEIPT, receipt, study_hash)
+            return
         if op != Op.RESULT_WANTED:
             raise RemoteProtocolError("a message that is not for an aggregator", party=sender)
         session = self.sessions.get(study_hash)

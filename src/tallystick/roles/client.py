@@ -8,19 +8,37 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 
-from tallystick.core.errors import DataError, PrivacyRefused, StudyError
+from tallystick.core.errors import (
+    DataError,
+    LocalProtocolError,
+    NotApproved,
+    PrivacyRefused,
+    StudyError,
+    TallystickError,
+    VerificationError,
+)
 from tallystick.crypto.field import encode_signed
 from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.federation import person_codes
 from tallystick.engines.simulated import padded
+from tallystick.privacy.ledger import Budget, charge_of
 from tallystick.protocol import secure_sum as sums
+from tallystick.protocol.governance.standing import check_taking_part
+from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Inquiry, Message, Share
 from tallystick.protocol.study.roster import Roster
+from tallystick.roles.clearance import CLEARANCE, Clearance, unpack_head
 from tallystick.roles.crash_points import CrashPoint, crashpoint
+from tallystick.roles.datasets import make_dataset
+from tallystick.roles.exchange import Op
+from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
+from tallystick.roles.process import Parts
+from tallystick.roles.review import decision_body, review
 from tallystick.roles.setup import Setup
 
 __all__ = ["ClientProcess", "ClientSession"]
@@ -39,33 +57,59 @@ class ClientSession(ParticipantSession):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._map: ClientMap | None = None
         self._shares_out = 0
+        self._clearance = Clearance(self.own, self.study_hash)
+        self._held: sums.Compute | None = None
+
+    def cleared(self) -> None:
+        """A server has countersigned: go on if it was the last one."""
+        step, self._held = self._held, None
+        if step is not None and self.sum is not None and step.round == self.sum.round:
+            self.sum_step(step)
+
+    def tick(self, layer: str) -> None:
+        if layer == CLEARANCE:
+            if self._held is not None:
+                self._clearance.ask()
+            return
+        super().tick(layer)
 
     def decide(self, setup: Setup) -> None:
-        policy = self.process.parts.config.policy
-        study = setup.study
-        if policy is None:
-            raise StudyError("this client's config states no [policy]", remedy="Say what it takes part in.")
-        named = {study.study.program, study.study.program_hash or ""} & set(policy.programs)
-        if policy.programs and not named:
-            raise PrivacyRefused(
-                f"the program {study.study.program!r} is not on this client's list",
-                rule="policy-programs",
-                remedy="Its data steward may add the program, or a program file's hash, under [policy] programs.",
-            )
-        if not setup.plan.differentially_private and not policy.allow_not_private:
-            raise PrivacyRefused("exact results are not allowed here", rule="policy-allow-not-private")
-        if setup.plan.differentially_private and study.privacy.epsilon > policy.max_epsilon:
-            raise PrivacyRefused(
-                f"epsilon = {study.privacy.epsilon:g} is above this client's limit of {policy.max_epsilon:g} a study",
-                rule="policy-max-epsilon",
-                remedy="Propose a lower epsilon.",
-            )
-        if setup.min_clients < policy.min_clients:
-            raise PrivacyRefused(
-                f"min_clients = {setup.min_clients} is below this client's {policy.min_clients}",
-                rule="policy-min-clients",
-                remedy="Propose a higher min_clients.",
-            )
+        """Its steward has approved, its limits still hold, and its budget covers it: reserved before anything is said.
+
+        The approval is the client's own word and counts for this very study; a limit made stricter since then holds.
+        """
+        process, exchange = self.own, self.process.exchange
+        check_taking_part(exchange.standing(self.study_hash), process.name)
+        process.check_ledger()
+        proposal = exchange.standing(self.study_hash).proposal
+        if proposal is None:
+            raise NotApproved("nobody has proposed this study", rule="study-unknown")
+        seen = review(proposal, process.parts.config, process.ledger)
+        if seen.verdict.decision == "reject" and seen.verdict.rule != "budget-covers-charge":
+            raise PrivacyRefused(seen.verdict.because, rule=seen.verdict.rule, remedy="Ask this client's data steward.")
+        policy = process.parts.config.policy
+        process.ledger.reserve(
+            process.parts.config.dataset,
+            charge_of(self.study_hash, setup.plan),
+            study_name=setup.study.study.name,
+            allow_not_private=policy is not None and policy.allow_not_private,
+        )
+
+    @property
+    def own(self) -> ClientProcess:
+        """The process, as what it is."""
+        if not isinstance(self.process, ClientProcess):
+            raise LocalProtocolError("a client's session outside a client")
+        return self.process
+
+    def finished(self, result: bytes | None, error: TallystickError | None) -> None:
+        """The charge is committed with the result's digest; given back only if nothing can have left."""
+        ledger = self.own.ledger
+        standing = ledger.standing(self.study_hash)
+        if standing == "reserved":
+            ledger.void(self.study_hash, reason="the study ended before anything was sent")
+        elif standing == "released" and error is None and result is not None:
+            ledger.commit(self.study_hash, result)
 
     def make_sum(self, setup: Setup, roster: Roster) -> tuple[SumMachine, Sequence[sums.Instruction]]:
         return sums.ClientMachine.restore(
@@ -81,6 +125,9 @@ class ClientSession(ParticipantSession):
 
     def sum_step(self, step: sums.Instruction) -> None:
         if not isinstance(step, sums.Compute) or not isinstance(self.sum, sums.ClientMachine) or self.setup is None:
+            return
+        if not self._clearance.given(self.setup):
+            self._held = step  # taken up again when the last server has countersigned
             return
         try:
             plan = self.setup.plan.rounds[step.round - 1]
@@ -108,7 +155,7 @@ class ClientSession(ParticipantSession):
         if self._map is None:
             if self.setup is None:
                 raise StudyError("the study has not started")
-            study, source = self.setup.study, self.process.parts.config.data
+            study, source = self.setup.study, self.own.source()
             records = encode(
                 source,
                 study.schema_of_data(),
@@ -134,3 +181,93 @@ class ClientProcess(ParticipantProcess):
     role = "client"
     session = ClientSession
     booted = CrashPoint.CLIENT_BOOTED
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.ledger = LedgerStore(parts.config.state / LEDGER, party=self.name, signing=parts.identity.signing)
+        self._ledger_fault: TallystickError | None = None
+        self.seen_by: dict[str, int] = {}
+        """How far into this client's ledger each server has seen."""
+
+    def start(self) -> None:
+        self.post(self._register)
+        super().start()
+
+    def close(self) -> None:
+        super().close()
+        self.ledger.close()
+
+    def _register(self) -> None:
+        """The records named in this client's file, entered in its ledger; a data error is this machine's business."""
+        config = self.parts.config
+        if config.data is not None:
+            budget = Budget(epsilon=config.budget_epsilon, delta=config.budget_delta)
+            made = make_dataset(config.dataset, config.data, party=self.name)
+            self.ledger.register(made, budget, by=str(config.path))
+        _log.info("%s", self.ledger.view(config.dataset).words)
+
+    def source(self) -> str | Path:
+        """Where the records of this client are."""
+        config = self.parts.config
+        return config.data if config.data is not None else self.ledger.dataset(config.dataset).source
+
+    # -- proposals ------------------------------------------------------------------------------------------------
+
+    def heard(self, statement: Statement) -> None:
+        if statement.kind == "proposal":
+            self._consider(statement.study_hash)
+        elif statement.kind == "countersignature" and statement.body["client"] == self.name:
+            session = self.sessions.get(statement.study_hash)
+            if isinstance(session, ClientSession):
+                self.post_for(session, session.cleared)
+
+    def _consider(self, study_hash: bytes) -> None:
+        """Let the rules decide what they can; the rest waits for a person."""
+        docket = self.exchange.docket(study_hash)
+        standing = docket.standing(self.exchange.wall())
+        if standing.proposal is None or standing.state not in ("open", "approved") or docket.decisions(self.name):
+            return
+        seen = review(standing.proposal, self.parts.config, self.ledger)
+        verdict, name = seen.verdict, standing.proposal.body["hash"]
+        if verdict.decision == "ask":
+            _log.warning("%s waits for the data steward: tallystick study show %s", name, name)
+            return
+        body = decision_body(
+            docket,
+            standing.proposal,
+            self.name,
+            verdict.decision,
+            reason=verdict.because,
+            by=f"policy: {verdict.rule}",
+            now=self.exchange.wall(),
+            dataset=self.ledger.dataset(self.parts.config.dataset).ident,
+        )
+        self.exchange.say("decision", body)
+        _log.info("%s: %s by the policy's %s", name, verdict.decision, verdict.rule)
+
+    # -- the ledger as the servers have seen it -------------------------------------------------------------------
+
+    def check_ledger(self) -> None:
+        """Raise if a server has seen a later or another ledger of this client (X25)."""
+        if self._ledger_fault is not None:
+            raise self._ledger_fault
+
+    def connected_to(self, peer: str) -> None:
+        super().connected_to(peer)
+        if peer in self.members.servers:
+            self.exchange.send(peer, Op.HEAD, self.ledger.head().ledger)
+
+    def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
+        if op != Op.SEEN or sender not in self.members.servers:
+            super().governance(sender, study_hash, op, body)
+            return
+        if not body:
+            return  # it has seen nothing yet
+        try:
+            seen = unpack_head(body, sender)
+            self.ledger.compare(seen, by=sender)
+            self.seen_by[sender] = seen.sequence
+        except VerificationError as error:
+            self._ledger_fault = error
+            self.health.green, self.health.reason = False, str(error)
+            raise

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import State, unpack_state
-from tallystick.core.errors import RoundAborted, StudyError, TallystickError
+from tallystick.core.errors import NotApproved, StudyError, TallystickError
 from tallystick.engines.federation import Federation, Result, plan_study, public_facts
 from tallystick.engines.run import Outcome, Progress
 from tallystick.engines.study import Study
 from tallystick.privacy.ledger import Ledger, Spent, charge_of
+from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import release
 from tallystick.privacy.schema import FeatureLayout, Missing, Schema
-from tallystick.protocol import study as studies
 from tallystick.roles.consortium import Consortium
+from tallystick.roles.desk import Desk
 from tallystick.roles.identity_files import Identity, load_identity, read_consortium, wall_clock
-from tallystick.roles.process import members_of, node_for
 from tallystick.roles.role_config import RoleConfig, load_role_config
-from tallystick.roles.start import SystemClock
-from tallystick.roles.wire import STUDY, head, parse
 
 __all__ = ["ConnectedFederation", "connect"]
 
@@ -58,6 +54,7 @@ def connect(
     missing: Missing | None,
     trust: dict[str, Any],
     timeout: float,
+    approval_timeout: float = 60.0,
 ) -> ConnectedFederation:
     """See :meth:`tallystick.Federation.connect`."""
     return ConnectedFederation(
@@ -68,6 +65,7 @@ def connect(
         missing=missing,
         trust=trust,
         connect_timeout=timeout,
+        approval_timeout=approval_timeout,
     )
 
 
@@ -84,12 +82,14 @@ class ConnectedFederation(Federation):
         missing: Missing | None,
         trust: dict[str, Any],
         connect_timeout: float = 30.0,
+        approval_timeout: float = 60.0,
     ) -> None:
         self.schema = schema
         self.missing = missing
         self.ledger = Ledger()
         self._config, self._consortium = config, consortium
         self._records, self._trust, self._timeout = records, trust, connect_timeout
+        self._approval_timeout = approval_timeout
         self._identity: Identity = load_identity(config, consortium, wall_clock())
         self._lock = threading.Lock()
 
@@ -114,9 +114,9 @@ class ConnectedFederation(Federation):
         entry = self.ledger.reserve(charge_of(study.hash, plan))
         text = getattr(design.program, "source_text", "")
         try:
-            packed = self._propose(study.canonical(), text, progress)
+            packed = self._run(study, plan, text, progress)
         except TallystickError as error:
-            if error.rule in ("not-started", "declined", "too-few-clients"):
+            if isinstance(error, NotApproved) or error.rule in ("not-started", "declined", "too-few-clients"):
                 self.ledger.withdraw(entry)
             raise
         told = json.loads(packed)
@@ -140,62 +140,16 @@ class ConnectedFederation(Federation):
             bytes_down_per_client=8 * sum(map(len, (base64.b64decode(h) for h in told["history"]))) // 8,
         )
 
-    def _propose(self, canonical: bytes, program: str, progress: Progress | None) -> bytes:
-        """Propose, watch, and wait for the packed result; bounded by the study's own deadlines."""
-        members = members_of(self._consortium)
-        machine = studies.AnalystMachine(
-            members, self._identity.party, study=canonical, program=program, request=os.urandom(16), retry_seconds=2.0
-        )
-        clock = SystemClock()
-        node = node_for(self._identity, self._consortium, listen=None)
-        node.allow(_RESULT_LIMIT, members.aggregator)
-        with self._lock, node:
-            if not node.wait_connected([members.aggregator], self._timeout):
-                raise RoundAborted(
-                    "the aggregator cannot be reached",
-                    party=members.aggregator,
-                    rule="not-started",
-                    remedy="Check its address in consortium.toml and that it is running (tallystick doctor).",
+    def _run(self, study: Study, plan: Plan, program: str, progress: Progress | None) -> bytes:
+        """Propose, wait for the stewards, run; the packed result. What was run before is fetched, not run again."""
+        with self._lock, Desk(self._config, self._consortium, timeout=self._timeout) as desk:
+            if desk.exchange.standing(study.hash).state == "unknown":
+                desk.propose(study, plan, program)
+            standing = desk.wait_for_approval(study.hash, self._approval_timeout)
+            if standing.state not in ("approved", "running", "finished", "failed"):
+                raise NotApproved(
+                    f"the study {study.study.name!r} is {standing.state}. {standing.words}",
+                    rule=f"study-{standing.state}",
+                    remedy="Its stewards decide with tallystick study approve; run it again when they have.",
                 )
-            wakes: list[float] = []
-
-            def carry_out(steps: Sequence[studies.Instruction]) -> bytes | None:
-                for step in steps:
-                    match step:
-                        case studies.Send(to=to, message=message):
-                            node.link.send(to, head(STUDY, machine.study_hash) + studies.encode(message))
-                        case studies.Wake(at=at):
-                            wakes.append(at)
-                        case studies.Told(round=done, rounds=rounds):
-                            if progress is not None and rounds:
-                                progress(done, rounds)
-                        case studies.Delivered(packed=packed):
-                            return packed
-                        case studies.Ended(error=error) if error is not None:
-                            raise error
-                        case _:
-                            pass
-                return None
-
-            return _until_delivered(machine, node, clock, wakes, carry_out)
-
-
-def _until_delivered(
-    machine: studies.AnalystMachine,
-    node: Any,
-    clock: SystemClock,
-    wakes: list[float],
-    carry_out: Callable[[Sequence[studies.Instruction]], bytes | None],
-) -> bytes:
-    packed = carry_out(machine.propose(clock.now()))
-    while packed is None:
-        soonest = min(wakes, default=clock.now() + 1.0)
-        envelope = node.link.receive(timeout=min(1.0, max(0.0, soonest - clock.now())))
-        if envelope is not None:
-            _, study_hash, payload = parse(envelope.raw, envelope.sender)
-            if study_hash == machine.study_hash:
-                packed = carry_out(machine.receive_bytes(envelope.sender, bytes(payload), clock.now()))
-        elif soonest <= clock.now():
-            wakes[:] = [at for at in wakes if at > clock.now()]
-            packed = carry_out(machine.tick(clock.now()))
-    return packed
+            return desk.run(study.canonical(), program, progress)

@@ -29,11 +29,13 @@ class Federation(SimulatingFederation):
         colluding: int | None = None,
         round_timeout_s: float = 60,
         connect_timeout_s: float = 30,
+        approval_timeout_s: float = 60,
     ) -> ConnectedFederation:
         """Connect as the consortium's analyst.
 
         ``config`` is the analyst's role file; without it, the one beside ``consortium.toml`` (in its folder or a folder
         below it) is used. ``records`` is the public number of records of all institutions together (replace-one).
+        A fit proposes its study and waits up to ``approval_timeout_s`` for the data stewards' decisions.
         """
         from tallystick.roles.connected import connect  # the network's libraries, when they are needed
 
@@ -50,4 +52,5 @@ class Federation(SimulatingFederation):
                 "round_timeout_s": round_timeout_s,
             },
             timeout=connect_timeout_s,
+            approval_timeout=approval_timeout_s,
         )

@@ -36,6 +36,7 @@ __all__ = [
     "read_consortium",
     "read_private",
     "read_public",
+    "unix_time",
     "wall_clock",
     "write_private",
     "write_public",
@@ -48,6 +49,11 @@ _LARGEST = 1 << 20  # no file read here is near it
 def wall_clock() -> datetime:
     """The time of day, for certificates and reports alone; deadlines use the monotonic clock (X17)."""
     return datetime.now(UTC)  # noqa: TID251 - the one place
+
+
+def unix_time() -> float:
+    """The time of day in unix seconds: for expiries and the dates of statements, never for deadlines."""
+    return wall_clock().timestamp()
 
 
 def write_private(path: Path, content: Secret) -> None:

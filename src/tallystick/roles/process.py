@@ -21,12 +21,16 @@ from typing import Any
 from tallystick.core.clock import Clock
 from tallystick.core.errors import ProtocolError, RemoteProtocolError, TallystickError
 from tallystick.core.randomness import WordSource
+from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.study.roster import Members
 from tallystick.roles.consortium import Consortium, dials
-from tallystick.roles.identity_files import Identity
+from tallystick.roles.exchange import Exchange, Op
+from tallystick.roles.governance_store import GovernanceStore
+from tallystick.roles.identity_files import Identity, unix_time
+from tallystick.roles.receipts import ReceiptBook
 from tallystick.roles.role_config import RoleConfig
 from tallystick.roles.stores import RoleStore, is_storage_failure
-from tallystick.roles.wire import parse
+from tallystick.roles.wire import GOVERNANCE, parse
 from tallystick.transport.link import Envelope
 from tallystick.transport.network.admission import Sink, SinkFactory
 from tallystick.transport.network.credentials import Credentials, Peer
@@ -38,6 +42,8 @@ __all__ = ["Health", "Parts", "RoleProcess", "Session", "Streams", "members_of",
 _log = logging.getLogger("tallystick.roles")
 _TAKE_UP = "take up"
 TAKE_UP_SECONDS = 1.0
+POLL_SECONDS = 0.5
+RECEIPT_LIMIT = 16 << 20
 
 Streams = Callable[..., WordSource]
 """Where a named piece of randomness comes from: ``streams(study_hash, b"noise", round, server)``."""
@@ -65,6 +71,8 @@ class Parts:
     streams: Streams
     clock: Clock
     options: Options | None = None
+    wall: Callable[[], float] = unix_time
+    """The time of day, in unix seconds: for expiries and dates in statements, never for deadlines."""
 
 
 def members_of(consortium: Consortium) -> Members:
@@ -145,6 +153,19 @@ class RoleProcess:
         self._laid_down: set[bytes] = set()
         self._tie = itertools.count()
         self._stop = threading.Event()
+        self._polled = -POLL_SECONDS
+        self.receipts = ReceiptBook(parts.config.state)
+        self.exchange = Exchange(
+            GovernanceStore(
+                parts.config.state / "governance.sqlite", party=self.name, identities=self.members.identities
+            ),
+            self.members,
+            self.name,
+            parts.identity.signing,
+            send=self.send,
+            wall=parts.wall,
+            heard=self.heard,
+        )
         self.node = node_for(
             parts.identity,
             parts.consortium,
@@ -211,8 +232,27 @@ class RoleProcess:
     def start(self) -> None:
         """Open the lines and take up what was under way when the process last ended."""
         self.node.start()
+        self.node.allow(max(RECEIPT_LIMIT, self.node.options.message_limit), self.members.aggregator)
         threading.Thread(target=self._read, name=f"{self.name} reader", daemon=True).start()
+        self.post(self.exchange.poll)
         self.post(self.resume)
+
+    def connected_to(self, peer: str) -> None:
+        """A line is there (again): ask for the receipts that were made meanwhile."""
+        if peer == self.members.aggregator:
+            for study in self.exchange.store.hashes():
+                if self.receipts.get(study) is None and self.exchange.standing(study).state == "finished":
+                    self.exchange.send(peer, Op.RECEIPT_WANTED, b"", study)
+
+    def heard(self, statement: Statement) -> None:
+        """A signed statement is new here."""
+
+    def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
+        """A message beside the statements: ledger heads, results and receipts."""
+        if op == Op.RECEIPT and sender == self.members.aggregator:
+            self.receipts.put(study_hash, body, sender=sender)
+            return
+        raise RemoteProtocolError("a message that is not for this role", party=sender)
 
     def resume(self) -> None:
         """Sessions of studies that were not over."""
@@ -245,6 +285,7 @@ class RoleProcess:
         for session in self.sessions.values():
             session.close()
         self.node.stop()
+        self.exchange.store.close()
         self.store.close()
 
     def _patience(self) -> float:
@@ -253,6 +294,9 @@ class RoleProcess:
 
     def _due(self) -> None:
         now = self.now()
+        if now >= self._polled + POLL_SECONDS:
+            self._polled = now
+            self._guarded(self.exchange.poll)
         while self._wakes and self._wakes[0][0] <= now:
             _, _, study_hash, layer = heapq.heappop(self._wakes)
             session = self.sessions.get(study_hash)
@@ -269,6 +313,13 @@ class RoleProcess:
 
     def _message(self, envelope: Envelope) -> None:
         kind, study_hash, payload = parse(envelope.raw, envelope.sender)
+        if kind == GOVERNANCE:
+            if not payload:
+                raise RemoteProtocolError("an empty message", rule="X14", party=envelope.sender)
+            op, body = payload[0], bytes(payload[1:])
+            if not self.exchange.receive(envelope.sender, op, body):
+                self.governance(envelope.sender, study_hash, op, body)
+            return
         session = self.sessions.get(study_hash)
         if session is None and study_hash in self._laid_down:
             return  # the disk failed: nothing is done until it works again; the protocol says everything again
@@ -281,6 +332,8 @@ class RoleProcess:
         self._in(current, lambda: current.receive(envelope.sender, kind, payload))
 
     def _connected(self, peer: str) -> None:
+        self._guarded(lambda: self.exchange.connected(peer))
+        self._guarded(lambda: self.connected_to(peer))
         for session in tuple(self.sessions.values()):
             self._guarded(lambda s=session: self._in(s, lambda: s.connected(peer)))  # type: ignore[misc]
 

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import check_party_name
+from tallystick.protocol.governance.policy import Rule, parse_rules
 from tallystick.roles.consortium import LISTENING, ROLES, check_address
 
 __all__ = ["Policy", "RoleConfig", "load_role_config", "parse_role_config"]
@@ -40,7 +41,7 @@ class Policy:
     min_clients: int = 3
     default: str = "ask"
     """What happens to a study within the limits that no rule decides: a person is asked, or it is approved."""
-    rules: tuple[Any, ...] = ()
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,20 +136,12 @@ def _policy(section: _Section) -> Policy:
         _refuse(f"[policy] default = {ascii(default)[:40]} is unknown", 'Write "ask" or "approve".')
     return Policy(
         default=default,
-        rules=_rules(section.tables("rules")),
+        rules=parse_rules(section.tables("rules")),
         programs=section.texts("programs"),
         max_epsilon=section.positive("max_epsilon", Policy.max_epsilon),
         allow_not_private=section.flag("allow_not_private", False),
         min_clients=section.integer("min_clients", Policy.min_clients, 2, 1 << 31),
     )
-
-
-def _rules(raw: list[dict[str, Any]]) -> tuple[Any, ...]:
-    if not raw:
-        return ()
-    from tallystick.protocol.governance.policy import parse_rule
-
-    return tuple(parse_rule(rule) for rule in raw)
 
 
 class _Section:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, TallystickError
+from tallystick.core.identifiers import HASH_BYTES, parse_hash
 from tallystick.engines.simulated import ServerNoise
+from tallystick.privacy.chain import Head
 from tallystick.protocol import secure_sum as sums
+from tallystick.protocol.governance.statements import decode as decode_statement
+from tallystick.protocol.governance.statements import verify
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import (
     Accepted,
@@ -24,9 +29,12 @@ from tallystick.protocol.secure_sum.messages import (
 from tallystick.protocol.secure_sum.open_round import OpenRound
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.attestation import attestation_body, note_partial
+from tallystick.roles.clearance import pack_head
 from tallystick.roles.crash_points import CrashPoint, crashpoint
+from tallystick.roles.exchange import Op, pack_parts, unpack_parts
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.process import Parts
+from tallystick.roles.seen_heads import SeenHeads
 from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.sharded_sum import SpoolSum
 from tallystick.roles.share_sinks import Arrival, ShareArrivals
@@ -36,6 +44,7 @@ from tallystick.transport.network.admission import Sink, Unwanted
 
 __all__ = ["ServerProcess", "ServerSession"]
 
+_log = logging.getLogger("tallystick.roles")
 _SENT = {
     Accepted: CrashPoint.SERVER_SHARE_ACCEPTED,
     ReceivedList: CrashPoint.SERVER_LIST_SENT,
@@ -218,6 +227,7 @@ class ServerProcess(ParticipantProcess):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.summer = SpoolSum(parts.config.workers)
+        self.seen = SeenHeads(parts.config.state / "governance.sqlite", party=self.name)
 
     def sink_for(self, sender: str, length: int, head: bytes) -> Sink | None:
         if head[0] != SEALED:
@@ -227,6 +237,43 @@ class ServerProcess(ParticipantProcess):
             raise Unwanted
         return session.sink(sender, length)
 
+    # -- what clients spend -------------------------------------------------------------------------------------------
+
+    def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
+        """A client shows its ledger's head, or asks which one was seen last."""
+        if op not in (Op.NOTICE, Op.HEAD) or sender not in self.members.clients:
+            super().governance(sender, study_hash, op, body)
+            return
+        if op == Op.NOTICE:
+            self._countersign(sender, study_hash, body)
+        else:
+            self._tell_seen(sender)
+
+    def _countersign(self, client: str, study_hash: bytes, body: bytes) -> None:
+        parts = unpack_parts(body, client)
+        if len(parts) != 2 or len(parts[1]) % HASH_BYTES:
+            raise RemoteProtocolError("a notice of a charge is not one", rule="X14", party=client)
+        charge = decode_statement(parts[0], party=client)
+        verify(charge, self.members.identities)
+        if charge.kind != "charge" or charge.signer != client or charge.study_hash != study_hash:
+            raise RemoteProtocolError("a notice that is not of the client's own charge", party=client)
+        told = charge.body
+        head = Head(ledger=bytes.fromhex(told["ledger"]), sequence=told["sequence"], hash=parse_hash(str(told["head"])))
+        links = [parts[1][i : i + HASH_BYTES] for i in range(0, len(parts[1]), HASH_BYTES)]
+        verdict = self.seen.accept(client, head, links)
+        if not verdict.accepted:
+            _log.warning("the ledger of %s is not countersigned: %s", client, verdict.why)
+            self._tell_seen(client)
+            return
+        named = {"hash": told["hash"], "client": client}
+        place = {"ledger": told["ledger"], "sequence": told["sequence"], "head": told["head"]}
+        signed = self.exchange.say("countersignature", {**named, **place})
+        self.exchange.send(client, Op.STATEMENTS, pack_parts([signed.encode()]))
+
+    def _tell_seen(self, client: str) -> None:
+        last = self.seen.last(client)
+        self.exchange.send(client, Op.SEEN, b"" if last is None else pack_head(last))
+
     def start(self) -> None:
         if self.parts.config.workers > 1:
             self.summer.start()  # takes seconds; a round should not wait for it
@@ -234,4 +281,5 @@ class ServerProcess(ParticipantProcess):
 
     def close(self) -> None:
         super().close()
+        self.seen.close()
         self.summer.close()

@@ -102,6 +102,11 @@ class AggregatorMachine(StudyMachine):
             StudyRefused: self._on_refused,
         }
 
+    @property
+    def ending(self) -> Result | Failed | None:
+        """How the study ended, once it has."""
+        return self._end
+
     # -- a proposal ------------------------------------------------------------------------------------------------
 
     def _on_propose(self, sender: str, message: Propose, now: float) -> list[Instruction]:

@@ -1,0 +1,47 @@
+"""What a server can vouch for at the end of a study: which rounds it summed, over whom, and with which noise.
+
+Each partial sum is noted, durably, before it leaves. At the end the notes become one signed statement, which the
+privacy receipt carries: that the noise of every round was that of the plan everybody approved, over the participants
+the servers had agreed on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tallystick.core.identifiers import digest, format_hash
+from tallystick.protocol import secure_sum as sums
+from tallystick.protocol.governance.plan_summary import fold, noise_of, plan_digest, summarise
+from tallystick.protocol.secure_sum.messages import Agreement, Partial
+from tallystick.roles.setup import Setup
+from tallystick.roles.stores import RoleStore
+
+__all__ = ["attestation_body", "note_partial"]
+
+
+def note_partial(store: RoleStore, study_hash: bytes, partial: Partial, clients: tuple[str, ...]) -> None:
+    """Before a partial sum leaves: its digest and whose shares are in it. A second, different one is refused."""
+    if partial.round in {round for round, _ in store.releases(study_hash)}:
+        return
+    kept = store.records(study_hash).get("agreement")
+    agreement = sums.decode(kept) if kept is not None else None
+    names = [clients[i] for i in agreement.clients] if isinstance(agreement, Agreement) else []
+    note = {"participants": names, "partial": format_hash(digest(partial.signed_part(), partial.signature))}
+    store.put_release(study_hash, partial.round, json.dumps(note).encode())
+
+
+def attestation_body(store: RoleStore, study_hash: bytes, setup: Setup) -> dict[str, Any] | None:
+    """The statement's body, or None if this server has released nothing in the study."""
+    notes = [json.loads(body) for _, body in store.releases(study_hash)]
+    if not notes:
+        return None
+    return {
+        "hash": format_hash(study_hash),
+        "plan": plan_digest(summarise(setup.plan)),
+        "rounds": len(notes),
+        "noise": noise_of(setup.plan, len(notes)),
+        "participants": fold([note["participants"] for note in notes]),
+        "partials": [note["partial"] for note in notes],
+        "boot": store.boot,
+    }

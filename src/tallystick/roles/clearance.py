@@ -1,0 +1,98 @@
+"""Before a client's first share of a study leaves: the charge is durable, and every server has countersigned it.
+
+    client   release (durable) → charge statement, links of the ledger since the server's last word   NOTICE
+    server   follows the links from the head it has seen; signs the new one and remembers it          countersignature
+             or says which head it has seen (SEEN): another one means a ledger that was rolled back or runs twice
+
+So an owner that restores an old copy of its ledger, by mistake or by a burglar's hand, finds out before it spends
+anything twice; and the receipt of the study shows that each participant's account had been charged.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from tallystick.core.errors import RemoteProtocolError
+from tallystick.core.identifiers import HASH_BYTES, format_hash
+from tallystick.privacy.chain import LEDGER_BYTES, Head
+from tallystick.protocol.governance.statements import Statement
+from tallystick.roles.exchange import Op, pack_parts
+from tallystick.roles.seen_heads import MAX_LINKS
+from tallystick.roles.setup import Setup
+
+if TYPE_CHECKING:
+    from tallystick.roles.client import ClientProcess
+
+__all__ = ["CLEARANCE", "Clearance", "pack_head", "unpack_head"]
+
+CLEARANCE = "clearance"
+ASK_SECONDS = 2.0
+_HEAD = Struct(f"<{LEDGER_BYTES}sQ{HASH_BYTES}s")
+
+
+def pack_head(head: Head) -> bytes:
+    """A head of a ledger as servers and clients tell it each other."""
+    return _HEAD.pack(head.ledger, head.sequence, head.hash)
+
+
+def unpack_head(raw: bytes, sender: str) -> Head:
+    """Inverse of :func:`pack_head`."""
+    if len(raw) != _HEAD.size:
+        raise RemoteProtocolError("a ledger's head is not one", rule="X14", party=sender)
+    ledger, sequence, hashed = _HEAD.unpack(raw)
+    return Head(ledger=ledger, sequence=sequence, hash=hashed)
+
+
+class Clearance:
+    """One study's charge at a client, on its way to all servers."""
+
+    def __init__(self, process: ClientProcess, study_hash: bytes) -> None:
+        self._process, self._study = process, study_hash
+        self._charge: Statement | None = None
+        self._given = False
+
+    def given(self, setup: Setup) -> bool:
+        """Whether shares may leave; asks for what is missing if not."""
+        if not self._given:
+            if self._charge is None:
+                self._process.check_ledger()
+                self._process.ledger.release(self._study)
+                self._charge = self._process.exchange.say("charge", self._process.ledger.charge_body(self._study))
+            self._given = not self._missing()
+            if not self._given:
+                self.ask()
+        return self._given
+
+    def _missing(self) -> list[str]:
+        """Servers that have not countersigned this very head."""
+        if self._charge is None:
+            return list(self._process.members.servers)
+        body = self._charge.body
+        wanted = (body["ledger"], body["sequence"], body["head"])
+        signed = {
+            s.signer
+            for s in self._process.exchange.store.statements(self._study)
+            if s.kind == "countersignature"
+            and s.body["client"] == self._process.name
+            and (s.body["ledger"], s.body["sequence"], s.body["head"]) == wanted
+        }
+        return [name for name in self._process.members.servers if name not in signed]
+
+    def ask(self) -> None:
+        """Show the charge to the servers that have not signed it, and come back to it later."""
+        charge, process = self._charge, self._process
+        if charge is None:
+            return
+        sequence = int(charge.body["sequence"])
+        for server in self._missing():
+            since = process.seen_by.get(server, 0)
+            links = process.ledger.links(since, sequence) if since < sequence else []
+            notice = pack_parts([charge.encode(), b"".join(links[:MAX_LINKS])])
+            process.exchange.send(server, Op.NOTICE, notice, self._study)
+        session = process.sessions.get(self._study)
+        if session is not None:
+            process.wake(process.now() + ASK_SECONDS, session, CLEARANCE)
+
+    def __repr__(self) -> str:
+        return f"Clearance({format_hash(self._study)[:19]}, given={self._given})"

@@ -1,0 +1,80 @@
+"""Privacy receipts on their way: the aggregator puts one together when the last signature is in, everybody keeps it.
+
+Nothing here is believed: ``tallystick verify`` checks a receipt against the reader's own consortium file, offline.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from tallystick.core.errors import RemoteProtocolError
+from tallystick.core.identifiers import parse_hash
+from tallystick.crypto.signing import SigningKey
+from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.receipt import MAX_BYTES, make_receipt
+from tallystick.roles.consortium import Consortium
+from tallystick.roles.identity_files import write_public
+
+__all__ = ["ReceiptBook", "complete_receipt", "lacking"]
+
+
+class ReceiptBook:
+    """The receipts a party has, one file each: ``state/receipts/<study hash>.json``."""
+
+    def __init__(self, state: Path) -> None:
+        self._folder = state / "receipts"
+
+    def path(self, study: bytes) -> Path:
+        """Where a study's receipt is or would be."""
+        return self._folder / f"{study.hex()}.json"
+
+    def get(self, study: bytes) -> bytes | None:
+        """A receipt, if it is here."""
+        path = self.path(study)
+        return path.read_bytes() if path.exists() else None
+
+    def put(self, study: bytes, raw: bytes, *, sender: str | None = None) -> None:
+        """Keep a receipt; the first one stays."""
+        if len(raw) > MAX_BYTES:
+            raise RemoteProtocolError("a receipt is too large to be one", rule="X03", party=sender)
+        try:
+            named = parse_hash(json.loads(raw)["study"]["hash"])
+        except Exception:
+            raise RemoteProtocolError("a receipt is not readable", rule="X14", party=sender) from None
+        if named != study:
+            raise RemoteProtocolError("a receipt of another study", rule="X05", party=sender)
+        if not self.path(study).exists():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_public(self.path(study), raw)
+
+
+def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> list[str]:
+    """What is not there yet, in words: attestations, charges, countersignatures."""
+    servers = docket.members.servers
+    attested = {s.signer for s in docket.statements("attestation")}
+    charged = {s.signer: s for s in docket.statements("charge")}
+    signed = {
+        (s.signer, s.body["client"], s.body["sequence"], s.body["head"]) for s in docket.statements("countersignature")
+    }
+    missing = [f"the attestation of {name}" for name in servers if name not in attested]
+    for name in sorted({name for names in participants for name in names}):
+        charge = charged.get(name)
+        if charge is None:
+            missing.append(f"the charge of {name}")
+            continue
+        place = (charge.body["sequence"], charge.body["head"])
+        missing += [
+            f"the countersignature of {server} for {name}" for server in servers if (server, name, *place) not in signed
+        ]
+    return missing
+
+
+def complete_receipt(
+    docket: Docket, consortium: Consortium, participants: Sequence[Sequence[str]], *, now: float, key: SigningKey
+) -> bytes | None:
+    """The receipt of a finished study, or None while a signature is missing."""
+    if docket.standing(now).state != "finished" or lacking(docket, participants):
+        return None
+    return make_receipt(docket, consortium=consortium.to_toml(), participants=participants, now=now, key=key)

@@ -1,0 +1,189 @@
+"""What a data steward sees of a proposal, and what the client's own rules say of it: the same for both.
+
+Everything is derived anew from the study on this machine: the plan, its words, the charge. Of what the proposer wrote
+only the study itself, its program and its purpose count; a proposal whose own summary differs is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.core.errors import BudgetExceeded, StudyError, TallystickError
+from tallystick.core.identifiers import format_hash
+from tallystick.crypto.signing import SigningKey
+from tallystick.engines.study import Study
+from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.ledger import Charge, Spent, charge_of
+from tallystick.privacy.plan import Plan
+from tallystick.protocol.governance import policy as governance
+from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.plan_summary import summarise
+from tallystick.protocol.governance.statements import Statement, make
+from tallystick.roles.ledger_store import BudgetView, LedgerStore
+from tallystick.roles.role_config import Policy, RoleConfig
+from tallystick.roles.setup import Setup, set_up
+
+__all__ = ["DAY", "Effect", "Review", "decision_body", "proposal_statement", "review"]
+
+DAY = 86_400
+DEFAULT_DAYS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effect:
+    """What a study would do to this client's budget. Stays on this machine."""
+
+    dataset: str
+    before: str
+    after: str
+    fits: bool
+    share: float
+    """Of what is left, as much as the study takes; above 1 if it does not fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """A proposal as seen from here. ``setup`` is None if the study cannot be used at all; ``problem`` says why."""
+
+    proposal: Statement
+    setup: Setup | None
+    charge: Charge | None
+    effect: Effect | None
+    verdict: governance.Verdict
+    problem: str = ""
+
+    @property
+    def study_hash(self) -> bytes:
+        return self.proposal.study_hash
+
+
+def proposal_statement(
+    study: Study,
+    plan: Plan,
+    program: str,
+    *,
+    analyst: str,
+    key: SigningKey,
+    consortium: bytes,
+    now: float,
+    days: float = DEFAULT_DAYS,
+    supersedes: bytes | None = None,
+) -> Statement:
+    """A study proposed to a consortium, with its plan."""
+    body = {
+        "study": study.canonical().decode(),
+        "program": program,
+        "hash": format_hash(study.hash),
+        "consortium": format_hash(consortium),
+        "created": int(now),
+        "expires": int(now + days * DAY),
+        "supersedes": None if supersedes is None else format_hash(supersedes),
+        "purpose": study.study.purpose or "",
+        "plan": summarise(plan),
+    }
+    return make("proposal", analyst, body, key)
+
+
+def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> Review:
+    """Look at a proposal with this client's eyes: reads no record, spends nothing."""
+    policy = config.policy or Policy()
+    body = proposal.body
+    try:
+        setup = set_up(str(body["study"]).encode(), str(body["program"]), allow_not_private=policy.allow_not_private)
+        if summarise(setup.plan) != body["plan"]:
+            raise StudyError("the proposal's summary is not that of its study", rule="plan-summary")
+    except TallystickError as error:
+        verdict = governance.Verdict(decision="reject", rule=error.rule or "study", because=error.cause)
+        return Review(proposal=proposal, setup=None, charge=None, effect=None, verdict=verdict, problem=str(error))
+    charge = charge_of(proposal.study_hash, setup.plan)
+    effect = _effect(config, ledger, charge)
+    facts = governance.facts_of(
+        json.loads(str(body["study"])),
+        analyst=proposal.signer,
+        delta=setup.plan.claim.delta,
+        budget_share=effect.share,
+        purpose=str(body["purpose"]),
+    )
+    return Review(
+        proposal=proposal,
+        setup=setup,
+        charge=charge,
+        effect=effect,
+        verdict=_verdict(policy, facts, effect),
+    )
+
+
+def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governance.Verdict:
+    rules = governance.Policy(
+        limits=governance.Limits(
+            programs=policy.programs or None,
+            max_epsilon=policy.max_epsilon,
+            allow_not_private=policy.allow_not_private,
+            min_clients=policy.min_clients,
+        ),
+        rules=policy.rules,
+        default=policy.default,
+    )
+    verdict = rules.decide(facts)
+    if verdict.decision == "approve" and not effect.fits:
+        because = "The data set's budget does not cover it."
+        return governance.Verdict(decision="reject", rule="budget-covers-charge", because=because)
+    # A program file that nobody here has named is read by a person, whatever the default is.
+    unread = facts.program_hash is not None and not facts.among(policy.programs)
+    if verdict.decision == "approve" and verdict.rule == "default" and unread:
+        return governance.Verdict(decision="ask", rule="program-file", because="A person reads the program first.")
+    return verdict
+
+
+def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
+    view = ledger.view(config.dataset)
+    share = _share(view, charge)
+    try:
+        before, after = ledger.preview(config.dataset, charge)
+    except BudgetExceeded as error:
+        return Effect(dataset=config.dataset, before=view.words, after=str(error), fits=False, share=max(share, 1.0))
+    return Effect(dataset=config.dataset, before=_told(before), after=_told(after), fits=True, share=share)
+
+
+def _told(spent: Spent) -> str:
+    return spent.statement if spent.fits else "nothing spent"
+
+
+def _share(view: BudgetView, charge: Charge) -> float:
+    """Of the ρ (or pure ε) that is left, as much as the charge takes."""
+    if view.budget.delta > 0:
+        left = float(rho_from_epsilon(view.budget.epsilon, view.budget.delta)) - view.spent.rho
+        taken = float(charge.rho)
+    else:
+        left = view.left_epsilon
+        taken = math.inf if charge.pure_epsilon is None else float(charge.pure_epsilon)
+    return taken / left if left > 0 else math.inf
+
+
+def decision_body(
+    docket: Docket,
+    proposal: Statement,
+    client: str,
+    decision: str,
+    *,
+    reason: str,
+    by: str,
+    now: float,
+    dataset: str = "",
+    terms: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The next decision of a client about a proposal."""
+    return {
+        "hash": proposal.body["hash"],
+        "proposal": proposal.ident,
+        "decision": decision,
+        "reason": reason,
+        "terms": terms or {},
+        "by": by,
+        "dataset": dataset,
+        "sequence": docket.next_sequence(client),
+        "at": int(now),
+    }
