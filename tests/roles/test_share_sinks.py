@@ -128,7 +128,7 @@ def test_any_cut_gives_the_share_and_its_commitment(tmp_path_factory: Any, step:
 def test_the_commitment_by_parts_is_the_commitment() -> None:
     share = vector(2, 5_000)
     context = share_context(STUDY, 1, 2, 2, 5_000, MODEL)
-    by_parts = ShareDigest(context, 0, ShareKind.VECTOR, share.blind, len(share.payload))
+    by_parts = ShareDigest(context, 0, ShareKind.VECTOR, share.blind)
     for at in range(0, len(share.payload), 999):
         by_parts.update(share.payload[at : at + 999])
     assert by_parts.digest() == share_digest(context, 0, ShareKind.VECTOR, share.blind, share.payload)

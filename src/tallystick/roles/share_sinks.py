@@ -147,7 +147,7 @@ class ArrivingShare:
             raise RemoteProtocolError("a share must come from the client it names", rule="X06", party=self._sender)
         study, context = self._arrivals.parameters.study_hash, (head.servers, head.size, head.model_hash)
         self._digest = ShareDigest(
-            share_context(study, head.round, head.client, *context), head.server, head.kind, head.blind, self._inside
+            share_context(study, head.round, head.client, *context), head.server, head.kind, head.blind
         )
         return self._arrivals.room(self._sender, head.round, head.client, self._size)
 

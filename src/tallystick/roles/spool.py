@@ -11,7 +11,7 @@ A share of any size streams into its room (``begin`` … ``write`` … ``share``
 visible only once the machine that checked it has ``put`` it. Room of a transfer that broke off is used again, so a
 client that breaks off for ever does not fill the disk. ``sync`` is one fsync for all shares since the last.
 
-What ``open`` finds is believed for a reason. A payload is bound to the commitment inside its share (a SHA-256 over
+What ``open`` finds is believed for a reason. A payload is bound to the commitment inside its share (a hash over
 blind and payload, checked by the server's machine when it arrived), so it is checked against that and megabytes need
 no second checksum; the few bytes around it have a CRC in the frame that commits them. Beyond the synced mark a frame
 or share that does not check was never acknowledged to anyone: it is cut off and reported. Before the mark it is
