@@ -6,8 +6,8 @@ start. Data sets whose records are the same records share a *budget group*; char
     reserve ──release──▶ released ──commit──▶ committed      all three are spent
        └─────void──────▶ voided                              only while nothing has left; may be reserved anew
 
-After records of the ledger itself were lost (``recovered``), every charge that can still be read counts as spent, and
-where some cannot be read the group is *closed*: nothing more is admitted until the steward grants it a budget anew.
+After links of the ledger itself were lost (``recovered``), every charge that is still known counts as spent, and all
+groups are *closed*, for some may not be: nothing more is admitted until the steward grants a budget anew.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Account:
         self.datasets[body["name"]] = replace(known, fingerprint=mark, source=body["source"], changed_at=body["at"])
 
     def _grant(self, link: Link, body: Mapping[str, Any]) -> None:
-        group = self.groups[body["group"]]
+        group = self.groups.get(body["group"], Group(name=body["group"]))
         budget = Budget(epsilon=float(body["epsilon"]), delta=float(body["delta"]))
         grant = Grant(budget=budget, by=body["by"], reason=body["reason"], at=body["at"], sequence=link.sequence)
         self.groups[group.name] = replace(group, grants=(*group.grants, grant), closed=False)
@@ -230,18 +230,23 @@ class Account:
         return known
 
     def _recovered(self, link: Link, body: Mapping[str, Any]) -> None:
-        """Every open reservation, and every charge read from links that no longer verify, may have been released."""
-        for study, open_one in self.studies.items():
-            if open_one.state == "reserved":
-                self.studies[study] = replace(open_one, state="released")
-        for facts in body["charges"]:
-            charge = _charge(facts)
-            known = self.studies.get(charge.study)
-            if known is None or known.state == "voided":
-                self._charge(link, charge, {**facts, "at": body["at"]})
-            self.studies[charge.study] = replace(self.studies[charge.study], state="released")
-        for name in body["closed"]:
-            self.groups[name] = replace(self.groups[name], closed=True)
+        """What lost links are known to have said is taken over; every reservation may have been released by now."""
+        for carried in body["carried"]:
+            kind, facts = carried["kind"], {"at": body["at"], **carried["body"]}
+            if kind == "register" and facts["name"] not in self.datasets:
+                self._register(link, facts)
+            elif kind == "grant":
+                self._grant(link, facts)
+            elif kind == "reserve":
+                charge = _charge(facts)
+                known = self.studies.get(charge.study)
+                if known is None or known.state == "voided":
+                    self._charge(link, charge, facts)
+        for study, entry in self.studies.items():
+            if entry.state == "reserved":
+                self.studies[study] = replace(entry, state="released")
+        for name, group in self.groups.items():
+            self.groups[name] = replace(group, closed=True)
 
 
 def _charge(body: Mapping[str, Any]) -> Charge:

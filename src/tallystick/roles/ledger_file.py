@@ -16,11 +16,9 @@ release); in between, each turn follows what is new and looks at the last known 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -35,12 +33,12 @@ from tallystick.roles.crash_points import after_ledger_step
 from tallystick.roles.identity_files import wall_clock
 from tallystick.roles.ledger_anchor import Anchor, broken_ledger
 from tallystick.roles.stores import corrupt, storage_guard
+from tallystick.roles.turn_lock import PATIENCE_SECONDS, TurnLock
 
 __all__ = ["COLUMNS", "SCHEMA", "LedgerFile"]
 
 FORMAT = "1"
 _SALT_BYTES = 16
-_PATIENCE_SECONDS = 30.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS links (
@@ -64,11 +62,10 @@ class LedgerFile:
         self._turn_taken = False
         with self._guard("the ledger"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            self._lock = os.open(path.with_suffix(".lock"), flags, 0o600)
-            os.close(os.open(path, flags, 0o600))
+            self._lock = TurnLock(path.with_suffix(".lock"))
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._file = _same_file(path)
-            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=_PATIENCE_SECONDS)
+            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=PATIENCE_SECONDS)
         try:
             with self._guard("the ledger"), self._alone():
                 self._prepare()
@@ -103,12 +100,11 @@ class LedgerFile:
         if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             if self.anchor.exists():
                 raise broken_ledger("the ledger's database is gone, its anchor is not", party=self.party)
-            run("BEGIN IMMEDIATE")
-            for statement in SCHEMA.split(";"):
-                run(statement)
-            facts = (("format", FORMAT), ("party", self.party), ("ledger", os.urandom(LEDGER_BYTES)))
-            self.db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
-            run("COMMIT")
+            with self.transaction():
+                for statement in SCHEMA.split(";"):
+                    run(statement)
+                facts = (("format", FORMAT), ("party", self.party), ("ledger", os.urandom(LEDGER_BYTES)))
+                self.db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
         known = dict(run("SELECT key, value FROM meta").fetchall())
         if known.get("format") != FORMAT or known.get("party") != self.party:
             raise broken_ledger(
@@ -147,9 +143,7 @@ class LedgerFile:
         """The links after ``since``, as they are stored."""
         last = (1 << 62) if until is None else until
         sql = f"SELECT {COLUMNS} FROM links WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
-        with self._mutex, self._guard("the ledger"):
-            rows = self.db.execute(sql, (since, last)).fetchall()
-        return [self._link(row) for row in rows]
+        return [self._link(row) for row in self.read(sql, (since, last))]
 
     def _link(self, row: tuple[Any, ...]) -> Link:
         sequence, kind, body, previous, hashed, signature = row
@@ -192,30 +186,13 @@ class LedgerFile:
         with self._mutex:
             if self._turn_taken:
                 raise LocalProtocolError("a turn at the ledger within a turn", party=self.party)
-            self._wait_for_turn()
+            self._lock.take(party=self.party)
             self._turn_taken = True
             try:
                 yield
             finally:
                 self._turn_taken = False
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
-
-    def _wait_for_turn(self) -> None:
-        pause, patience = 0.0005, time.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > patience:
-                    raise RoundAborted(
-                        "another process has been writing to the ledger for too long",
-                        rule="storage-in-use",
-                        party=self.party,
-                        remedy="Look for a tallystick command or client that hangs, and stop it.",
-                    ) from None
-            time.sleep(pause)
-            pause = min(2 * pause, 0.008)
+                self._lock.give_back()
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Account]:
@@ -244,21 +221,30 @@ class LedgerFile:
         try:
             for link in links:
                 self._account.apply(link)  # before it is kept: a link that cannot follow would close the ledger
-            self.db.execute("BEGIN IMMEDIATE")
-            for link in links:
-                self.db.execute(f"INSERT INTO links ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", astuple(link))
-            after_ledger_step(links[-1].kind, "written")
-            self.db.execute("COMMIT")
+            with self.transaction():
+                for link in links:
+                    self.db.execute(f"INSERT INTO links ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", astuple(link))
+                after_ledger_step(links[-1].kind, "written")
         except BaseException:
             self._forget()
-            if self.db.in_transaction:
-                with contextlib.suppress(sqlite3.Error):
-                    self.db.execute("ROLLBACK")
             raise
         self._head = head
         after_ledger_step(links[-1].kind, "kept")
         self.anchor.write(head)
         after_ledger_step(links[-1].kind, "anchored")
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Within a turn: everything inside is kept, durably, or nothing is."""
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.db.execute("COMMIT")
+        except BaseException:
+            if self.db.in_transaction:  # a full disk has rolled back already
+                with contextlib.suppress(sqlite3.Error):
+                    self.db.execute("ROLLBACK")
+            raise
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -286,17 +272,25 @@ class LedgerFile:
         """The hash of this link (0: before the first), or None if it is not there."""
         if sequence == 0:
             return self._start.hash
+        for column, place in (("hash", sequence), ("previous", sequence + 1)):  # the second: a head recovered from
+            for (found,) in self.read(f"SELECT {column} FROM links WHERE sequence = ?", (place,)):
+                return found if isinstance(found, bytes) else None
+        return None
+
+    def passed_over(self, sequence: int) -> bool:
+        """Whether this link was lost and the ledger recovered beyond it."""
+        return self.hash_at(sequence) is None and sequence < self.head().sequence
+
+    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Rows as they are."""
         with self._mutex, self._guard("the ledger"):
-            row = self.db.execute("SELECT hash FROM links WHERE sequence = ?", (sequence,)).fetchone()
-        return row[0] if row and isinstance(row[0], bytes) else None
+            return self.db.execute(sql, values).fetchall()
 
     def close(self) -> None:
         """Give the file free; a second call does nothing."""
         with self._mutex:
-            if self._lock >= 0:
-                self.db.close()
-                os.close(self._lock)
-                self._lock = -1
+            self.db.close()
+            self._lock.close()
 
 
 def _same_file(path: Path) -> tuple[int, int]:

@@ -12,19 +12,23 @@ studies cannot overspend; every step is idempotent, so that a client killed anyw
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
-from tallystick.crypto.signing import SigningKey
+from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.account import Account, Group, StudyCharge, charge_facts
 from tallystick.privacy.chain import Head
 from tallystick.privacy.ledger import Charge, Entry, Spent, Totals, admit
+from tallystick.protocol.governance.statements import Statement
+from tallystick.roles import countersignatures
 from tallystick.roles.budget_groups import BudgetGroups, BudgetView
 from tallystick.roles.ledger_anchor import broken_ledger
 from tallystick.roles.ledger_file import LedgerFile
+from tallystick.roles.ledger_report import LedgerReport, events, export, verify_ledger
 
 __all__ = ["LEDGER", "BudgetView", "LedgerStore"]
 
@@ -174,6 +178,31 @@ class LedgerStore(BudgetGroups):
                 "spent_rho": f"{known.total_rho.numerator}/{known.total_rho.denominator}",
                 "at": known.at,
             }
+
+    def add_countersignature(self, raw: bytes, identities: Mapping[str, VerifyKey] | None = None) -> None:
+        """Keep a server's signature under a head of this ledger."""
+        countersignatures.add(self.file, raw, identities)
+
+    def countersignatures(self, sequence: int) -> dict[str, bytes]:
+        """The statements kept for this head, by server."""
+        return {server: raw for (_, server), raw in countersignatures.kept(self.file, sequence).items()}
+
+    # -- proof ---------------------------------------------------------------------------------------------------------
+
+    def verify(
+        self, identities: Mapping[str, VerifyKey] | None = None, statements: Iterable[Statement] = ()
+    ) -> LedgerReport:
+        """Check everything; ``statements`` are countersignatures kept elsewhere. A report, or ``VerificationError``."""
+        return verify_ledger(self.file, identities, statements)
+
+    def export_events(self) -> list[dict[str, Any]]:
+        """What was spent, as dp-accounting events."""
+        with self.file.reading() as account:
+            return events(account)
+
+    def export_chain(self) -> bytes:
+        """The chain as one file that anyone with the consortium file can check."""
+        return export(self.file)
 
     def close(self) -> None:
         """Give the file free."""
