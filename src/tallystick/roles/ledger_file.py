@@ -35,7 +35,7 @@ from tallystick.roles.ledger_anchor import Anchor, broken_ledger
 from tallystick.roles.stores import corrupt, storage_guard
 from tallystick.roles.turn_lock import PATIENCE_SECONDS, TurnLock
 
-__all__ = ["COLUMNS", "SCHEMA", "LedgerFile"]
+__all__ = ["COLUMNS", "FORMAT", "SCHEMA", "LedgerFile"]
 
 FORMAT = "1"
 _SALT_BYTES = 16
