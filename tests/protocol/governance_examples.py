@@ -106,14 +106,14 @@ def withdrawal(signer: str = "ana", **changes: Any) -> Statement:
     return make("withdrawal", signer, {"hash": HASH, "reason": "a mistake", "at": T0 + 500} | changes, KEYS[signer])
 
 
-def start(approvals: list[Statement], signer: str = "hub", **changes: Any) -> Statement:
+def start(rests: list[Statement], signer: str = "hub", **changes: Any) -> Statement:
     body = {
         "hash": HASH,
         "proposal": PROPOSAL.ident,
         "attempt": 1,
         "at": T0 + 1000,
-        "parties": [*SERVERS, *[a.signer for a in approvals]],
-        "approvals": {a.signer: a.ident for a in approvals},
+        "parties": [*SERVERS, *[a.signer for a in rests]],
+        "approvals": {a.signer: a.ident for a in rests},
     }
     return make("start", signer, body | changes, KEYS[signer])
 

@@ -1,0 +1,417 @@
+"""Where a study stands: the rules one by one, random lives against an oracle, convergence, and planted bugs."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from governance_examples import (
+    CLIENTS,
+    KEYS,
+    PROPOSAL,
+    RESULT,
+    SERVERS,
+    STUDY,
+    T0,
+    WEEK,
+    attestation,
+    charge,
+    countersignature,
+    decision,
+    finished,
+    hash_of,
+    members,
+    outcome,
+    proposal,
+    start,
+    study_text,
+    withdrawal,
+)
+from governance_world import HASH, MEMBERS, Said, disagreements, mutated, next_symbol, offer, oracle, random_life, seen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from tallystick.core.errors import NotApproved, RemoteProtocolError, VerificationError
+from tallystick.core.identifiers import parse_hash
+from tallystick.protocol.governance import STATES, Docket, Standing, Statement, check_taking_part, make, quorum_of
+from tallystick.protocol.governance import docket as module
+
+NOW = T0 + 600
+OK = [decision(c) for c in ("c0", "c1", "c2")]
+
+
+def standing(*said: Statement, now: float = NOW, quorum: int | None = None) -> Standing:
+    docket = Docket(HASH, MEMBERS, quorum=quorum)
+    for statement in said:
+        docket.apply(statement)
+    return docket.standing(now)
+
+
+# -- the rules, one by one --------------------------------------------------------------------------------------------
+
+
+def test_a_study_nobody_proposed_is_unknown() -> None:
+    s = standing(*OK)
+    assert (s.state, s.proposal, dict(s.approvals)) == ("unknown", None, {})
+
+
+def test_open_until_the_quorum_is_reached_and_then_approved() -> None:
+    assert standing(PROPOSAL).waiting == CLIENTS
+    two = standing(PROPOSAL, *OK[:2])
+    assert (two.state, two.missing, two.quorum, two.waiting) == ("open", 1, 3, ("c2", "c3"))
+    assert "2 of 3" in two.words
+    three = standing(PROPOSAL, *OK)
+    assert (three.state, three.missing, set(three.approvals)) == ("approved", 0, {"c0", "c1", "c2"})
+
+
+def test_a_refusal_with_its_reason_does_not_stop_the_others() -> None:
+    s = standing(PROPOSAL, *OK, decision("c3", "reject", reason="Not ours to give."))
+    assert s.state == "approved"
+    assert s.rejections["c3"].body["reason"] == "Not ours to give."
+
+
+def test_refused_as_soon_as_the_quorum_cannot_be_reached() -> None:
+    assert standing(PROPOSAL, decision("c0", "reject")).state == "open"
+    s = standing(PROPOSAL, decision("c0", "reject"), decision("c1", "counter"))
+    assert (s.state, set(s.rejections), set(s.counters)) == ("refused", {"c0"}, {"c1"})
+    assert "c0, c1" in s.words
+    assert s.counters["c1"].body["terms"] == {"epsilon": 0.25, "columns": ["age"]}
+
+
+def test_a_study_asking_for_more_clients_than_there_are_is_refused() -> None:
+    text = study_text(min_clients=5)
+    docket = Docket(parse_hash(hash_of(text)), MEMBERS)
+    docket.apply(proposal(study=text))
+    assert docket.standing(NOW).state == "refused"
+
+
+def test_a_client_may_change_its_mind_until_the_start() -> None:
+    yes, no, again = decision("c2"), decision("c2", "reject", 2), decision("c2", "approve", 3)
+    assert standing(PROPOSAL, *OK[:2], yes, no).state == "open"
+    assert standing(PROPOSAL, *OK[:2], no, yes).state == "open"
+    assert standing(PROPOSAL, *OK[:2], no, again, yes).state == "approved"
+    assert standing(PROPOSAL, *OK, start(OK), no).state == "running"
+
+
+def test_two_decisions_with_one_sequence_are_a_named_refusal() -> None:
+    both = (decision("c2"), decision("c2", "approve", reason="really"))
+    s = standing(PROPOSAL, *OK[:2], *both)
+    assert (s.state, s.equivocators, set(s.rejections)) == ("open", ("c2",), {"c2"})
+    assert "c2" in s.words
+    mended = standing(PROPOSAL, *OK[:2], *both, decision("c2", "approve", 2))
+    assert (mended.state, mended.equivocators) == ("approved", ())
+
+
+def test_an_approval_is_of_one_proposal_only() -> None:
+    other = proposal(purpose="Something else entirely.")
+    for_other = [decision(c, proposal=other.ident) for c in ("c0", "c1")]
+    s = standing(PROPOSAL, other, *for_other, OK[2])
+    assert s.proposal == other  # most have decided on it
+    assert (s.state, set(s.approvals), s.waiting) == ("open", {"c0", "c1"}, ("c2", "c3"))
+
+
+def test_a_backdated_twin_takes_no_approvals_away() -> None:
+    twin = proposal("bob", created=T0 - 100)
+    s = standing(twin, PROPOSAL, *OK)
+    assert (s.state, s.proposal) == ("approved", PROPOSAL)
+    assert standing(twin, PROPOSAL).proposal == twin
+
+
+def test_expiry() -> None:
+    assert standing(PROPOSAL, *OK, now=T0 + WEEK - 1).state == "approved"
+    assert standing(PROPOSAL, *OK, now=T0 + WEEK).state == "expired"
+    late = decision("c2", at=T0 + WEEK)
+    assert standing(PROPOSAL, *OK[:2], late).state == "open"
+    anew = proposal(created=T0 + WEEK, expires=T0 + 2 * WEEK)
+    s = standing(PROPOSAL, *OK, anew, now=T0 + WEEK + 1)
+    assert (s.state, s.proposal, dict(s.approvals)) == ("open", anew, {})
+
+
+def test_withdrawal_is_the_proposers_own() -> None:
+    s = standing(PROPOSAL, *OK, withdrawal())
+    assert (s.state, "a mistake" in s.words) == ("withdrawn", True)
+    assert standing(PROPOSAL, *OK, withdrawal("bob")).state == "approved"
+    late = standing(PROPOSAL, *OK[:2], withdrawal(), decision("c2", at=T0 + 501))
+    assert set(late.approvals) == {"c0", "c1"}
+
+
+def test_a_new_version_takes_the_place_of_the_old_one_and_needs_approvals_of_its_own() -> None:
+    lower = study_text(2)
+    successor = proposal(study=lower, supersedes=hash_of(STUDY), created=T0 + 300)
+    s = standing(PROPOSAL, *OK, successor)
+    assert (s.state, hash_of(lower) in s.words) == ("superseded", True)
+    new = Docket(parse_hash(hash_of(lower)), MEMBERS)
+    assert new.apply(successor)
+    assert (new.standing(NOW).state, new.standing(NOW).waiting) == ("open", CLIENTS)
+    foreign = proposal("bob", study=lower, supersedes=hash_of(STUDY))
+    assert standing(PROPOSAL, *OK, foreign).state == "approved"
+
+
+def test_a_start_holds_whatever_is_said_or_dated_back_later() -> None:
+    begun = start(OK)
+    later = [
+        withdrawal(at=T0),
+        proposal(study=study_text(2), supersedes=hash_of(STUDY)),
+        decision("c0", "reject", 2, at=T0),
+        decision("c1", "reject", 1),
+        proposal("bob", created=T0 - 100),
+    ]
+    s = standing(PROPOSAL, *OK, begun, *later, now=T0 + 10 * WEEK)
+    assert (s.state, set(s.approvals), s.start) == ("running", {"c0", "c1", "c2"}, begun)
+    assert s.equivocators == ("c1",)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        start(OK[:2]),
+        start([*OK[:2], decision("c2", "reject")]),
+        start([*OK[:2], decision("c2", proposal=hash_of(STUDY))]),
+        start([*OK[:2], decision("c2", at=T0 + WEEK)]),
+        start([*OK[:2], decision("c2", "approve", 9)]),  # nobody has seen that one
+        start(OK, at=T0 + WEEK),
+        start(OK, proposal=hash_of(STUDY)),
+        start(OK, approvals={"c0": OK[0].ident, "c1": OK[1].ident, "c2": OK[1].ident}),
+    ],
+)
+def test_a_start_without_its_approvals_is_none(begun: Statement) -> None:
+    extra = [decision("c2", "reject"), decision("c2", proposal=hash_of(STUDY)), decision("c2", at=T0 + WEEK)]
+    for others in ([], extra):
+        s = standing(PROPOSAL, *OK[:2], *others, begun)
+        assert s.state == "open"
+        assert s.start is None
+
+
+def test_outcomes() -> None:
+    begun = (PROPOSAL, *OK, start(OK))
+    done = standing(*begun, outcome())
+    assert (done.state, done.outcome and done.outcome.body["result"]) == ("finished", RESULT)
+    failed = standing(*begun, outcome(result="", code="too-few-clients"))
+    assert (failed.state, "too-few-clients" in failed.words) == ("failed", True)
+    assert standing(PROPOSAL, *OK, outcome()).state == "approved"  # before the start it says nothing
+    again = standing(*begun, outcome(), outcome(at=T0 + 3000))
+    assert (again.state, again.equivocators) == ("finished", ())
+    torn = standing(*begun, outcome(), outcome(result=hash_of("{}")))
+    assert (torn.state, torn.equivocators) == ("failed", ("hub",))
+    twice = standing(*begun, start(OK, attempt=2))
+    assert (twice.state, twice.equivocators) == ("running", ("hub",))
+
+
+def test_who_may_say_what() -> None:
+    docket = Docket(HASH, MEMBERS)
+    for made in finished():
+        assert docket.apply(made)
+        assert not docket.apply(made)
+    body = {kind: next(s.body for s in finished() if s.kind == kind) for kind in ("proposal", "decision", "start")}
+    wrong = [
+        (make("proposal", "c0", body["proposal"], KEYS["c0"]), "wrong-signer"),
+        (make("decision", "s0", body["decision"], KEYS["s0"]), "wrong-signer"),
+        (make("decision", "ana", body["decision"], KEYS["ana"]), "wrong-signer"),
+        (make("start", "ana", body["start"], KEYS["ana"]), "wrong-signer"),
+        (withdrawal("hub"), "wrong-signer"),
+        (outcome("s0"), "wrong-signer"),
+        (charge("s0"), "wrong-signer"),
+        (attestation("c0"), "wrong-signer"),
+        (countersignature("c1", charge("c0")), "wrong-signer"),
+        (countersignature("s0", charge("c0"), client="s1"), "wrong-signer"),
+        (proposal(consortium=hash_of("{}")), "consortium"),
+        (decision("c0", hash=hash_of(study_text(2))), "not-this-study"),
+        (proposal(study=study_text(2)), "not-this-study"),
+        (start(OK, parties=[*SERVERS, "c1", "c0", "c2"]), "bad-roster"),
+        (start(OK, parties=["s0", "c0", "c1", "c2"]), "bad-roster"),
+        (start(OK, parties=[*SERVERS, "c0", "c1", "c2", "c3"]), "bad-roster"),
+        (start(OK, approvals=dict.fromkeys(("c0", "c1", "ana"), OK[0].ident)), "bad-roster"),
+    ]
+    for statement, why in wrong:
+        with pytest.raises(RemoteProtocolError) as refusal:
+            docket.apply(statement)
+        assert (refusal.value.rule, refusal.value.party) == (why, statement.signer)
+    with pytest.raises(VerificationError):
+        docket.apply(decision("c9"))
+    with pytest.raises(VerificationError):
+        docket.apply(make("decision", "c3", body["decision"], KEYS["eve"]))
+    assert len(docket.statements()) == len(finished())
+    assert Docket.of(HASH, MEMBERS, [w for w, _ in wrong] + finished()).statements() == docket.statements()
+
+
+def test_quorum_of_a_study() -> None:
+    assert quorum_of(STUDY) == 3
+    assert quorum_of(study_text(min_clients=None)) == 3
+    assert quorum_of(study_text(min_clients=7)) == 7
+    assert quorum_of(study_text(min_clients=1)) == 2  # a sum of one hides nothing
+    for odd in ("{}", "[]", "1", "{", '{"trust":{"min_clients":true}}', '{"trust":{"min_clients":"2"}}'):
+        assert quorum_of(odd) == 3
+    assert standing(PROPOSAL, *OK[:2], quorum=2).state == "approved"
+
+
+def test_sequences() -> None:
+    docket = Docket(HASH, MEMBERS)
+    assert docket.next_sequence("c0") == 1
+    docket.apply(decision("c0", "reject", 4))
+    docket.apply(decision("c0", "approve", 2))
+    assert docket.next_sequence("c0") == 5
+    assert [d.body["sequence"] for d in docket.decisions("c0")] == [2, 4]
+
+
+def test_a_client_takes_part_with_its_own_approval_in_an_approved_study_only() -> None:
+    approved = standing(PROPOSAL, *OK)
+    check_taking_part(approved, "c0")
+    with pytest.raises(NotApproved) as alone:
+        check_taking_part(approved, "c3")
+    assert (alone.value.rule, alone.value.exit_code) == ("own-approval", 5)
+    running = standing(PROPOSAL, *OK, start(OK), decision("c3"))
+    check_taking_part(running, "c1")
+    with pytest.raises(NotApproved):
+        check_taking_part(running, "c3")  # it came too late
+    for said in ([PROPOSAL, *OK[:2]], [PROPOSAL, *OK, withdrawal()], OK, [PROPOSAL, *OK, start(OK), outcome()]):
+        s = standing(*said)
+        with pytest.raises(NotApproved) as refusal:
+            check_taking_part(s, "c0")
+        assert refusal.value.rule == f"study-{s.state}"
+
+
+def test_many_clients() -> None:
+    many = members(60)
+    docket = Docket(HASH, many)
+    docket.apply(PROPOSAL)
+    for i in range(2):
+        docket.apply(decision(f"c{i}"))
+    assert docket.standing(NOW).words.endswith("and 48 more.")
+
+
+# -- random lives against the oracle -----------------------------------------------------------------------------------
+
+
+class Life(RuleBasedStateMachine):
+    """Statements are made, delivered twice, late or never, and time passes; docket and oracle agree throughout."""
+
+    @initialize(seed=st.integers(0, 2**32))
+    def begin(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.life: list[Said] = []
+        self.told: list[Said] = []
+        self.docket = Docket(HASH, MEMBERS)
+        self.now = 5
+
+    @rule()
+    def say(self) -> None:
+        """Somebody says something that is not delivered yet."""
+        symbol = next_symbol(self.life, self.rng)
+        if symbol is not None:
+            self.life.append(symbol)
+
+    @rule()
+    def say_and_deliver(self) -> None:
+        self.say()
+        self.deliver(-1)
+
+    @rule(which=st.integers(0, 50))
+    def deliver(self, which: int) -> None:
+        """Any statement so far, in any order, again or for the first time."""
+        if self.life:
+            symbol = self.life[which % len(self.life)]
+            taken = offer(self.docket, symbol, self.life)
+            assert taken == symbol.good
+            if symbol not in self.told:
+                self.told.append(symbol)
+
+    @rule(by=st.sampled_from((5, 10, 30)))
+    def wait(self, by: int) -> None:
+        self.now += by
+
+    @invariant()
+    def agrees(self) -> None:
+        if hasattr(self, "docket"):
+            assert seen(self.docket, self.now, self.life) == oracle(self.told, self.now)
+
+    def teardown(self) -> None:
+        if hasattr(self, "docket"):
+            again = Docket(HASH, MEMBERS)
+            for symbol in self.rng.sample(self.told, len(self.told)):
+                offer(again, symbol, self.life)
+            assert again.standing(T0 + self.now) == self.docket.standing(T0 + self.now)
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+
+
+@settings(deadline=None, max_examples=80)
+@given(seed=st.integers(0, 2**32), data=st.data())
+def test_any_order_and_any_repetition_give_the_same_standing(seed: int, data: st.DataObject) -> None:
+    life = random_life(seed)
+    now = data.draw(st.sampled_from((35, 55, 70, 100)))
+    orders = [life, data.draw(st.permutations(life)), [*life[::-1], *life]]
+    dockets = [Docket(HASH, MEMBERS) for _ in orders]
+    for docket, order in zip(dockets, orders):
+        for symbol in order:
+            offer(docket, symbol, life)
+    first, *others = [(d.standing(T0 + now), d.statements()) for d in dockets]
+    assert all(other == first for other in others)
+
+
+SEEDS = range(120)
+
+
+def test_the_real_docket_agrees_and_the_lives_reach_every_state() -> None:
+    assert list(disagreements(module, SEEDS)) == []
+    reached = {oracle(random_life(seed)[:n], now).state for seed in SEEDS for n in (0, 9, 18) for now in (35, 55, 100)}
+    assert reached == set(STATES)
+
+
+BUGS: dict[str, list[tuple[str, str]]] = {
+    "quorum off by one": [
+        ("missing = max(0, quorum - len(approvals))", "missing = max(0, quorum - 1 - len(approvals))")
+    ],
+    "refused one too early": [("elif missing > len(waiting):", "elif missing >= len(waiting):")],
+    "approval counted after withdrawal": [('*(w.body["at"] for w in withdrawn), ', "")],
+    "approval counted after supersession": [(', *(p.body["created"] for p in later)]', "]")],
+    "withdrawal ignored": [("        if withdrawn:\n", "        if False:\n")],
+    "withdrawal by anyone": [(" if w.signer == proposal.signer]", "]")],
+    "supersession by anyone": [("[p for p in later if p.signer == proposal.signer]", "later")],
+    "expiry ignored": [('if now >= proposal.body["expires"]:', "if False:")],
+    "expiry off by one": [('if now >= proposal.body["expires"]:', 'if now > proposal.body["expires"]:')],
+    "late approval counted": [('bool(approval.body["at"] < min(ends))', "True")],
+    "foreign party counted": [
+        ("if statement.signer not in _parties(members, _SPEAKERS[statement.kind]):", "if False:"),
+        ("known = newest[decision.signer]", "known = newest.setdefault(decision.signer, [])"),
+    ],
+    "decision for another proposal counted": [('body["proposal"] == proposal.ident and (what', "(what")],
+    "decision for another study counted": [
+        ('if self._hash not in (body["hash"], body.get("supersedes")):', "if False:")
+    ],
+    "signature not checked": [("verify(statement, members.identities)", "pass")],
+    "first decision in force": [('decision.body["sequence"] >= known', 'decision.body["sequence"] <= known')],
+    "equivocation ignored": [('"reject" if client in equivocators else body["decision"]', 'body["decision"]')],
+    "rejection counted as approval": [
+        ("approvals, rejections, counters = sorted", "rejections, approvals, counters = sorted")
+    ],
+    "counter counted as approval": [
+        ("approvals, rejections, counters = sorted", "counters, rejections, approvals = sorted")
+    ],
+    "start without a quorum": [('if len(body["approvals"]) < self._quorum_for(proposal):', "if False:")],
+    "start on a refusal": [(' or approval.body["decision"] != "approve":', ":")],
+    "start on approvals of another proposal": [('if approval.body["proposal"] != proposal.ident or ', "if ")],
+    "start on approvals nobody has": [
+        ("if approval is None or ", "if approval is None:\n                continue\n            if "),
+        ('{c: self._kept["decision"][i] for c, i in', '{c: self._kept["decision"].get(i) for c, i in'),
+    ],
+    "start after expiry": [(' or body["at"] >= proposal.body["expires"]:', ":")],
+    "a start can be undone": [
+        (
+            "if started:\n            return self._running",
+            "if started and not self._ended(proposal, now):\n            return self._running",
+        )
+    ],
+    "first heard leads": [("return min(\n", "return next(iter(proposals.values()), None) or min(\n")],
+    "two outcomes, one believed": [("        elif len(told) > 1:\n", "        elif False:\n")],
+    "failure is a result": [('        elif ends[0].body["result"]:\n', "        elif True:\n")],
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_caught(bug: str) -> None:
+    broken: Any = mutated("docket", *BUGS[bug])
+    assert next(disagreements(broken, SEEDS), None) is not None, bug
