@@ -45,6 +45,8 @@ class Public:
     records: int | None = None
     target: str | None = None
     classes: tuple[str | float, ...] = ()
+    target_bounds: tuple[float, float] | None = None
+    """Of a target that is a number."""
     max_l2_squared: float = math.inf
     max_l1: float = math.inf
     blocks: tuple[tuple[str, int, int, str, int], ...] = ()
@@ -110,6 +112,9 @@ class Program:
 
 class BlockProgram(Program):
     """A built-in program that maps a block of encoded records at once. Row independence is its own duty, tested."""
+
+    block_records: int | None = None
+    """At most so many records are mapped at once, where their vectors would need too much memory together."""
 
     @abstractmethod
     def prepare(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> Any:

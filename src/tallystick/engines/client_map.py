@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tallystick.data.encoding import Records
 from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.plan import RoundPlan
 
-__all__ = ["ClientMap", "compile_map_of"]
+__all__ = ["ClientMap", "blocks_of", "compile_map_of"]
 
 
 def compile_map_of(program: Program, template: State) -> CompiledMap | None:
@@ -43,6 +44,27 @@ def compile_map_of(program: Program, template: State) -> CompiledMap | None:
     )
 
 
+def blocks_of(
+    records: int, most: int | None, persons: NDArray[np.int64] | None
+) -> Iterator[NDArray[np.int64] | None]:
+    """The rows of each block of at most ``most`` records, None for all of them; a person's records stay together."""
+    if most is None or records <= most:
+        yield None
+        return
+    order = np.arange(records) if persons is None else np.argsort(persons, kind="stable")
+    first = 0
+    while first < records:
+        last = min(first + most, records)
+        while persons is not None and last < records and persons[order[last]] == persons[order[last - 1]]:
+            last += 1
+        yield order[first:last]
+        first = last
+
+
+def _codes(persons: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.unique(persons, return_inverse=True)[1].astype(np.int64)
+
+
 class ClientMap:
     """A client's records, prepared once; ``contribute`` answers every round. Nothing here leaves the client."""
 
@@ -59,8 +81,14 @@ class ClientMap:
         self._template = program.query(template)
         self._persons = persons
         self._compiled = compiled
+        self._blocks: list[tuple[Any, NDArray[np.int64] | None]] = []
         if isinstance(program, BlockProgram):
-            self._prepared: Any = program.prepare(records.features, records.target)
+            for rows in blocks_of(len(records.features), program.block_records, persons):
+                block, target = records.features, records.target
+                if rows is not None:
+                    block, target = block[rows], None if target is None else target[rows]
+                codes = persons if persons is None or rows is None else _codes(persons[rows])
+                self._blocks.append((program.prepare(block, target), codes))
         else:
             parts = [records.features] if records.target is None else [records.features, records.target[:, None]]
             self._prepared = np.ascontiguousarray(np.hstack(parts))
@@ -69,10 +97,15 @@ class ClientMap:
         """The client's own sum at this state: every record gridded, clipped, added in exact integers."""
         state = unpack_state(model, self._template)
         if isinstance(self._program, BlockProgram):
-            contribution = self._program.map_block(self._prepared, state)
-            if self._persons is not None:
-                return total_by_person(contribution, plan.grid, self._persons)
-            return total(contribution, plan.grid)
+            # Row independence to the bit is what lets blocks be mapped one by one: their exact totals add up.
+            whole = np.zeros(plan.grid.size, dtype=np.int64)
+            for prepared, persons in self._blocks:
+                contribution = self._program.map_block(prepared, state)
+                if persons is None:
+                    whole += total(contribution, plan.grid)
+                else:
+                    whole += total_by_person(contribution, plan.grid, persons)
+            return whole
         if self._compiled is None:
             raise StudyError("the program was not compiled")
         if self._persons is not None:

@@ -258,6 +258,7 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         records=study.data.records,
         target=study.study.target,
         classes=tuple(layout.classes or ()),
+        target_bounds=layout.target_bounds,
         max_l2_squared=layout.max_l2_squared,
         max_l1=layout.max_l1,
         blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
