@@ -1,0 +1,96 @@
+"""A program's place in the children of a process: one locked child of each kind per program hash, whoever asks.
+
+A child is started when it is first needed, told the program once, and told a state only when it is another one than
+before. If it was killed from outside it is replaced and asked again: programs are deterministic, so the bits are the
+same. A child that is near the end of its processor time is replaced before it gets there.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from tallystick.algorithms.program_file import ProgramFile
+from tallystick.engines.sandbox import messages
+from tallystick.engines.sandbox.children import Child, Children, Contained, Kind
+
+__all__ = ["Cell", "cell_of"]
+
+At = tuple[dict[str, Any], bytes]
+"""A state as it is sent: its description and its numbers."""
+
+_MOST_CELLS = 64
+_finding = threading.Lock()
+
+
+class Cell:
+    """One kind of child of one program."""
+
+    def __init__(self, children: Children, kind: Kind, file: ProgramFile) -> None:
+        self._children, self._kind = children, kind
+        self._text = {"text": file.text, "name": file.name}
+        self._lock = threading.RLock()
+        self._child: Child | None = None
+        self._at: At | None = None
+
+    def call(
+        self, header: dict[str, Any], body: list[Any], *, body_limit: int = 0, at: At | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """Ask, at this state if the child keeps one. :class:`Contained` if it does not end well."""
+        seconds = self._children.limits.call_seconds
+        with self._lock:
+            for last in (False, True):
+                try:
+                    return self._ready(at).call(header, body, seconds=seconds, body_limit=body_limit)
+                except Contained as contained:
+                    if last or not contained.outside:
+                        raise
+        raise Contained("its process was killed from outside", outside=True)
+
+    def _ready(self, at: At | None) -> Child:
+        limits, child = self._children.limits, self._child
+        if child is not None and child.busy_seconds > limits.cpu_seconds - 2 * limits.load_seconds:
+            self.close()
+        if self._child is None or self._child.ended or _kind_of(at) != _kind_of(self._at):
+            return self._load(at)
+        if at != self._at and at is not None:
+            told, packed = at
+            self._child.call({"do": "at", "state": told}, [packed], seconds=limits.call_seconds)
+            self._at = at
+        return self._child
+
+    def _load(self, at: At | None) -> Child:
+        self.close()
+        child = self._child = self._children.start(self._kind)
+        told, packed = ({}, b"") if at is None else ({"state": at[0]}, at[1])
+        seconds = self._children.limits.load_seconds
+        answer, _ = child.call({"do": "load", **self._text, **told}, [packed], seconds=seconds)
+        if "error" in answer:
+            self.close()
+            raise messages.error_from(answer["error"])
+        self._at = at
+        return child
+
+    def close(self) -> None:
+        """End the child; the next call starts another."""
+        child, self._child, self._at = self._child, None, None
+        if child is not None:
+            child.close()
+
+
+def _kind_of(at: At | None) -> Any:
+    """What the compiled code depends on: names and numbers of dimensions, not values or sizes."""
+    if at is None:
+        return None
+    return at[0]["tuple"], at[0]["fields"], [len(shape) for _, shape in at[0]["parts"]]
+
+
+def cell_of(children: Children, file: ProgramFile, kind: Kind) -> Cell:
+    """The cell of this program: the same one for every study of this process that runs it."""
+    with _finding:
+        key = (file.hash, file.name, kind)
+        cell: Cell = children.cells.pop(key, None) or Cell(children, kind, file)
+        children.cells[key] = cell
+        while len(children.cells) > _MOST_CELLS:
+            children.cells.pop(next(iter(children.cells))).close()
+        return cell

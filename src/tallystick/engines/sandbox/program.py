@@ -1,0 +1,274 @@
+"""A program file as a Program that lives elsewhere: same functions, same bits, none of its code in this process.
+
+:class:`SandboxedProgram` reads rounds, bound and groups off the file's checked text; ``init``, ``reduce_in_aggregator``
+and ``finished`` are asked of a locked child, and ``compiled_map`` asks another one, block by block, for the clipped sum
+of records. The role keeps what is its own: it checks that a sum is one that so many records can have, and, in every
+round, that some records drawn at random add the same one by one as they do together. A program that is not
+row-independent (state kept between records, a mean over the block) would have had to get past the allow-list and the
+compiler; this is what stands behind them.
+
+What becomes of a program that had to be ended:
+
+| when                          | error                        | then                                                  |
+|-------------------------------|------------------------------|-------------------------------------------------------|
+| ``init``, or a made-up record | StudyError                   | the study is declined                                 |
+| ``reduce…``, ``finished``     | RoundAborted                 | the study ends without a result                       |
+| on records                    | DataError                    | the client is unavailable for the rest of the study   |
+| its process is killed outside | none: asked again, same bits | after a second time as above, but only for that round |
+
+On records nothing that the child says is repeated, and once is enough: whether it had to be ended may depend on a
+record, so that must not be tried again round after round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.program import Program, Public, State
+from tallystick.algorithms.program_file import ProgramFile, read_program
+from tallystick.core.errors import DataError, RoundAborted, StudyError, TallystickError
+from tallystick.crypto.prg import system_stream
+from tallystick.engines.sandbox import messages
+from tallystick.engines.sandbox.cells import Cell, cell_of
+from tallystick.engines.sandbox.children import Children, Contained, shared_children
+from tallystick.privacy.grid import Grid
+
+__all__ = ["SandboxedMap", "SandboxedProgram", "sandboxed_from_text"]
+
+RULE = "program-contained"
+_BLOCK_BYTES = 4 << 20
+_CHECKED_RECORDS = 16
+_SLACK = 1.0 + 1e-9
+_Error = TypeVar("_Error", bound=TallystickError)
+
+
+def sandboxed_from_text(text: str, *, name: str) -> tuple[Program, str]:
+    """A program file's text, checked against the allow-list, as a program in a locked child; and its hash."""
+    file = read_program(text, name=name)
+    return SandboxedProgram(file), file.hash
+
+
+class SandboxedProgram(Program):
+    """A checked program file whose code runs in locked children only."""
+
+    def __init__(self, file: ProgramFile, *, children: Children | None = None) -> None:
+        children = shared_children() if children is None else children
+        self.file = file
+        self.rounds = file.rounds
+        self.bound = file.bound
+        self.groups = file.groups
+        self.source_text = file.text
+        self.compiled_map = SandboxedMap(file.name, cell_of(children, file, "map"), children.limits.memory_bytes)
+        self._cell = cell_of(children, file, "public")
+        self._state_bytes = children.limits.state_bytes
+        self._starts: dict[Public, tuple[dict[str, Any], bytes]] = {}
+
+    def init(self, public: Public) -> State:
+        """Asked once for the same public facts."""
+        if public not in self._starts:
+            told, body = self._ask(StudyError, {"do": "init", "public": messages.encode_public(public)}, [])
+            self._starts[public] = told, body
+            self._state(StudyError, told, body)
+        return self._state(StudyError, *self._starts[public])
+
+    def reduce_in_aggregator(self, total: NDArray[np.float64], state: State) -> State:
+        described, packed = messages.encode_state(state)
+        numbers = np.ascontiguousarray(total, dtype="<f8")
+        told, body = self._ask(
+            RoundAborted, {"do": "reduce", "size": numbers.size, "state": described}, [numbers, packed]
+        )
+        after = self._state(RoundAborted, told, body)
+        if not messages.same_shape(after, state):
+            raise RoundAborted(
+                f"{self.file.name}: reduce_in_aggregator returned a state of another shape than it was given",
+                rule="state-shape",
+                remedy="Correct the program and propose the study anew. What was spent stays spent.",
+            )
+        return after
+
+    def finished(self, state: State) -> bool:
+        described, packed = messages.encode_state(state)
+        told, _ = self._ask(RoundAborted, {"do": "finished", "state": described}, [packed])
+        answer = told.get("finished")
+        if not isinstance(answer, bool):
+            raise _contained(RoundAborted, self.file.name, "its process broke the protocol")
+        return answer
+
+    def close(self) -> None:
+        """End its children; they come back if they are asked again."""
+        self._cell.close()
+        self.compiled_map.close()
+
+    def _ask(
+        self, error: type[TallystickError], header: dict[str, Any], body: list[Any]
+    ) -> tuple[dict[str, Any], bytes]:
+        try:
+            told, packed = self._cell.call(header, body, body_limit=self._state_bytes)
+            if "error" in told:
+                refusal = messages.error_from(told["error"])
+                raise error(refusal.cause, rule=refusal.rule, remedy=refusal.remedy)
+        except Contained as contained:
+            raise _contained(error, self.file.name, contained.cause) from None
+        except messages.BadReply as problem:
+            raise _contained(error, self.file.name, f"its process broke the protocol: {problem}") from None
+        return told, packed
+
+    def _state(self, error: type[TallystickError], told: dict[str, Any], body: bytes) -> State:
+        try:
+            return messages.decode_state(told.get("state"), body)
+        except messages.BadReply as problem:
+            self.close()
+            raise _contained(error, self.file.name, f"its process broke the protocol: {problem}") from None
+
+
+class SandboxedMap:
+    """The compiled map in a locked child, with the face of :class:`tallystick.algorithms.compiled.CompiledMap`."""
+
+    def __init__(self, name: str, cell: Cell, memory_bytes: int) -> None:
+        self.name, self._cell, self._most = name, cell, memory_bytes // 16
+        self.over: str | None = None
+
+    def vector_size(self, record_size: int, state: State) -> int:
+        """As CompiledMap's: on made-up records, and none of anybody's."""
+        try:
+            told, _ = self._call({"do": "size", "width": record_size}, state)
+        except Contained as contained:
+            raise _contained(StudyError, self.name, contained.cause) from None
+        if "error" in told:
+            raise messages.error_from(told["error"])
+        size = told.get("size")
+        if type(size) is not int or not 1 <= size <= self._most:
+            raise _contained(StudyError, self.name, "it says that its vectors have an impossible length")
+        return size
+
+    def total_leaving_out(
+        self, records: NDArray[np.float64], state: State, grid: Grid
+    ) -> tuple[NDArray[np.int64], int]:
+        """As CompiledMap's, to the bit, or DataError."""
+        ask = partial(self._total, state=state, grid=grid, header={"do": "total", "grid": messages.encode_grid(grid)})
+        total, left_out = np.zeros(grid.size, dtype=np.int64), 0
+        with _Guard(self):
+            for block in _blocks(records, 0):
+                part, failed = ask(block)
+                total += part
+                left_out += failed
+            self._check_rows(records, ask)
+        return total, left_out
+
+    def vectors_leaving_out(
+        self, records: NDArray[np.float64], state: State, size: int
+    ) -> tuple[NDArray[np.float64], int]:
+        """As CompiledMap's, to the bit, or DataError."""
+        ask = partial(self._vectors, state=state, size=size)
+        parts, left_out = [np.zeros((0, size))], 0
+        with _Guard(self):
+            for block in _blocks(records, size):
+                part, failed = ask(block)
+                parts.append(part)
+                left_out += failed
+            self._check_rows(records, ask)
+        return np.concatenate(parts), left_out
+
+    def close(self) -> None:
+        """End the child; it comes back if it is asked again."""
+        self._cell.close()
+
+    def _call(self, header: dict[str, Any], state: State, *blocks: Any, body_limit: int = 0) -> tuple[Any, bytes]:
+        return self._cell.call(header, list(blocks), body_limit=body_limit, at=messages.encode_state(state))
+
+    def _total(
+        self, block: NDArray[np.float64], *, state: State, grid: Grid, header: dict[str, Any]
+    ) -> tuple[NDArray[np.int64], int]:
+        told, body = self._call(header | {"width": block.shape[1]}, state, block, body_limit=8 * grid.size)
+        failed = _left_out(told, len(block))
+        if len(body) != 8 * grid.size:
+            raise messages.BadReply("a sum of another length")
+        total = np.frombuffer(body, dtype="<i8").astype(np.int64)
+        _check_range(total, grid, len(block) - failed)
+        return total, failed
+
+    def _vectors(self, block: NDArray[np.float64], *, state: State, size: int) -> tuple[NDArray[np.float64], int]:
+        header = {"do": "vectors", "width": block.shape[1], "size": size}
+        told, body = self._call(header, state, block, body_limit=8 * size * len(block))
+        failed = _left_out(told, len(block))
+        if len(body) != 8 * size * len(block):
+            raise messages.BadReply("vectors of another length")
+        vectors = np.frombuffer(body, dtype="<f8").astype(np.float64).reshape(len(block), size)
+        if not np.isfinite(vectors).all():
+            raise messages.BadReply("vectors with NaN or infinity")
+        return vectors, failed
+
+    def _check_rows(self, records: NDArray[np.float64], ask: Callable[[NDArray[np.float64]], Any]) -> None:
+        """Some records, drawn at random: together and, in another order, one by one they must give the same bits."""
+        if not len(records):
+            return
+        words = system_stream().words(min(_CHECKED_RECORDS, len(records)))
+        drawn = np.ascontiguousarray(records[(words % np.uint64(len(records))).astype(np.int64)])
+        together, failed = ask(drawn)
+        singly = [ask(drawn[i : i + 1]) for i in reversed(range(len(drawn)))]
+        apart = [part for part, _ in reversed(singly)]
+        alone = np.concatenate(apart) if together.ndim == 2 else np.sum(apart, axis=0)
+        if failed != sum(f for _, f in singly) or together.tobytes() != alone.tobytes():
+            raise messages.BadReply("what a record adds depends on other records")
+
+
+class _Guard:
+    """Work on records: whatever contains the program there ends it for this study, in words that say nothing."""
+
+    def __init__(self, owner: SandboxedMap) -> None:
+        self._owner = owner
+
+    def __enter__(self) -> None:
+        if self._owner.over is not None:
+            raise _contained(DataError, self._owner.name, self._owner.over)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        owner = self._owner
+        if isinstance(error, StudyError):  # nothing ran: it could not be started or compiled again
+            raise DataError(error.cause, rule=error.rule, remedy=error.remedy) from None
+        if isinstance(error, (Contained, messages.BadReply)):
+            cause = error.cause if isinstance(error, Contained) else f"its process broke the rules: {error}"
+            if not (isinstance(error, Contained) and error.outside):
+                owner.over = cause
+                owner.close()
+            raise _contained(DataError, owner.name, cause) from None
+
+
+def _blocks(records: NDArray[np.float64], size: int) -> list[NDArray[np.float64]]:
+    width = max(records.shape[1], size, 1)
+    step = max(1, _BLOCK_BYTES // (8 * width))
+    whole = np.ascontiguousarray(records, dtype="<f8")
+    return [whole[at : at + step] for at in range(0, len(whole), step)]
+
+
+def _left_out(told: dict[str, Any], most: int) -> int:
+    count = told.get("left_out")
+    if type(count) is not int or not 0 <= count <= most:
+        raise messages.BadReply("an impossible number of records left out")
+    return count
+
+
+def _check_range(total: NDArray[np.int64], grid: Grid, records: int) -> None:
+    """Whether so many clipped records can have this sum."""
+    starts, stops, _ = grid.edges()
+    for group, start, stop, bound, largest in zip(
+        grid.groups, starts, stops, grid.integer_bounds, grid.largest_coordinates
+    ):
+        part = total[start:stop].astype(np.float64)
+        size = np.abs(part).sum() if grid.norm == "l1" else np.sqrt(np.square(part).sum())
+        within = np.abs(part).max() <= records * largest and (group.one_of or size <= records * bound * _SLACK)
+        if not within or (group.nonnegative and not group.one_of and part.min() < 0):
+            raise messages.BadReply("a sum that no records can have")
+
+
+def _contained(error: type[_Error], name: str, cause: str) -> _Error:
+    return error(
+        f"{name} was stopped: {cause}; nothing of it left this machine",
+        rule=RULE,
+        remedy="Do not approve this program again before its author has explained it. The study may be proposed anew.",
+    )
