@@ -47,7 +47,8 @@ class Nursery:
     """The forking process, and what it says."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE), "GRPC_VERBOSITY": "NONE"}
+        paths = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "GRPC_VERBOSITY": "NONE"}
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "seeded_role.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment,

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
+import os
 import re
 import shutil
+import signal
+import socket
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
-from consortium_fixture import Parties, bits, wait_for
+from consortium_fixture import Parties, bits, free_port, wait_for
 from test_crash_points_of_roles import check_said_once
 
 import tallystick
@@ -133,8 +138,37 @@ def test_x28_a_second_copy_of_a_server_is_refused(parties: Parties) -> None:
     assert bits(parties.fit(study)) == bits(parties.simulated(study))
 
 
-def test_x28_a_server_restored_from_an_old_snapshot_is_refused(parties: Parties) -> None:
-    """Its boot counter went back: the round ends, the server is named, and nothing of it is added up."""
+def test_x28_a_server_set_back_by_one_boot_is_refused_and_welcome_with_its_own_state(parties: Parties) -> None:
+    """Stopped, copied, started, seen; then the copy is started in its place: the same boot number, another value."""
+    parties.start()
+    parties.wait_up()
+    parties.kill("server-1")
+    state, snapshot, kept = parties.state("server-1"), parties.folder / "snapshot", parties.folder / "kept"
+    shutil.copytree(state, snapshot)  # boot 1
+    parties.start("server-1")  # boot 2
+    first = parties.study()
+    assert bits(parties.fit(first)) == bits(parties.simulated(first)), parties.logs()
+    parties.kill("server-1")
+    state.rename(kept)
+    shutil.copytree(snapshot, state)
+    parties.start("server-1")  # boot 2 once more
+    second = parties.study()
+    error = parties.fit_in_background(second).error()
+    assert isinstance(error, RoundAborted)
+    assert (error.party, error.rule, error.round) == ("server-1", "stale-server", 1), error
+    assert "start number 2 has happened twice" in error.cause
+    assert "stale-server" in parties.log("server-2")  # not the aggregator alone
+    assert not [line for line in parties.noted("partials", "server-1") if line.startswith(second.hash.hex())]
+    parties.kill("server-1")
+    shutil.rmtree(state)
+    kept.rename(state)
+    parties.start("server-1")  # boot 3, of the state it had last
+    third = parties.study()
+    assert bits(parties.fit(third)) == bits(parties.simulated(third)), parties.logs()
+
+
+def test_x28_a_server_set_back_within_a_study_is_refused(parties: Parties) -> None:
+    """Its boot counter goes back between two rounds: the round ends, it is named, and nothing of it is added up."""
     parties.start()
     study = parties.study()
     parties.hold_at("aggregator", CrashPoint.AGGREGATOR_ROUND_KEPT.value)
@@ -159,6 +193,91 @@ def test_x28_a_server_restored_from_an_old_snapshot_is_refused(parties: Parties)
     error = running.error()
     assert isinstance(error, RoundAborted)
     assert (error.party, error.rule, error.round) == ("server-1", "stale-server", 2), error
+    assert "number 4" in error.cause
+    assert len(parties.noted("partials", "server-1")) == 1
+
+
+class Front:
+    """An address that leads to one of several ports: whoever is behind it can be exchanged."""
+
+    def __init__(self, port: int, behind: int) -> None:
+        self.behind, self._lines = behind, list[socket.socket]()
+        self._listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.behind))
+                except OSError:
+                    near.close()
+                    continue
+                self._lines += (near, far)
+                for pair in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=pair, daemon=True).start()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while piece := one.recv(65536):
+                other.sendall(piece)
+        for line in (one, other):
+            line.close()
+
+    def exchange(self, behind: int) -> None:
+        self.behind = behind
+        for line in self._lines:
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.exchange(0)
+
+
+def set_listen(config: Path) -> tuple[int, int]:
+    """Have a role listen on a port of its own; (where it was to listen, where it does)."""
+    text, port = config.read_text(), free_port()
+    config.write_text(re.sub('listen = ".*"', f'listen = "127.0.0.1:{port}"', text))
+    return int(re.findall('listen = ".*:([0-9]+)"', text)[0]), port
+
+
+def test_x28_of_two_copies_at_once_the_second_to_speak_is_refused(parties: Parties) -> None:
+    """A clone of a server's folder takes its address while the original hangs: one name, one key, one boot number."""
+    home = parties.configs["server-1"][1].parent
+    address, original = set_listen(home / "role.toml")
+    front = Front(address, original)
+    try:
+        parties.start()
+        study = parties.study()
+        parties.hold_at("aggregator", CrashPoint.AGGREGATOR_ROUND_KEPT.value)
+        running = parties.fit_in_background(study)
+        parties.wait_held("aggregator")
+        wait_for(lambda: "server:start-kept" in parties.noted("reached", "server-1"))
+        parties.kill("server-1")
+        clone = home.with_name("clone")
+        shutil.copytree(home, clone)  # boot 1
+        parties.start("server-1")  # boot 2
+        parties.hold_at("aggregator", CrashPoint.AGGREGATOR_MODEL_KEPT.value)
+        parties.wait_held("aggregator")
+        os.kill(parties.pids["server-1"], signal.SIGSTOP)
+        front.exchange(set_listen(clone / "role.toml")[1])
+        parties.configs["clone"] = ("server", clone / "role.toml")
+        parties.start("clone")  # boot 2 as well
+        for peer in ("aggregator", "server-2", *parties.clients):
+            wait_for(lambda peer=peer: f"connected with {peer}" in parties.log("clone"))
+        parties.let_go("aggregator")
+        error = running.error()
+        os.kill(parties.pids["server-1"], signal.SIGCONT)
+        assert isinstance(error, RoundAborted)
+        assert (error.party, error.rule, error.round) == ("server-1", "stale-server", 2), (error, parties.logs())
+        partials = [line.split() for line in parties.noted("partials", "server-1")]  # of both: they have one name
+        assert {(line[1], line[2]) for line in partials} == {("1", "2")}
+        assert len({line[3] for line in partials}) == 1
+    finally:
+        front.close()
 
 
 def test_x30_forged_words_do_not_forge_log_lines(parties: Parties) -> None:

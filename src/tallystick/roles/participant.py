@@ -154,6 +154,8 @@ class ParticipantSession(Session):
                     self.process.store.boots(self.study_hash).note(step)
                 case sums.Wake(at=at):
                     self.process.wake(at, self, "sum")
+                case sums.Aborted(error=error):
+                    _log.warning("no part in this round's result: %s", error)
                 case _:
                     self.sum_step(step)
 
