@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.compiled import CompiledMap
 from tallystick.algorithms.program import BlockProgram, Program, State, unpack_state
 from tallystick.algorithms.program_file import compile_live_program
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
 from tallystick.privacy.contribution import Dense, total, total_by_person
+from tallystick.privacy.grid import Grid
 from tallystick.privacy.plan import RoundPlan
 
-__all__ = ["ClientMap", "blocks_of", "compile_map_of"]
+__all__ = ["ClientMap", "RecordMap", "blocks_of", "compile_map_of"]
 
 
-def compile_map_of(program: Program, template: State) -> CompiledMap | None:
+@runtime_checkable
+class RecordMap(Protocol):
+    """A compiled ``map_in_client``, here (CompiledMap) or in a locked child (SandboxedMap): the same bits."""
+
+    def vector_size(self, record_size: int, state: State) -> int:
+        """How long its vectors are, tried on made-up records."""
+
+    def total_leaving_out(
+        self, records: NDArray[np.float64], state: State, grid: Grid
+    ) -> tuple[NDArray[np.int64], int]:
+        """The exact sum of the clipped vectors; a record that fails adds zeros. And how many did."""
+
+    def vectors_leaving_out(
+        self, records: NDArray[np.float64], state: State, size: int
+    ) -> tuple[NDArray[np.float64], int]:
+        """The vectors; zeros for a record that fails. And how many did."""
+
+
+def compile_map_of(program: Program, template: State) -> RecordMap | None:
     """The compiled ``map_in_client`` of a user's program; None for a built-in that maps blocks."""
     if isinstance(program, BlockProgram):
         return None
     attached = getattr(program, "compiled_map", None)  # a program file was compiled from its approved text
     if attached is not None:
-        return attached if isinstance(attached, CompiledMap) else None
+        return attached if isinstance(attached, RecordMap) else None
     owner = next((c for c in type(program).__mro__ if "map_in_client" in vars(c)), Program)
     if owner is Program:
         raise StudyError(
@@ -44,9 +62,7 @@ def compile_map_of(program: Program, template: State) -> CompiledMap | None:
     )
 
 
-def blocks_of(
-    records: int, most: int | None, persons: NDArray[np.int64] | None
-) -> Iterator[NDArray[np.int64] | None]:
+def blocks_of(records: int, most: int | None, persons: NDArray[np.int64] | None) -> Iterator[NDArray[np.int64] | None]:
     """The rows of each block of at most ``most`` records, None for all of them; a person's records stay together."""
     if most is None or records <= most:
         yield None
@@ -74,7 +90,7 @@ class ClientMap:
         records: Records,
         template: State,
         *,
-        compiled: CompiledMap | None = None,
+        compiled: RecordMap | None = None,
         persons: NDArray[np.int64] | None = None,
     ) -> None:
         self._program = program
