@@ -23,6 +23,7 @@ from tallystick.algorithms.program_file import compile_program, load_program, re
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
 from tallystick.engines.federation import public_budget, public_facts
+from tallystick.engines.sandbox.program import sandboxed_from_text
 from tallystick.engines.study import Study
 from tallystick.privacy.rules import check_claim
 from tallystick.privacy.schema import FeatureLayout
@@ -61,11 +62,16 @@ def layout_of(study: Study) -> FeatureLayout:
     )
 
 
-def program_of(study: Study, read: Callable[[str], str] | None) -> tuple[Program | None, Study]:
-    """Check the study's program: a user's, with the study that states its hash, or None for a built-in one."""
+def program_of(
+    study: Study, read: Callable[[str], str] | None, *, sandboxed: bool = False
+) -> tuple[Program | None, Study]:
+    """Check the study's program: a user's, with the study that states its hash, or None for a built-in one.
+
+    ``sandboxed``: a user's code will run in locked children only, as in every role; otherwise here, as in a simulation.
+    """
     name = study.study.program
     if name.endswith(".py"):
-        return _from_file(study, name, read)
+        return _from_file(study, name, read, sandboxed_from_text if sandboxed else program_from_text)
     if name not in BUILT_IN:
         close = difflib.get_close_matches(name, list(BUILT_IN), n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -86,7 +92,9 @@ def program_of(study: Study, read: Callable[[str], str] | None) -> tuple[Program
     return None, study
 
 
-def _from_file(study: Study, name: str, read: Callable[[str], str] | None) -> tuple[Program, Study]:
+def _from_file(
+    study: Study, name: str, read: Callable[[str], str] | None, load: Callable[..., tuple[Program, str]]
+) -> tuple[Program, Study]:
     if read is None:
         raise StudyError(f"the program file {name!r} is not available here")
     if study.program:
@@ -95,7 +103,7 @@ def _from_file(study: Study, name: str, read: Callable[[str], str] | None) -> tu
             rule="unknown-key",
             remedy="A program file carries its own settings as class constants.",
         )
-    program, found = program_from_text(read(name), name=name)
+    program, found = load(read(name), name=name)
     stated = study.study.program_hash
     if stated is not None and stated != found:
         raise StudyError(
@@ -172,7 +180,6 @@ def _with_shares(design: Design, shares: dict[str, float]) -> Design:
             remedy="Give every group of the program one share; shares sum to 1.",
         )
     groups = tuple(
-        tuple(dataclasses.replace(g, share=shares[g.name]) for g in round_groups)
-        for round_groups in design.groups
+        tuple(dataclasses.replace(g, share=shares[g.name]) for g in round_groups) for round_groups in design.groups
     )
     return dataclasses.replace(design, groups=groups, split="as the study gives it")

@@ -16,6 +16,7 @@ from tallystick.core.errors import StudyError
 from tallystick.crypto.field import HALF
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, public_facts
+from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.engines.simulated import result_limit
 from tallystick.engines.study import Study
 from tallystick.privacy.plan import Plan
@@ -64,9 +65,14 @@ class Setup:
             last_round=len(self.plan.rounds),
         )
 
+    def close(self) -> None:
+        """End the locked children of a program file, if it is one. They come back if they are asked again."""
+        if isinstance(self.design.program, SandboxedProgram):
+            self.design.program.close()
+
 
 def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -> Setup:
-    """From what travelled; refuses what this party could not stand by."""
+    """From what travelled; refuses what this party could not stand by. A program file's code never runs in here."""
     try:
         raw: Any = json.loads(canonical)
         study = Study.from_dict(raw)
@@ -76,7 +82,7 @@ def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -
         raise StudyError("the study is not readable", remedy="Propose it with this version of tallystick.") from None
     if study.canonical() != canonical:
         raise StudyError("the study is not in canonical form", remedy="Propose it with this version of tallystick.")
-    own, complete = program_of(study, lambda _name: program)
+    own, complete = program_of(study, lambda _name: program, sandboxed=True)
     if complete.canonical() != canonical:
         raise StudyError("the study does not state the hash of its program", remedy="Propose it anew.")
     layout = layout_of(study)
