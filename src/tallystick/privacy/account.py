@@ -12,7 +12,6 @@ groups are *closed*, for some may not be: nothing more is admitted until the ste
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -21,7 +20,7 @@ from typing import Any
 from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash, parse_hash
 from tallystick.privacy.chain import Link, parse_body
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals
+from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, steps
 from tallystick.privacy.schema import Schema
 
 __all__ = ["Account", "DataSet", "Fingerprint", "Grant", "Group", "StudyCharge", "charge_facts", "dataset_facts"]
@@ -110,7 +109,7 @@ def charge_facts(charge: Charge) -> dict[str, Any]:
         "study": format_hash(charge.study),
         "rho": _ratio(charge.rho),
         "pure_epsilon": None if pure is None else _ratio(pure),
-        "curve": [math.ceil(value * STEPS) for value in charge.curve],
+        "curve": [steps(value) for value in charge.curve],
         "private": charge.private,
         "neighbours": charge.neighbours,
         "unit": charge.unit,

@@ -22,7 +22,20 @@ from tallystick.core.errors import BudgetExceeded, LocalProtocolError
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.plan import Plan
 
-__all__ = ["ORDERS", "STEPS", "Budget", "Charge", "Entry", "Ledger", "Spent", "Totals", "admit", "charge_of", "covers"]
+__all__ = [
+    "ORDERS",
+    "STEPS",
+    "Budget",
+    "Charge",
+    "Entry",
+    "Ledger",
+    "Spent",
+    "Totals",
+    "admit",
+    "charge_of",
+    "covers",
+    "steps",
+]
 
 ORDERS: tuple[Fraction, ...] = (
     *(Fraction(n, 16) for n in range(17, 48)),
@@ -105,7 +118,7 @@ class Totals:
             not_private=self.not_private + sign * (not charge.private),
             rho=self.rho + sign * charge.rho,
             pure_epsilon=self.pure_epsilon + sign * (pure or Fraction(0)),
-            curve=tuple(total + sign * math.ceil(value * STEPS) for total, value in zip(self.curve, charge.curve)),
+            curve=tuple([total + sign * steps(value) for total, value in zip(self.curve, charge.curve)]),
         )
 
     def spent(self, delta: float = 1e-6) -> Spent:
@@ -133,6 +146,11 @@ class Totals:
         )
 
 
+def steps(value: Fraction) -> int:
+    """⌈value · STEPS⌉, without the gcd of a product of fractions."""
+    return -(-value.numerator * STEPS // value.denominator)
+
+
 def charge_of(study: bytes, plan: Plan) -> Charge:
     """The charge of a plan: the sum of its rounds' curves, each rounded up."""
     rho = plan.rho
@@ -142,7 +160,7 @@ def charge_of(study: bytes, plan: Plan) -> Charge:
     curve = []
     for order in ORDERS:
         value = rho * order if pure is None else min(rho * order, pure)
-        curve.append(Fraction(math.ceil(value * STEPS), STEPS))
+        curve.append(Fraction(steps(value), STEPS))
     return Charge(
         study=study,
         curve=tuple(curve),

@@ -14,7 +14,6 @@ The damaged files are put aside, never deleted. Whoever has them open is told th
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.accountant import epsilon_from_rho
 from tallystick.privacy.chain import Head, Link, make_link, parse_body, signed_bytes
-from tallystick.privacy.ledger import ORDERS, STEPS
+from tallystick.privacy.ledger import ORDERS, steps
 from tallystick.protocol.governance.statements import Statement, verify
 from tallystick.roles.countersignatures import head_of
 from tallystick.roles.identity_files import wall_clock
@@ -172,7 +171,7 @@ def _charge_facts(told: Any, rho: Fraction, group: str) -> dict[str, Any]:
         "group": group,
         "rho": told["rho"],
         "pure_epsilon": None,
-        "curve": [math.ceil(rho * order * STEPS) for order in ORDERS],
+        "curve": [steps(rho * order) for order in ORDERS],
         "private": True,
         "neighbours": "replace-one",
         "unit": "record",
