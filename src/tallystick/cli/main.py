@@ -17,6 +17,7 @@ import typer
 
 from tallystick.cli.deployment import consortium_app, doctor, role_apps
 from tallystick.cli.output import Format, FormatOption, show_result
+from tallystick.cli.study_commands import study_app, verify
 from tallystick.core.errors import StudyError, TallystickError
 
 __all__ = ["app", "main"]
@@ -145,6 +146,8 @@ def schema() -> None:
 
 
 app.add_typer(consortium_app, name="consortium")
+app.add_typer(study_app, name="study")
+app.command()(verify)
 for _name, _role in role_apps.items():
     app.add_typer(_role, name=_name)
 app.command()(doctor)

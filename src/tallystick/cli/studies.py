@@ -1,4 +1,4 @@
-"""What ``tallystick study …`` does: propose, look, decide, run, fetch. The words are for people who are no cryptographers.
+"""What ``tallystick study …`` does: propose, look, decide, run, fetch.
 
 A steward's command works on the files of the client's own machine and needs no line: the running client finds the
 decision there and passes it on. An analyst's command dials the aggregator for as long as it lasts.
@@ -28,11 +28,12 @@ from tallystick.roles.governance_store import GovernanceStore
 from tallystick.roles.identity_files import load_identity, read_consortium, unix_time, wall_clock
 from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.process import members_of
+from tallystick.roles.receipts import ReceiptBook
 from tallystick.roles.review import DEFAULT_DAYS, Review, decision_body, review
 from tallystick.roles.role_config import RoleConfig, load_role_config
 from tallystick.roles.setup import set_up
 
-__all__ = ["Place", "decide", "listing", "propose", "result", "run", "show", "withdraw"]
+__all__ = ["Place", "decide", "listing", "propose", "receipt", "result", "run", "show", "withdraw"]
 
 
 class Place:
@@ -195,6 +196,25 @@ def result(name: str, config: Path) -> dict[str, Any]:
 
     body = proposal.body
     return document(place, Study.from_dict(json.loads(body["study"])), str(body["program"]), packed, receipt)
+
+
+def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:
+    """The privacy receipt this party has, written into a folder."""
+    with Place(config) as place:
+        study = place.find(name)
+        raw = ReceiptBook(place.config.state).get(study)
+    if raw is None and place.config.role == "analyst":
+        with _desk(config) as desk:
+            raw = desk.receipt(study)
+    if raw is None:
+        raise NotApproved(
+            "there is no receipt of this study here yet",
+            rule="no-receipt",
+            remedy="It is made when the study has finished and every server has attested it; ask again later.",
+        )
+    from tallystick.cli.study_results import write_canonical
+
+    return {"action": "receipt", "file": str(write_canonical(json.loads(raw), out, "receipt.json"))}
 
 
 # -- everybody ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from tallystick.engines.run import Progress
 from tallystick.engines.study import Study
 from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
 from tallystick.privacy.ledger import Ledger
-from tallystick.privacy.schema import FeatureLayout, Schema
+from tallystick.privacy.schema import Column, FeatureLayout, Schema
 
 __all__ = ["PrivateEstimator"]
 
@@ -145,7 +145,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 remedy="Raise epsilon, gather more records, use fewer columns, or set accept_noise = true "
                 "under [study].",
             )
-        result = fed.run(study, design, layout, progress=progress)
+        return self.take_result(design, fed.run(study, design, layout, progress=progress))
+
+    def take_result(self, design: Design, result: Result) -> Self:
+        """The fitted attributes of a study that was run elsewhere, or earlier."""
         self._program = design.program
         self._take(result)
         return self
@@ -200,7 +203,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         target = target_column(self.schema, y)
         if by_name and self.schema is not None:
             y = self._check_labels(y)
-            data = plain_frame(X, y, schema=self.schema, target=target, labels=self._labels(y))
+            data = plain_frame(
+                X, y, schema=self.schema, target=target, labels=self._labels(y), declared=self._declared_target()
+            )
         else:
             X, y = self._check_plain(X, y)
             data = plain_matrix(
@@ -211,6 +216,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 bounds=self.bounds,
                 target=target,
                 labels=self._labels(y),
+                declared=self._declared_target(),
             )
         warnings.warn(
             "fit(X, y) has no ledger: each further fit on the same records spends epsilon again. "
@@ -252,6 +258,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _labels(self, y: Any) -> NDArray[Any] | None:
         """The distinct labels of an undeclared target, for classifiers."""
+        return None
+
+    def _declared_target(self) -> Column | None:
+        """The declaration of ``y`` where the estimator has one of its own, for data without it in a schema."""
         return None
 
     def _accept_plain(self, classes: NDArray[Any] | None) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import State, unpack_state
 from tallystick.core.errors import NotApproved, StudyError, TallystickError
-from tallystick.engines.federation import Federation, Result, plan_study, public_facts
+from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
 from tallystick.engines.run import Outcome, Progress
 from tallystick.engines.study import Study
-from tallystick.privacy.ledger import Ledger, Spent, charge_of
+from tallystick.privacy.ledger import Entry, Ledger, Spent, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import release
 from tallystick.privacy.schema import FeatureLayout, Missing, Schema
@@ -23,7 +23,7 @@ from tallystick.roles.desk import Desk
 from tallystick.roles.identity_files import Identity, load_identity, read_consortium, wall_clock
 from tallystick.roles.role_config import RoleConfig, load_role_config
 
-__all__ = ["ConnectedFederation", "connect"]
+__all__ = ["ConnectedFederation", "connect", "unpack_result"]
 
 _RESULT_LIMIT = 1 << 30
 
@@ -119,26 +119,7 @@ class ConnectedFederation(Federation):
             if isinstance(error, NotApproved) or error.rule in ("not-started", "declined", "too-few-clients"):
                 self.ledger.withdraw(entry)
             raise
-        told = json.loads(packed)
-        template = design.program.init(public_facts(study, layout))
-        history: tuple[State, ...] = tuple(unpack_state(base64.b64decode(h), template) for h in told["history"])
-        outcome = Outcome(
-            release=release(history[-1], plan=plan, study=study.hash, entry=self.ledger.commit(entry)),
-            history=history,
-            contributors=tuple(tuple(names) for names in told["contributors"]),
-            dropped=tuple(tuple(names) for names in told["dropped"]),
-        )
-        size = 8 * max(r.grid.size for r in plan.rounds)
-        return Result(
-            study=study,
-            plan=plan,
-            outcome=outcome,
-            layout=layout,
-            clients=len({n for names in (*outcome.contributors, *outcome.dropped) for n in names}),
-            min_clients=study.trust.min_clients or 3,
-            bytes_up_per_client=size * len(history),
-            bytes_down_per_client=8 * sum(map(len, (base64.b64decode(h) for h in told["history"]))) // 8,
-        )
+        return unpack_result(study, design, layout, plan, packed, entry=self.ledger.commit(entry))
 
     def _run(self, study: Study, plan: Plan, program: str, progress: Progress | None) -> bytes:
         """Propose, wait for the stewards, run; the packed result. What was run before is fetched, not run again."""
@@ -153,3 +134,29 @@ class ConnectedFederation(Federation):
                     remedy="Its stewards decide with tallystick study approve; run it again when they have.",
                 )
             return desk.run(study.canonical(), program, progress)
+
+
+def unpack_result(
+    study: Study, design: Design, layout: FeatureLayout, plan: Plan, packed: bytes, *, entry: Entry
+) -> Result:
+    """What a packed result says; the states in it were released, round by round."""
+    told = json.loads(packed)
+    template = design.program.init(public_facts(study, layout))
+    history: tuple[State, ...] = tuple(unpack_state(base64.b64decode(h), template) for h in told["history"])
+    outcome = Outcome(
+        release=release(history[-1], plan=plan, study=study.hash, entry=entry),
+        history=history,
+        contributors=tuple(tuple(names) for names in told["contributors"]),
+        dropped=tuple(tuple(names) for names in told["dropped"]),
+    )
+    size = 8 * max(r.grid.size for r in plan.rounds)
+    return Result(
+        study=study,
+        plan=plan,
+        outcome=outcome,
+        layout=layout,
+        clients=len({n for names in (*outcome.contributors, *outcome.dropped) for n in names}),
+        min_clients=study.trust.min_clients or DEFAULT_MIN_CLIENTS,
+        bytes_up_per_client=size * len(history),
+        bytes_down_per_client=sum(len(base64.b64decode(h)) for h in told["history"]),
+    )

@@ -1,0 +1,186 @@
+"""The commands of governance: ``study propose|list|show|status|approve|reject|counter|run|result|receipt|withdraw``
+and ``verify``."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tallystick.cli.output import Format, FormatOption, show_result
+
+__all__ = ["study_app", "verify"]
+
+study_app = typer.Typer(no_args_is_help=True, help="Propose a study, decide about it, run it, fetch its result.")
+
+ConfigOption = Annotated[Path, typer.Option(help="This party's role file.")]
+StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Its hash, the beginning of it, or its name.")]
+ReasonOption = Annotated[str, typer.Option(help="In words; the analyst and the other stewards read it.")]
+ByOption = Annotated[str | None, typer.Option(help="Who decides; your login name unless given.")]
+OutOption = Annotated[Path | None, typer.Option(help="Write result.json and receipt.json into this folder.")]
+ROLE = Path("role.toml")
+
+
+@study_app.command()
+def propose(
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")],
+    config: ConfigOption = ROLE,
+    records: Annotated[int | None, typer.Option(help="Public number of records, if the study states none.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable.")
+    ] = None,
+    days: Annotated[float, typer.Option(help="The stewards have so long to decide, and you to run it.")] = 30.0,
+    supersedes: Annotated[str | None, typer.Option(help="The proposal of yours that this one replaces.")] = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Analyst: put a study before the data stewards. Nothing runs and nothing is spent."""
+    from tallystick.cli import studies, study_words
+
+    made = studies.propose(study, config, records=records, settings=tuple(set_ or ()), days=days, supersedes=supersedes)
+    show_result(made, format, study_words.standing)
+
+
+@study_app.command(name="list")
+def list_(config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
+    """Every study proposed to this consortium, and how it stands."""
+    from tallystick.cli import studies, study_words
+
+    show_result(studies.listing(config), format, study_words.listing)
+
+
+@study_app.command()
+def show(study: StudyArgument, config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
+    """What a study would do and cost; at a client also what it would do to its own budget."""
+    from tallystick.cli import studies, study_words
+
+    show_result(studies.show(study, config), format, study_words.show)
+
+
+@study_app.command()
+def status(study: StudyArgument, config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
+    """Who has decided what, and whether the study may run."""
+    from tallystick.cli import studies, study_words
+
+    show_result(studies.show(study, config), format, study_words.standing)
+
+
+@study_app.command()
+def approve(
+    study: StudyArgument,
+    config: ConfigOption = ROLE,
+    reason: ReasonOption = "",
+    by: ByOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Data steward: let this client's records take part. Signed; the running client passes it on."""
+    _decide(study, config, "approve", reason, by, format)
+
+
+@study_app.command()
+def reject(
+    study: StudyArgument,
+    config: ConfigOption = ROLE,
+    reason: ReasonOption = "",
+    by: ByOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Data steward: keep this client's records out; also takes back an approval, until the study runs."""
+    _decide(study, config, "reject", reason, by, format)
+
+
+@study_app.command()
+def counter(
+    study: StudyArgument,
+    epsilon: Annotated[float, typer.Option(help="The most this client would agree to.")],
+    config: ConfigOption = ROLE,
+    reason: ReasonOption = "",
+    by: ByOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Data steward: not like this, but with a lower epsilon. The analyst may propose that as a new version."""
+    _decide(study, config, "counter", reason, by, format, epsilon=epsilon)
+
+
+def _decide(study: str, config: Path, decision: str, reason: str, by: str | None, format: Format, **terms: Any) -> None:
+    from tallystick.cli import studies, study_words
+
+    made = studies.decide(study, config, decision, reason=reason, by=by or _login(), **terms)
+    show_result(made, format, study_words.decided)
+
+
+def _login() -> str:
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        name = ""
+    return name if name.isprintable() and len(name) <= 100 else ""
+
+
+@study_app.command()
+def run(
+    study: StudyArgument, config: ConfigOption = ROLE, out: OutOption = None, format: FormatOption = Format.text
+) -> None:
+    """Analyst: run an approved study. One that has run gives its stored result and costs nothing again."""
+    from tallystick.cli import studies
+    from tallystick.cli.progress import story_progress
+
+    with story_progress(quiet=format is Format.json) as story:
+        made = studies.run(study, config, progress=story.step)
+    _deliver(made, out, format)
+
+
+@study_app.command()
+def result(
+    study: StudyArgument, config: ConfigOption = ROLE, out: OutOption = None, format: FormatOption = Format.text
+) -> None:
+    """The result of a study that has run, if the study shows it to you."""
+    from tallystick.cli import studies
+
+    _deliver(studies.result(study, config), out, format)
+
+
+def _deliver(made: dict[str, Any], out: Path | None, format: Format) -> None:
+    from tallystick.cli.simulation import describe_result
+    from tallystick.cli.study_results import write_canonical
+
+    if out is not None:
+        write_canonical(made, out, "result.json")
+        if made["receipt"] is not None:
+            write_canonical(made["receipt"], out, "receipt.json")
+    show_result(made, format, describe_result)
+
+
+@study_app.command()
+def receipt(
+    study: StudyArgument,
+    config: ConfigOption = ROLE,
+    out: Annotated[Path, typer.Option(help="Write receipt.json into this folder.")] = Path(),
+    format: FormatOption = Format.text,
+) -> None:
+    """Everybody: the privacy receipt of a study that has run, for tallystick verify."""
+    from tallystick.cli import studies, study_words
+
+    show_result(studies.receipt(study, config, out), format, study_words.receipt)
+
+
+@study_app.command()
+def withdraw(
+    study: StudyArgument, config: ConfigOption = ROLE, reason: ReasonOption = "", format: FormatOption = Format.text
+) -> None:
+    """Analyst: take a proposal back before it runs."""
+    from tallystick.cli import studies, study_words
+
+    show_result(studies.withdraw(study, config, reason=reason), format, study_words.standing)
+
+
+def verify(
+    file: Annotated[Path, typer.Argument(metavar="RESULT", help="A result.json or receipt.json.")],
+    consortium: Annotated[Path | None, typer.Option(help="Your own consortium.toml, to compare the keys with.")] = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Check a result or receipt offline: noise, signatures, approvals, ledgers. Exit 6 if anything differs."""
+    from tallystick.cli import study_results
+
+    show_result(study_results.verify(file, consortium), format, study_results.describe_verdict)

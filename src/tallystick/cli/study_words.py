@@ -1,0 +1,150 @@
+"""Studies in words, for analysts and for stewards who are no cryptographers."""
+
+from __future__ import annotations
+
+from textwrap import fill
+from typing import Any
+
+__all__ = ["decided", "listing", "receipt", "show", "standing"]
+
+_WIDTH = 100
+_MEANING = {
+    "open": "waiting for decisions",
+    "approved": "approved, may be run",
+    "refused": "refused",
+    "withdrawn": "withdrawn by its analyst",
+    "expired": "expired",
+    "superseded": "replaced by a newer proposal",
+    "running": "running",
+    "finished": "finished",
+    "failed": "ended without a result",
+}
+
+
+def _para(text: str, indent: int = 2) -> str:
+    pad = " " * indent
+    return fill(text, _WIDTH, initial_indent=pad, subsequent_indent=pad)
+
+
+def _head(found: dict[str, Any]) -> list[str]:
+    study = found["study"]
+    return [
+        f"{study['name']}, version {study['version']}: {_MEANING.get(found['state'], found['state'])}",
+        f"  {study['hash']}",
+        f"  proposed by {found['analyst']}, open until {found['expires']}",
+    ]
+
+
+def _decisions(found: dict[str, Any]) -> list[str]:
+    lines = []
+    for word, key in (("approved", "approved"), ("rejected", "rejected"), ("counter-proposal", "countered")):
+        for entry in found[key]:
+            terms = f", would agree to epsilon {entry['terms']['epsilon']:g}" if "epsilon" in entry["terms"] else ""
+            why = f": {entry['reason']}" if entry["reason"] else ""
+            lines.append(f"  {entry['client']:<20} {word} by {entry['by']}{terms}{why}")
+    lines += [f"  {name:<20} has not decided" for name in found["waiting"]]
+    lines += [f"  {name:<20} SIGNED TWO CONTRADICTING STATEMENTS" for name in found["equivocators"]]
+    return lines
+
+
+def standing(found: dict[str, Any]) -> str:
+    """How a study stands."""
+    if found["study"] is None:
+        return "Nobody has proposed this study."
+    lines = [*_head(found), "", *_decisions(found), "", _para(found["words"], 0)]
+    epsilons = [e["terms"]["epsilon"] for e in found["countered"] if "epsilon" in e["terms"]]
+    if epsilons and found["state"] in ("open", "refused"):
+        lines.append(
+            _para(
+                f"A new version with epsilon = {min(epsilons):g} would meet the counter-proposals: raise [study] "
+                "version, lower epsilon, and propose it with --supersedes.",
+                0,
+            )
+        )
+    return "\n".join(lines)
+
+
+def listing(found: dict[str, Any]) -> str:
+    """All studies, one line each."""
+    if not found["studies"]:
+        return "No study has been proposed."
+    lines = [f"{'study':<34} {'version':>7}  {'epsilon':>7}  {'state':<28} hash"]
+    for row in found["studies"]:
+        study = row["study"]
+        state = _MEANING.get(row["state"], row["state"])
+        if row["state"] == "open":
+            state = f"waiting, {len(row['approved'])} of {row['quorum']} approvals"
+        shown = study["hash"].removeprefix("sha256:")[:12]
+        lines.append(f"{study['name'][:34]:<34} {study['version']:>7}  {row['epsilon']:>7g}  {state:<28} {shown}")
+    return "\n".join(lines)
+
+
+def show(found: dict[str, Any]) -> str:
+    """A study as a steward reads it: what for, which columns, what comes out, what it costs."""
+    if found["study"] is None:
+        return "Nobody has proposed this study."
+    inside = found["contents"]
+    lines = [*_head(found), ""]
+    lines += ["What for", _para(found["purpose"] or "No purpose is stated. Ask the analyst.")]
+    lines += ["", "What is computed"]
+    program = f"{found['program']}" + (f" of {inside['target']}" if inside["target"] else "")
+    lines.append(_para(f"{program}, in {inside['rounds']} round(s), from the columns {', '.join(inside['columns'])}."))
+    lines.append(_para(f"The result is shown to {', '.join(inside['visible_to'])}; everybody gets the receipt."))
+    lines += ["", "What is promised"]
+    lines += [_para(words) for words in inside["plan"]]
+    if inside["program_text"]:
+        lines += ["", f"The program ({inside['program_hash']}): read it before you approve", ""]
+        lines += [f"  | {line}" for line in inside["program_text"].splitlines()]
+    if "own" in found:
+        lines += ["", *_own(found)]
+    lines += ["", "Who has decided", *_decisions(found)]
+    return "\n".join(lines)
+
+
+def _own(found: dict[str, Any]) -> list[str]:
+    own = found["own"]
+    if own["problem"]:
+        return ["Here", _para(f"This study cannot be run: {own['problem']}")]
+    lines = [f"What it costs your data set {own['dataset']!r}", _para(f"So far: {own['budget_before']}.")]
+    if own["fits"]:
+        share = own["share_of_what_is_left"]
+        part = f" It takes {share:.0%} of what is left." if share is not None else ""
+        lines.append(_para(f"With this study: {own['budget_after']}.{part}"))
+    else:
+        lines.append(_para(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))
+    lines += ["", "What is to be done"]
+    if own["decided"]:
+        lines.append(_para(f"Decided: {own['decided']}, by {own['decided_by']}. Until it runs you may decide anew."))
+    elif own["verdict"] == "reject":
+        why = own["verdict_because"] or own["verdict_rule"]
+        lines.append(_para(f"Your own rules refuse it: {why}"))
+    else:
+        name = found["study"]["hash"].removeprefix("sha256:")[:12]
+        lines.append("  It waits for you. One of:")
+        lines += [
+            f"    tallystick study approve {name}",
+            f'    tallystick study reject {name} --reason "…"',
+            f'    tallystick study counter {name} --epsilon {found["epsilon"] / 2:g} --reason "…"',
+        ]
+    return lines
+
+
+def decided(found: dict[str, Any]) -> str:
+    """After a decision."""
+    word = {"approve": "Approved", "reject": "Rejected", "counter": "Counter-proposed"}[found["action"]]
+    study = found["study"]
+    return "\n".join(
+        [
+            f"{word}: {study['name']}, version {study['version']}.",
+            _para("Signed and kept; this client's process passes it on as soon as it runs and has a line.", 0),
+            "",
+            *_decisions(found),
+            "",
+            _para(found["words"], 0),
+        ]
+    )
+
+
+def receipt(found: dict[str, Any]) -> str:
+    """Where the receipt was written."""
+    return f"{found['file']}: check it with tallystick verify {found['file']} --consortium consortium.toml"
