@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tallystick.estimators.evaluate import ClassifierEvaluation, Evaluation, evaluate
     from tallystick.estimators.linear_svc import LinearSVC
     from tallystick.estimators.logistic_regression import LogisticRegression
+    from tallystick.estimators.ridge import Ridge
     from tallystick.privacy.grid import Group
     from tallystick.privacy.ledger import Budget
     from tallystick.privacy.schema import Category, Integer, Items, Missing, Number, Schema
@@ -64,6 +65,7 @@ _HOMES = {
     "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
     "estimators.linear_svc": ("LinearSVC",),
     "estimators.logistic_regression": ("LogisticRegression",),
+    "estimators.ridge": ("Ridge",),
     "privacy.grid": ("Group",),
     "privacy.ledger": ("Budget",),
     "privacy.schema": ("Category", "Integer", "Items", "Missing", "Number", "Schema"),
@@ -92,6 +94,7 @@ __all__ = [
     "Program",
     "ProgramEstimator",
     "Public",
+    "Ridge",
     "RoundAborted",
     "Schema",
     "Study",

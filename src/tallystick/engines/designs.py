@@ -20,6 +20,7 @@ from tallystick.algorithms.linear_svc import design_hinge_from_keywords
 from tallystick.algorithms.logistic import design_from_keywords
 from tallystick.algorithms.program import Program, Public
 from tallystick.algorithms.program_file import compile_program, load_program, read_program
+from tallystick.algorithms.ridge import RIDGE_KEYS, design_ridge
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
 from tallystick.engines.federation import public_budget, public_facts
@@ -52,6 +53,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     "evaluation": BuiltIn(keys=EVALUATION_KEYS, design=design_evaluation),
     "linear_svc": BuiltIn(keys=DESCENT_KEYS, design=design_hinge_from_keywords),
     "logistic_regression": BuiltIn(keys=DESCENT_KEYS, design=design_from_keywords),
+    "ridge": BuiltIn(keys=RIDGE_KEYS, design=design_ridge),
 }
 
 

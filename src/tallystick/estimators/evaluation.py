@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
 
-__all__ = ["classification_scores", "labels_of"]
+__all__ = ["classification_scores", "labels_of", "regression_scores"]
 
 
 def labels_of(records: Records) -> NDArray[np.int64]:
@@ -40,4 +40,29 @@ def classification_scores(predicted: NDArray[np.int64], train: Records, test: Re
         "f1_macro": float(f1_score(test_y, predicted, average="macro", zero_division=0)),
         "baseline_accuracy": baseline,
         "majority_accuracy": float(np.mean(test_y == majority)),
+    }
+
+
+def regression_scores(
+    predicted: NDArray[np.float64], train: Records, test: Records, *, alpha: float
+) -> dict[str, float]:
+    """R² and root mean square error on records kept back, beside scikit-learn's ridge regression."""
+    from sklearn.linear_model import Ridge as Baseline
+
+    if train.target is None or test.target is None:
+        raise StudyError("the study names no target to evaluate")
+    if len(train) == 0 or len(test) == 0:
+        raise DataError("nothing to evaluate: no record was kept back", remedy="Use a larger --holdout.")
+    truth = test.target
+    spread = float(np.mean((truth - truth.mean()) ** 2))
+
+    def r2(values: NDArray[np.float64]) -> float:
+        error = float(np.mean((truth - values) ** 2))
+        return 1 - error / spread if spread else float(error == 0)
+
+    plain = Baseline(alpha=max(alpha, 1e-9)).fit(train.features, train.target)
+    return {
+        "r2": r2(predicted),
+        "rmse": float(np.sqrt(np.mean((truth - predicted) ** 2))),
+        "baseline_r2": r2(plain.predict(test.features)),
     }

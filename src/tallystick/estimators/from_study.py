@@ -12,6 +12,7 @@ from tallystick.estimators.custom import ProgramEstimator
 from tallystick.estimators.evaluate import ClassifierEvaluation
 from tallystick.estimators.linear_svc import LinearSVC
 from tallystick.estimators.logistic_regression import LogisticRegression
+from tallystick.estimators.ridge import Ridge
 
 __all__ = ["ESTIMATORS", "estimator_for"]
 
@@ -19,6 +20,7 @@ ESTIMATORS: dict[str, type[PrivateEstimator]] = {
     ClassifierEvaluation.program_name: ClassifierEvaluation,
     LinearSVC.program_name: LinearSVC,
     LogisticRegression.program_name: LogisticRegression,
+    Ridge.program_name: Ridge,
 }
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import BoundsError, DataError, StudyError
 from tallystick.data.sources import column_names, read_table
-from tallystick.privacy.schema import Category, Schema
+from tallystick.privacy.schema import Category, Column, Schema
 
 __all__ = ["PlainRecords", "lines_to_paste", "plain_frame", "plain_matrix", "target_column", "undeclared"]
 
@@ -51,6 +51,7 @@ def plain_matrix(
     bounds: Any,
     target: str | None,
     labels: NDArray[Any] | None,
+    declared: Column | None = None,
 ) -> PlainRecords:
     """A validated matrix: column i is the schema's i-th feature, or a number within ``bounds``."""
     if schema is not None:
@@ -63,17 +64,26 @@ def plain_matrix(
     else:
         features = list(names)
         schema = Schema.from_bounds(features, *_pair(bounds))
-    return _with_target({name: X[:, i] for i, name in enumerate(features)}, schema, features, y, target, labels)
+    frame = {name: X[:, i] for i, name in enumerate(features)}
+    return _with_target(frame, schema, features, y, target, labels, declared)
 
 
-def plain_frame(X: Any, y: Any, *, schema: Schema, target: str | None, labels: NDArray[Any] | None) -> PlainRecords:
+def plain_frame(
+    X: Any,
+    y: Any,
+    *,
+    schema: Schema,
+    target: str | None,
+    labels: NDArray[Any] | None,
+    declared: Column | None = None,
+) -> PlainRecords:
     """A frame, read by the names of the schema's columns."""
     features = [c for c in schema if c != target]
     table = read_table(X, features)
     if y is not None and len(y) != table.num_rows:
         raise DataError(f"X has {table.num_rows} records and y {len(y)}", remedy="Give one label per record.")
     frame = {name: table.column(name) for name in features}
-    return _with_target(frame, schema, features, y, target, labels)
+    return _with_target(frame, schema, features, y, target, labels, declared)
 
 
 def _with_target(
@@ -83,6 +93,7 @@ def _with_target(
     y: Any,
     target: str | None,
     labels: NDArray[Any] | None,
+    declared: Column | None,
 ) -> PlainRecords:
     columns = {name: schema[name] for name in features}
     if y is None:
@@ -91,6 +102,10 @@ def _with_target(
         columns[target] = schema[target]
         frame = frame | {target: y}
         return PlainRecords(frame=frame, schema=Schema(columns), features=features, target=target, classes=None)
+    if declared is not None and _TARGET not in columns:  # by the estimator, beside the schema
+        columns[_TARGET] = declared
+        frame = frame | {_TARGET: y}
+        return PlainRecords(frame=frame, schema=Schema(columns), features=features, target=_TARGET, classes=None)
     if labels is None:
         raise BoundsError(
             "y is not declared",
