@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.core.errors import RemoteProtocolError
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.crypto.key_agreement import AgreementKey, ChannelKey, StudyKey, derive_channel
 from tallystick.crypto.prg import AesStream
 from tallystick.crypto.sealing import CHUNK_BYTES, Opener, Sealer
@@ -77,6 +77,32 @@ def test_a_changed_bit_or_a_missing_end_does_not_open(size: int, place: int, pla
     for pieces in (cut(bytes(bad), places), cut(sealed, places)[:-1]):
         with pytest.raises(RemoteProtocolError):
             opened(pieces, len(sealed))
+
+
+@settings(deadline=None, max_examples=20)
+@given(size=SIZES, places=PLACES)
+def test_parts_open_into_the_same_memory(size: int, places: list[int]) -> None:
+    sealed, memory = sealer().seal(RAW[:size]), bytearray(CHUNK_BYTES)
+    opening = Opener(channel()).opening(len(sealed))
+    plain = bytearray()
+    for piece in cut(sealed, places):
+        for part in opening.take(piece, memory):
+            assert part.obj is memory
+            plain += part
+    opening.finish()
+    assert plain == RAW[:size]
+
+
+def test_memory_holds_nothing_of_a_chunk_that_does_not_open() -> None:
+    """The cipher has written the plaintext before it knows that the tag is wrong."""
+    sealed, memory = bytearray(sealer().seal(RAW[:5000])), bytearray(CHUNK_BYTES)
+    sealed[-1] ^= 1
+    opening = Opener(channel()).opening(len(sealed))
+    with pytest.raises(RemoteProtocolError):
+        list(opening.take(sealed, memory))
+    assert not any(memory)
+    with pytest.raises(LocalProtocolError, match="too small"):
+        list(opening.take(sealed, memory[:-1]))
 
 
 def test_more_than_announced_and_impossible_lengths_are_refused() -> None:

@@ -31,6 +31,7 @@ from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.messages import RoundOpen, Share, ShareKind, model_digest
 from tallystick.protocol.study.roster import Roster
+from tallystick.roles.heap import keep_freed_memory
 from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.process import Parts, Session, node_for
 from tallystick.roles.role_config import load_role_config
@@ -281,6 +282,7 @@ def _usage(peak: _Peak | None) -> dict[str, float]:
 def serve(folder: Path, line: Connection[Any, Any]) -> None:
     """Carry out one command after the other, until told to stop or left alone."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    keep_freed_memory()  # as every role does
     plan = _Plan(folder)
     server: _Server | None = None
     driver: _Driver | None = None

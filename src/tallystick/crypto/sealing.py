@@ -195,7 +195,7 @@ class Opener:
         self._after = message.number
         return at
 
-    def open_pieces(self, pieces: Iterable[Buffer]) -> Iterator[bytes]:
+    def open_pieces(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
         """The message part by part, from the pieces as :meth:`Sealer.pieces` cut them, for messages not held whole.
 
         Each part that comes out is genuine and in its place, but the message is so only when the iteration ends
@@ -231,13 +231,21 @@ class Opener:
         """End of the study: nothing can be opened any more."""
         self._channel.erase()
 
-    def _open_chunk(self, message: _Message, part: memoryview, chunk: int, *, last: bool) -> bytes:
+    def _open_chunk(
+        self, message: _Message, part: memoryview, chunk: int, *, last: bool, into: memoryview | None = None
+    ) -> Buffer:
         shape = TAG_BYTES <= part.nbytes <= _STEP if last else part.nbytes == _STEP
         if not shape or (last and chunk and part.nbytes == TAG_BYTES) or chunk >= _LAST:
             self._forged()
         try:
-            return message.cipher.decrypt(message.nonce(chunk, last), part, message.aad)
+            if into is None:
+                return message.cipher.decrypt(message.nonce(chunk, last), part, message.aad)
+            plain = into[: part.nbytes - TAG_BYTES]
+            message.cipher.decrypt_into(message.nonce(chunk, last), part, message.aad, plain)
+            return plain
         except InvalidTag:
+            if into is not None:
+                into[:] = bytes(into.nbytes)
             self._forged()
 
     def _begin(self, header: bytes) -> _Message:
@@ -280,18 +288,26 @@ class Opening:
         self._message: _Message | None = None
         self._left = size  # of the sealed bytes
         self._chunk = 0
-        self._box = bytearray(min(_STEP, size))  # a chunk, or the header, that is not whole yet
+        self._box: bytearray | None = None  # for a chunk, or the header, that is not whole yet
         self._have = 0
 
-    def take(self, raw: Buffer) -> Iterator[bytes]:
-        """The next sealed bytes; the parts that they complete, each genuine and in its place."""
-        view = _flat(raw)
+    def take(self, raw: Buffer, into: bytearray | memoryview | None = None) -> Iterator[Buffer]:
+        """The next sealed bytes; the parts that they complete, each genuine and in its place.
+
+        ``into`` gives memory of ``CHUNK_BYTES`` in which each part lies until the next is asked for: fresh memory for
+        every part costs more than the cipher.
+        """
+        view, room = _flat(raw), None if into is None else _flat(into)
+        if room is not None and room.nbytes < CHUNK_BYTES:
+            raise LocalProtocolError("the buffer is too small", remedy="Give it CHUNK_BYTES.")
         if view.nbytes > self._left - self._have:
             self._opener._refuse("a sealed message is longer than was announced", "X03")
         while view.nbytes:
             want = HEADER_BYTES if self._message is None else min(_STEP, self._left)
             if self._have or view.nbytes < want:
                 some = min(want - self._have, view.nbytes)
+                if self._box is None:
+                    self._box = bytearray(max(HEADER_BYTES, min(_STEP, self._left)))
                 self._box[self._have : self._have + some] = view[:some]
                 self._have += some
                 view = view[some:]
@@ -305,10 +321,10 @@ class Opening:
                 self._message = self._opener._begin(bytes(whole))
                 self._left -= want
             else:
-                yield self._open(self._message, whole)
+                yield self._open(self._message, whole, room)
 
-    def _open(self, message: _Message, whole: memoryview) -> bytes:
-        plain = self._opener._open_chunk(message, whole, self._chunk, last=whole.nbytes == self._left)
+    def _open(self, message: _Message, whole: memoryview, room: memoryview | None) -> Buffer:
+        plain = self._opener._open_chunk(message, whole, self._chunk, last=whole.nbytes == self._left, into=room)
         self._left -= whole.nbytes
         self._chunk += 1
         return plain

@@ -14,12 +14,13 @@ next (the loop may be drawing its noise at this moment), have room at all; a cli
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
-from tallystick.crypto.sealing import Opening, opened_size
+from tallystick.crypto.sealing import CHUNK_BYTES, Opening, opened_size
 from tallystick.protocol.secure_sum import SumParameters
 from tallystick.protocol.secure_sum.codec import share_head, vector_share_bytes
 from tallystick.protocol.secure_sum.messages import Code, Share, ShareDigest, share_context
@@ -62,10 +63,12 @@ class ShareArrivals:
         self.parameters, self.spool, self.seals = parameters, spool, seals
         self._round_now, self._announce, self._refuse = round_now, announce, refuse
         self._share_bytes = vector_share_bytes(parameters.size, len(parameters.servers))
+        self.head_bytes = vector_share_bytes(0, len(parameters.servers))  # all before the payload, and a little more
         self._lock = threading.Lock()
         self._reserved: set[tuple[int, int]] = set()  # whole, the machine has not spoken
         self._waiting: deque[Arrival] = deque()
         self._announced = False
+        self._memory: list[bytearray] = []  # a chunk each, as many as workers were ever at it at once
 
     def sink(self, sender: str, length: int) -> ArrivingShare:
         """For a sealed message of ``length`` bytes with its wire header; Unwanted if no share can be in it."""
@@ -101,6 +104,17 @@ class ShareArrivals:
                 raise Unwanted
             return self.spool.begin(round, client, size)
 
+    @contextlib.contextmanager
+    def memory(self) -> Iterator[bytearray]:
+        """Room for one opened chunk, used again and again: it stays in the processor's cache."""
+        with self._lock:
+            found = self._memory.pop() if self._memory else bytearray(CHUNK_BYTES)
+        try:
+            yield found
+        finally:
+            with self._lock:
+                self._memory.append(found)
+
     def reserve(self, round: int, client: int) -> None:
         """From now on no other transfer of this client has room."""
         with self._lock:
@@ -132,11 +146,12 @@ class ArrivingShare:
             self._skip -= skipped
             chunk = chunk[skipped:]
         try:
-            for part in self._opening.take(chunk):
-                if self._sink is None:
-                    self._sink = self._begin(part)
-                self._sink.write(part)
-                self._hash(part)
+            with self._arrivals.memory() as memory:
+                for part in self._opening.take(chunk, memory):
+                    if self._sink is None:
+                        self._sink = self._begin(bytes(part[: self._arrivals.head_bytes]))
+                    self._sink.write(part)
+                    self._hash(part)
         except LocalProtocolError:  # the round ended, or the client has dialled again
             raise Unwanted from None
 
@@ -151,7 +166,7 @@ class ArrivingShare:
         )
         return self._arrivals.room(self._sender, head.round, head.client, self._size)
 
-    def _hash(self, part: bytes) -> None:
+    def _hash(self, part: bytes | bytearray | memoryview) -> None:
         """The commitment, while the chunk is still in the cache; the machine compares it."""
         payload = memoryview(part)[self._before :][: self._inside]
         self._before = max(0, self._before - len(part))

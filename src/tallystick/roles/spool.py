@@ -115,7 +115,7 @@ class _RoundFile:
         bare = _HEAD.pack(_MAGIC, _VERSION, 0, self.round, self.synced, 0)[:-4]
         self.write(0, (bare + zlib.crc32(bare).to_bytes(4, "little")).ljust(_HEAD_BYTES, b"\0"))
 
-    def write(self, at: int, *parts: bytes | memoryview) -> None:
+    def write(self, at: int, *parts: bytes | bytearray | memoryview) -> None:
         """All the bytes at this place, or a typed error."""
         with storage_guard("a share", party=self.party):
             for part in parts:
@@ -180,7 +180,7 @@ class ShareSink:
         """Bytes still to come."""
         return self._length - self._written
 
-    def write(self, chunk: bytes | memoryview) -> None:
+    def write(self, chunk: bytes | bytearray | memoryview) -> None:
         """The next bytes. More than were announced is the sender's fault (X03); nothing of it is kept."""
         size = memoryview(chunk).nbytes
         with self._writing:

@@ -16,6 +16,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import system_stream
 from tallystick.roles.aggregator import AggregatorProcess
 from tallystick.roles.client import ClientProcess
+from tallystick.roles.heap import keep_freed_memory
 from tallystick.roles.identity_files import expiry_warning, load_identity, read_consortium, wall_clock
 from tallystick.roles.monitoring import serve_monitoring
 from tallystick.roles.process import Parts, RoleProcess
@@ -68,6 +69,7 @@ def build(path: str | Path, role: str) -> RoleProcess:
 
 def start(path: str | Path, role: str) -> None:
     """Run a role until it is told to stop (SIGTERM, SIGINT)."""
+    keep_freed_memory()
     run_until_signal(build(path, role))
 
 

@@ -20,7 +20,8 @@ __all__ = ["Workers", "background_loop", "call"]
 _T = TypeVar("_T")
 _lock = threading.Lock()
 _running: tuple[int, asyncio.AbstractEventLoop] | None = None
-_pool = ThreadPoolExecutor(max_workers=8, thread_name_prefix="tallystick-network-worker")
+_WORKERS = max(2, min(8, os.cpu_count() or 2))  # more than processors only take turns, each with a chunk of its own
+_pool = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="tallystick-network-worker")
 
 
 def background_loop() -> asyncio.AbstractEventLoop:

@@ -3,11 +3,9 @@
 Messages are raw bytes (no protobuf, no compression). The largest message gRPC
 itself accepts is one frame, so an oversized one is cut by its length prefix,
 before it is allocated. Flow control windows are fixed and small when nobody
-reads, so that an unread connection costs little memory. A connection that has
-carried chunks keeps native memory of about one chunk; where gRPC keeps it is
-not established (grpc/grpc#42194 is a candidate, the read chunk, receive buffer,
-lookahead and frame size options made no difference). Chunks of 512 KiB take
-about half as much of it as 1 MiB, for about a sixth more CPU time per byte.
+reads, so that an unread connection costs little memory. An endpoint of gRPC
+waits for bytes with memory for as many as it last read at once (grpc/grpc#42194),
+a chunk for every idle connection; ``tcp_max_read_buffer_size`` makes that 64 KiB.
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ _COMMON: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_frame_size", 1 << 20),
     ("grpc.http2.write_buffer_size", 1 << 20),
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.experimental.tcp_max_read_buffer_size", 1 << 16),
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),
     ("grpc.max_metadata_size", 8192),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 
 from tallystick.transport.network.admission import Grants, Sink
 from tallystick.transport.network.frames import HEADER_BYTES, LAST, FrameError, Reason
@@ -36,7 +36,7 @@ class IncomingMessage:
         self._memory = None if sink is not None else io.BytesIO()
         self._grants = grants
         self._workers = workers
-        self._writing: asyncio.Future[object] | None = None
+        self._writing: Future[object] | None = None
         self._charge = 0 if sink is not None else length
 
     async def admit(self) -> None:
@@ -57,14 +57,17 @@ class IncomingMessage:
             self._memory.write(view)
         elif self._sink is not None:
             await self._written()  # one write behind the network, no more
-            self._writing = asyncio.get_running_loop().run_in_executor(self._workers, self._sink.write, view)
+            self._writing = self._workers.submit(self._sink.write, view)
         return last
 
     async def _written(self) -> None:
         writing = self._writing
         if writing is not None:
             try:
-                await asyncio.shield(writing)
+                if writing.done():  # most often: then nobody had to wake the loop for it
+                    writing.result()
+                else:
+                    await asyncio.shield(asyncio.wrap_future(writing))
             except Exception as error:
                 raise StorageError(str(error)) from error
             finally:
@@ -98,16 +101,11 @@ class IncomingMessage:
             if self._writing is None:
                 self._workers.submit(_abort, sink)
             else:
-                self._writing.add_done_callback(lambda done: self._abort_after(done, sink))
+                self._writing.add_done_callback(lambda _done: self._workers.submit(_abort, sink))
         if self.granted_at is not None:
             self.granted_at = None
             self._grants.finish()
             self._grants.release(self._charge)
-
-    def _abort_after(self, done: asyncio.Future[object], sink: Sink) -> None:
-        if not done.cancelled():
-            done.exception()  # seen
-        self._workers.submit(_abort, sink)
 
 
 def _abort(sink: Sink) -> None:
