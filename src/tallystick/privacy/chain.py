@@ -120,11 +120,11 @@ def parse_body(link: Link) -> dict[str, Any]:
     """The body as a table; anything but the one spelling of a table is refused."""
     try:
         body = json.loads(link.body)
+        if isinstance(body, dict) and canonical(body) == link.body:
+            return body
     except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict) or canonical(body) != link.body:
-        raise _broken(link.sequence, "its text is not what this program writes")
-    return body
+        pass
+    raise _broken(link.sequence, "its text is not what this program writes")
 
 
 def verify_chain(links: Iterable[Link], key: Verifier, *, after: Head) -> Head:

@@ -76,6 +76,11 @@ class Budget:
     epsilon: float
     delta: float = 1e-6
 
+    @property
+    def exact_epsilon(self) -> Fraction:
+        """ε as it was written: 0.3 is 3/10, which three studies of 0.1 reach and do not pass."""
+        return max(Fraction(self.epsilon), Fraction(repr(float(self.epsilon))))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
@@ -199,7 +204,7 @@ def admit(totals: Totals, charge: Charge, budget: Budget, *, allow_not_private: 
 
 def covers(budget: Budget, totals: Totals) -> bool:
     """Whether the noised studies of this account stay within the budget; equality is within."""
-    if not totals.not_pure and totals.pure_epsilon <= Fraction(budget.epsilon):
+    if not totals.not_pure and totals.pure_epsilon <= budget.exact_epsilon:
         return True
     if budget.delta <= 0:
         return False
