@@ -335,7 +335,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+TestLife.settings = settings(deadline=None, max_examples=100, stateful_step_count=40)
 
 
 @settings(deadline=None, max_examples=80)

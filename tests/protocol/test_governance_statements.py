@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +308,19 @@ def test_a_statement_does_not_change_with_what_it_was_made_from() -> None:
     assert decode(made.encode()) == made
     assert {made, KINDS_SAID["outcome"]} == {made}
     assert "signature" not in repr(made)
+
+
+def test_once_verified_is_remembered_for_that_very_object_and_key() -> None:
+    identities = members().identities
+    good = decode(KINDS_SAID["approval"].encode())
+    verify(good, identities)
+    verify(good, identities)
+    with pytest.raises(VerificationError):
+        verify(good, {"c0": identities["c1"]})
+    with pytest.raises(VerificationError):
+        verify(replace(good, body=dict(good.body) | {"sequence": 2}), identities)
+    with pytest.raises(VerificationError):
+        verify(replace(good, signer="c1"), identities)
 
 
 def test_tuples_are_lists() -> None:

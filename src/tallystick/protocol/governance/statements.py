@@ -61,6 +61,11 @@ class Statement:
         """The name of exactly this statement: ``sha256:<hex>``."""
         return format_hash(digest(_IDENT, self._encoded))
 
+    @cached_property
+    def _verified(self) -> set[bytes]:
+        """Keys under which this very object has been verified: it cannot change, so once is enough."""
+        return set()
+
     @property
     def study_hash(self) -> bytes:
         """The study it is about."""
@@ -139,8 +144,11 @@ def verify(statement: Statement, identities: Mapping[str, VerifyKey]) -> None:
             rule="unknown-signer",
             remedy="Do not use it. If the party belongs here, get the consortium's newest file.",
         )
+    if key.encoded in statement._verified:
+        return
     try:
         key.verify(signed_bytes(statement.kind, statement.signer, statement.body), statement.signature)
+        statement._verified.add(key.encoded)
     except VerificationError:
         raise VerificationError(
             f"a {statement.kind} that its signer did not sign, or that was changed afterwards",
