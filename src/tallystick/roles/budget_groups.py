@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,10 @@ def _grant_facts(group: str, budget: Budget, by: str, reason: str) -> dict[str, 
 
 def _left(budget: Budget, totals: Totals) -> float:
     """The ε of what is left: of the ρ that the budget's (ε, δ) stands for, or of ε itself for a pure budget."""
+    if not totals.rho:
+        return budget.epsilon
     if budget.delta <= 0:
-        return float(max(0, budget.epsilon - totals.pure_epsilon)) if not totals.not_pure else 0.0
+        return float(max(Fraction(0), budget.exact_epsilon - totals.pure_epsilon)) if not totals.not_pure else 0.0
     left = rho_from_epsilon(budget.epsilon, budget.delta) - totals.rho
     return min(budget.epsilon, epsilon_from_rho(left, budget.delta)) if left > 0 else 0.0
 
