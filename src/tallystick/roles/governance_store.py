@@ -31,6 +31,7 @@ __all__ = ["GovernanceStore"]
 
 SCHEMA_VERSION = "1"
 BUSY_SECONDS = 30.0
+KNOWN_BYTES = 1 << 26  # of statements remembered as verified
 SIGNER_BYTES = 1 << 29  # all statements of one signer together
 SIGNER_STATEMENTS = 1000  # of one signer about one study, besides four for every party (servers countersign each)
 
@@ -54,6 +55,7 @@ class GovernanceStore:
         self._path, self._party, self._identities = path, party, identities
         self._lock = threading.RLock()
         self._known: dict[bytes, Statement] = {}  # digest of raw -> what was decoded and verified in this process
+        self._known_bytes = 0
         with storage_guard(_WHAT, party=party):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -190,6 +192,9 @@ class GovernanceStore:
         if known is None:
             known = decode(raw, party=sender)
             verify(known, self._identities)
+            self._known_bytes += len(raw)
+            if self._known_bytes > KNOWN_BYTES:
+                self._known, self._known_bytes = {}, len(raw)
             self._known[name] = known
         return known
 
