@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from tallystick.engines.study import Study
     from tallystick.estimators.custom import ProgramEstimator
     from tallystick.estimators.evaluate import ClassifierEvaluation, Evaluation, evaluate
+    from tallystick.estimators.kmeans import KMeans
     from tallystick.estimators.linear_svc import LinearSVC
     from tallystick.estimators.logistic_regression import LogisticRegression
     from tallystick.estimators.ridge import Ridge
+    from tallystick.estimators.summary import Summary
     from tallystick.privacy.grid import Group
     from tallystick.privacy.ledger import Budget
     from tallystick.privacy.schema import Category, Integer, Items, Missing, Number, Schema
@@ -63,9 +65,11 @@ _HOMES = {
     "engines.study": ("Study",),
     "estimators.custom": ("ProgramEstimator",),
     "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
+    "estimators.kmeans": ("KMeans",),
     "estimators.linear_svc": ("LinearSVC",),
     "estimators.logistic_regression": ("LogisticRegression",),
     "estimators.ridge": ("Ridge",),
+    "estimators.summary": ("Summary",),
     "privacy.grid": ("Group",),
     "privacy.ledger": ("Budget",),
     "privacy.schema": ("Category", "Integer", "Items", "Missing", "Number", "Schema"),
@@ -84,6 +88,7 @@ __all__ = [
     "Group",
     "Integer",
     "Items",
+    "KMeans",
     "LinearSVC",
     "LogisticRegression",
     "Missing",
@@ -99,6 +104,7 @@ __all__ = [
     "Schema",
     "Study",
     "StudyError",
+    "Summary",
     "TallystickError",
     "TooFewParties",
     "TrustModelError",

@@ -49,6 +49,8 @@ class Public:
     """Of a target that is a number."""
     max_l2_squared: float = math.inf
     max_l1: float = math.inf
+    units: tuple[tuple[str, float, float, float], ...] = ()
+    """(kind, centre, scale, offset) of every encoded feature, as in FeatureLayout: a number is centre + scale·x."""
     blocks: tuple[tuple[str, int, int, str, int], ...] = ()
     """(column, start, stop, kind, most ones in a record) of every declared column's encoded features."""
 

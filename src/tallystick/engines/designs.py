@@ -16,11 +16,13 @@ from tallystick.algorithms.budget_split import split_note
 from tallystick.algorithms.descent_settings import DESCENT_KEYS
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation import EVALUATION_KEYS, design_evaluation
+from tallystick.algorithms.kmeans_settings import KMEANS_KEYS, design_kmeans_from_keywords
 from tallystick.algorithms.linear_svc import design_hinge_from_keywords
 from tallystick.algorithms.logistic import design_from_keywords
 from tallystick.algorithms.program import Program, Public
 from tallystick.algorithms.program_file import compile_program, load_program, read_program
 from tallystick.algorithms.ridge import RIDGE_KEYS, design_ridge
+from tallystick.algorithms.summary import SUMMARY_KEYS, design_summary
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
 from tallystick.engines.federation import public_budget, public_facts
@@ -51,9 +53,11 @@ class BuiltIn:
 
 BUILT_IN: dict[str, BuiltIn] = {
     "evaluation": BuiltIn(keys=EVALUATION_KEYS, design=design_evaluation),
+    "kmeans": BuiltIn(keys=KMEANS_KEYS, design=design_kmeans_from_keywords),
     "linear_svc": BuiltIn(keys=DESCENT_KEYS, design=design_hinge_from_keywords),
     "logistic_regression": BuiltIn(keys=DESCENT_KEYS, design=design_from_keywords),
     "ridge": BuiltIn(keys=RIDGE_KEYS, design=design_ridge),
+    "summary": BuiltIn(keys=SUMMARY_KEYS, design=design_summary),
 }
 
 

@@ -261,6 +261,7 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         target_bounds=layout.target_bounds,
         max_l2_squared=layout.max_l2_squared,
         max_l1=layout.max_l1,
+        units=tuple(zip(layout.kinds, layout.centre, layout.scale, layout.offset)),
         blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
     )
 

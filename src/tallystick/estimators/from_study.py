@@ -10,17 +10,21 @@ from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.custom import ProgramEstimator
 from tallystick.estimators.evaluate import ClassifierEvaluation
+from tallystick.estimators.kmeans import KMeans
 from tallystick.estimators.linear_svc import LinearSVC
 from tallystick.estimators.logistic_regression import LogisticRegression
 from tallystick.estimators.ridge import Ridge
+from tallystick.estimators.summary import Summary
 
 __all__ = ["ESTIMATORS", "estimator_for"]
 
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {
     ClassifierEvaluation.program_name: ClassifierEvaluation,
+    KMeans.program_name: KMeans,
     LinearSVC.program_name: LinearSVC,
     LogisticRegression.program_name: LogisticRegression,
     Ridge.program_name: Ridge,
+    Summary.program_name: Summary,
 }
 
 

@@ -1,0 +1,138 @@
+"""What the records are like, privately: counts, histograms, means, variances, correlations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.summary import SummaryProgram, design_summary
+from tallystick.algorithms.summary_table import summarise
+from tallystick.core.errors import StudyError
+from tallystick.engines.designs import designed
+from tallystick.engines.federation import Federation
+from tallystick.engines.study import Study
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.noise_intervals import quantile
+from tallystick.privacy.schema import Category, FeatureLayout, Items, Schema
+
+__all__ = ["Summary"]
+
+LEVEL = 0.95
+
+
+class Summary(PrivateEstimator):
+    """A table of noisy statistics of every column, each with the standard error and a 95 % interval of its noise.
+
+    One round. Errors are those of the noise alone: the number for these very records lies in its interval.
+
+    Parameters
+    ----------
+    columns : list of str, optional
+        What to summarise; all columns of the schema if left out.
+    bins : int
+        Bins of equal width of a number's histogram, where neither ``cuts`` nor the schema's ``bins`` say otherwise.
+    cuts : {column: cut points}, optional
+        Public cut points of a number's histogram, in its units.
+    correlations : bool
+        Between all pairs of numbers that cannot be missing.
+    epsilon, delta, neighbours, mechanism, schema, bounds
+        As for every estimator.
+
+    Attributes
+    ----------
+    table_ : list of dict
+        Rows with ``column``, ``statistic`` (count, missing, histogram, mean, variance, correlation), ``of`` (the bin,
+        category or other column), ``estimate``, ``standard_error``, ``lower``, ``upper``; ``pandas.DataFrame(table_)``
+        makes a frame of it. A correlation with a column that may be constant is None.
+    privacy_, plan_, contributors_, dropped_, history_
+        What was promised, planned, and who took part; released values only.
+    """
+
+    program_name = "summary"
+
+    def __init__(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        bins: int = 10,
+        cuts: Mapping[str, Sequence[float]] | None = None,
+        correlations: bool = True,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: str = "replace-one",
+        mechanism: str = "gaussian",
+        schema: Schema | None = None,
+        bounds: Any = None,
+    ) -> None:
+        self.columns = columns
+        self.bins = bins
+        self.cuts = cuts
+        self.correlations = correlations
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbours = neighbours
+        self.mechanism = mechanism
+        self.schema = schema
+        self.bounds = bounds
+
+    def study_for(
+        self,
+        fed: Federation,
+        *,
+        target: str | None,
+        features: Sequence[str] | None,
+        name: str | None = None,
+        schema: Schema | None = None,
+    ) -> Study:
+        """As every estimator's; a number's bins and logarithm are undone, because its mean is asked for too."""
+        if target is not None:
+            raise StudyError("a summary has no target", remedy="Name the column among `columns` instead.")
+        if features is None and self.columns is not None:
+            features = [self.columns] if isinstance(self.columns, str) else list(self.columns)
+        study = super().study_for(fed, target=None, features=features, name=name, schema=schema)
+        raw = study.model_dump()
+        cuts = dict(raw["program"].get("cuts") or {})
+        for column, declared in raw["data"]["columns"].items():
+            if declared["type"] != "number" or (features is not None and column not in features):
+                continue
+            if declared["bins"] is not None:
+                cuts.setdefault(column, list(declared["bins"]))
+                declared["bins"] = None
+            declared["log"] = False
+        raw["program"]["cuts"] = {c: list(v) for c, v in cuts.items()} or None
+        return Study.from_dict(raw)
+
+    def _design(self, public: Public, budget: PublicBudget) -> Design:
+        return design_summary(self._study_program(), public, budget)
+
+    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
+        """The design of a study: by the [program] it states, in which the schema's bins have become cut points."""
+        return designed(study, layout, lambda public, budget: design_summary(study.program, public, budget), rounds=1)
+
+    def _accept(self, state: State, layout: FeatureLayout) -> None:
+        program = self._program
+        if not isinstance(program, SummaryProgram):
+            raise StudyError("the run was not a summary")
+        noise = self.plan_.rounds[0]
+        study: Study = self.study_
+        schema, missing = study.schema_of_data(), study.missing_policy()
+        dropping = missing is not None and missing.policy == "drop"
+        self.table_ = summarise(
+            program,
+            state,
+            {n.group.name: noise.std_of(n.group.name) for n in noise.noise},
+            records=study.data.records if study.counts_are_public and not dropping else None,
+            complete=[c.name for c in program.columns if _complete(schema[c.name])],
+            z=quantile(LEVEL, self.plan_.claim.mechanism),
+        )
+
+    def model_document(self) -> dict[str, Any]:
+        """The ``model`` object of a result."""
+        return {"type": type(self).__name__, "level": LEVEL, "table": self.table_}
+
+
+def _complete(column: Any) -> bool:
+    """Whether every record falls in one cell of the column: an undeclared category is in none."""
+    return not isinstance(column, Items) and (not isinstance(column, Category) or column.merge is not None)
