@@ -1,8 +1,10 @@
 """``tallystick demo``: a deployment on this machine, with nothing left out but the distance.
 
-Three servers, an aggregator and five institutions, each a process with its own keys, talk over mutual TLS. Together
-they train a model of who earns above 50K on an invented census; one institution is killed with SIGKILL on the way,
-started again, and rejoins. Randomness is the operating system's: no seed exists here, as in any deployment.
+Three servers, an aggregator and five institutions, each a process with its own keys, talk over mutual TLS. An analyst
+proposes a study of who earns above 50K on an invented census. Three data stewards approve it, one refuses, and the
+fifth institution's own rules approve it without a person. It runs; one institution is killed with SIGKILL on the way,
+started again, and rejoins. The privacy receipt is verified; a second study is refused, because the budgets are spent.
+Randomness is the operating system's: no seed exists here, as in any deployment.
 
 Comparisons on records (accuracy, the model without privacy) are possible only because the demonstration made the
 records up: a real study has nobody who could compute them, and its result has no ``demonstration`` block.
@@ -10,6 +12,7 @@ records up: a real study has nobody who could compute them, and its result has n
 
 from __future__ import annotations
 
+import base64
 import shutil
 import signal
 import tempfile
@@ -17,17 +20,19 @@ import threading
 import time
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tallystick.cli import studies
 from tallystick.cli.local_deployment import LocalDeployment
 from tallystick.cli.progress import StoryProgress, story_progress
-from tallystick.cli.simulation import evaluate_split, result_document
-from tallystick.core.errors import StudyError, TallystickError
+from tallystick.cli.simulation import evaluate_split
+from tallystick.cli.study_results import fitted, verify, write_canonical
+from tallystick.core.errors import RoundAborted, StudyError, TallystickError
 from tallystick.crypto.prg import system_stream
 from tallystick.data.examples import CENSUS_RECORDS, census, census_schema
 from tallystick.data.partitions import even, holdout_split, permutation
@@ -36,11 +41,14 @@ from tallystick.engines.federation import Federation as Simulation
 from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
-from tallystick.roles.federation import Federation
+from tallystick.roles.identity_files import unix_time
 
 __all__ = ["demo", "describe"]
 
 SERVERS, INSTITUTIONS = 3, 5
+STEWARDS = {"institution-1": "Dr. Abel", "institution-2": "Dr. Brandt", "institution-3": "Ms. Costa"}
+REFUSING, WHY = "institution-5", "our ethics board meets in December"
+DECISION_SECONDS = 60.0
 VICTIM = "institution-3"
 HELD_BACK = 0.1
 START_SECONDS = 120.0
@@ -75,30 +83,37 @@ def demo(
         table = read_table(census(records))
         train, test = holdout_split(table.num_rows, HELD_BACK, system_stream())
         study = _study(len(train), rounds)
-        estimator, study = estimator_for(study)
         story.tell("compiling what every process will run (once a machine)")
         _warm(study, table.slice(0, 600))
         story.tell(f"{table.num_rows:,} invented records, cut over {INSTITUTIONS} institutions; keys and certificates")
         parts = even(len(train), INSTITUTIONS, permutation(len(train), system_stream()))
         files = _write(folder, [table.take(train[part]) for part in parts])
-        with LocalDeployment(folder, name="demonstration", servers=SERVERS, institutions=files) as deployment:
+        asking = (*STEWARDS, REFUSING)
+        with LocalDeployment(
+            folder, name="demonstration", servers=SERVERS, institutions=files, asking=asking
+        ) as deployment:
             deployment.start_all(timeout=START_SECONDS, told=lambda party: story.tell(f"{party} is up"))
             processes = deployment.running()
-            federation = Federation.connect(
-                deployment.consortium, config=deployment.analyst, schema=study.schema_of_data(), records=len(train)
-            )
-            started = time.perf_counter()
             victim = _Victim(deployment, story)
             try:
-                estimator.fit_study(federation, study, progress=victim.round)
+                before = _budgets(deployment)
+                decisions = _agree(deployment, study, story)
+                started = time.perf_counter()
+                made = studies.run(study.printed_hash, deployment.analyst, progress=victim.round)
+                seconds = time.perf_counter() - started
+                write_canonical(made, folder / "out", "result.json")
+                verified = verify(folder / "out" / "result.json", deployment.consortium)
+                story.tell(f"the receipt was verified offline: {verified['signatures']} signatures")
+                second = _second_study(deployment, study, story)
             except TallystickError:
                 deployment.check()  # a process that died is the cause, and its log says why
                 raise
-            seconds = time.perf_counter() - started
+            after = _budgets(deployment)
             sent = {party: deployment.bytes_sent(party) for party in deployment.parties}
         story.tell("all processes have stopped; measuring on the records kept back")
+        estimator = fitted(study, "", base64.b64decode(made["released"]))
         evaluation = evaluate_split(estimator, study, table.take(train), table.take(test))
-        document = result_document(estimator, seconds, kind="study")
+        document = {**made, "cost": {**made["cost"], "seconds": seconds}}
         document["demonstration"] = {
             "note": "comparisons exist only because the demonstration invented the records; a real study has none",
             "records": table.num_rows,
@@ -106,9 +121,71 @@ def demo(
             "seconds_in_all": time.perf_counter() - began,
             "evaluation": {"method": "holdout", "fraction": HELD_BACK, **evaluation},
             "killed": victim.account(estimator),
+            "decisions": decisions,
+            "budgets": {name: {"before": before[name], "after": after[name]} for name in before},
+            "verified": verified,
+            "second_study": second,
             "bytes_sent": sent,
         }
         return document
+
+
+def _budgets(deployment: LocalDeployment) -> dict[str, str]:
+    """What each institution's own ledger says."""
+    said = {}
+    for name in deployment.institutions:
+        with studies.Place(deployment.config(name)) as place, place.ledger() as ledger:
+            said[name] = ledger.view(place.config.dataset).words
+    return said
+
+
+def _agree(deployment: LocalDeployment, study: Study, story: StoryProgress) -> dict[str, Any]:
+    """Propose the study and have everybody decide, each on its own machine's files."""
+    story.tell("the analyst proposes the study to the data stewards")
+    studies.propose_study(study, deployment.analyst)
+    for name in (*STEWARDS, REFUSING):
+        _until(lambda n=name: _knows(deployment, n, study.hash), f"{name} has not heard of the study")  # type: ignore[misc]
+    for name, steward in STEWARDS.items():
+        studies.decide(study.printed_hash, deployment.config(name), "approve", by=steward)
+        story.tell(f"{steward} of {name} read what it would cost and approved it")
+    studies.decide(study.printed_hash, deployment.config(REFUSING), "reject", reason=WHY, by="Mr. Eder")
+    story.tell(f"Mr. Eder of {REFUSING} refused: {WHY}")
+
+    def decided() -> bool:
+        return not studies.show(study.printed_hash, deployment.analyst)["waiting"]
+
+    _until(decided, "not everybody has decided", every=1.0)
+    found = studies.show(study.printed_hash, deployment.analyst)
+    story.tell(found["words"])
+    return {key: found[key] for key in ("approved", "rejected", "words", "quorum")}
+
+
+def _knows(deployment: LocalDeployment, name: str, study: bytes) -> bool:
+    with studies.Place(deployment.config(name)) as place:
+        return place.docket(study).standing(unix_time()).proposal is not None
+
+
+def _second_study(deployment: LocalDeployment, study: Study, story: StoryProgress) -> dict[str, Any]:
+    """The same question again, as a new version: the ledgers say no."""
+    again = study.replace("study", version=2)
+    studies.propose_study(again, deployment.analyst)
+
+    def answered() -> bool:
+        return bool(studies.show(again.printed_hash, deployment.analyst)["state"] != "open")
+
+    _until(answered, "nobody has answered the second proposal", every=1.0)
+    found = studies.show(again.printed_hash, deployment.analyst)
+    told = found["rejected"][0] if found["rejected"] else {"client": "", "reason": found["words"]}
+    story.tell(f"a second study is {found['state']}: {told['client']}: {told['reason']}")
+    return {"state": found["state"], "rejected": found["rejected"], "words": found["words"]}
+
+
+def _until(done: Callable[[], bool], otherwise: str, *, every: float = 0.2) -> None:
+    deadline = time.monotonic() + DECISION_SECONDS
+    while not done():
+        if time.monotonic() > deadline:
+            raise RoundAborted(otherwise, rule="demonstration", remedy="Try again when the machine is less busy.")
+        time.sleep(every)
 
 
 def _study(records: int, rounds: int | None) -> Study:
@@ -245,12 +322,26 @@ def describe(result: dict[str, Any]) -> str:
         lines.append(
             f"  an institution sent {max(institutions):,} bytes, {cost['bytes_up_per_client']:,} of them in vectors"
         )
-    lines += [_missed(result, killed), "", privacy["statement"]]
+    lines += [_missed(result, killed), "", privacy["statement"], "", *_governed(shown)]
     model = result["model"]
     ranked = sorted(zip(model["coef"][0], model["features"]), key=lambda pair: -abs(pair[0]))[:6]
     lines += ["", "What the model found (strongest coefficients, log-odds of >50K):"]
     lines += [f"  {value:+.2f}  {name}" for value, name in ranked]
     return "\n".join(lines)
+
+
+def _governed(shown: dict[str, Any]) -> list[str]:
+    lines = ["Who decided"]
+    lines += [f"  {d['client']}  approved by {d['by']}" for d in shown["decisions"]["approved"]]
+    lines += [f"  {d['client']}  refused by {d['by']}: {d['reason']}" for d in shown["decisions"]["rejected"]]
+    lines += ["", "What it cost each institution's records (its own ledger)"]
+    for name, told in shown["budgets"].items():
+        lines += [f"  {name}  before: {told['before']}", f"  {' ' * len(name)}  after:  {told['after']}"]
+    second, checked = shown["second_study"], shown["verified"]
+    lines += ["", f"A second study was {second['state']}:"]
+    lines += [f"  {d['client']}: {d['reason']}" for d in second["rejected"]]
+    lines += ["", f"The receipt was verified offline: {checked['signatures']} signatures, noise derived anew."]
+    return lines
 
 
 def _missed(result: dict[str, Any], killed: dict[str, Any]) -> str:

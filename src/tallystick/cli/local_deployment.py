@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -33,9 +33,20 @@ _THREADS = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_TH
 
 
 class LocalDeployment:
-    """Servers, an aggregator, an analyst's keys, and one institution for every data file."""
+    """Servers, an aggregator, an analyst's keys, and one institution for every data file.
 
-    def __init__(self, folder: Path, *, name: str, servers: int, institutions: Mapping[str, Path]) -> None:
+    Institutions in ``asking`` leave each study to their data steward; the others approve within their limits.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        name: str,
+        servers: int,
+        institutions: Mapping[str, Path],
+        asking: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         self.consortium = folder / "consortium" / enrolment.CONSORTIUM
         self.servers = tuple(f"server-{i}" for i in range(1, servers + 1))
@@ -52,7 +63,8 @@ class LocalDeployment:
             role = "server" if party in self.servers else "aggregator"
             self._enrol(party, role, ports.pop(), address=f"{HOST}:{ports.pop()}")
         for party, data in institutions.items():
-            self._enrol(party, "client", ports.pop(), data=str(data.absolute()), decide="approve")
+            decide = "ask" if party in asking else "approve"
+            self._enrol(party, "client", ports.pop(), data=str(data.absolute()), decide=decide)
         self.analyst = enrolment.enrol("analyst", "analyst", home, now=now)[1]
 
     def _enrol(self, party: str, role: str, monitor: int, **where: Any) -> None:
@@ -61,6 +73,10 @@ class LocalDeployment:
             file.write(f'\n[metrics]\nlisten = "{HOST}:{monitor}"\n')
         self._configs[party] = (role, config)
         self._monitors[party] = monitor
+
+    def config(self, party: str) -> Path:
+        """The role file of a party."""
+        return self.analyst if party == "analyst" else self._configs[party][1]
 
     @property
     def parties(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ from tallystick.roles.review import DEFAULT_DAYS, Review, decision_body, review
 from tallystick.roles.role_config import RoleConfig, load_role_config
 from tallystick.roles.setup import set_up
 
-__all__ = ["Place", "decide", "listing", "propose", "receipt", "result", "run", "show", "withdraw"]
+__all__ = ["Place", "decide", "listing", "propose", "propose_study", "receipt", "result", "run", "show", "withdraw"]
 
 
 class Place:
@@ -119,9 +119,21 @@ def propose(
 ) -> dict[str, Any]:
     """Sign a study and put it before the consortium's stewards."""
     study, folder = load_study(path, settings)
-    estimator, study = estimator_for(study, read_program_from(folder))
     if records is not None:
         study = study.replace("data", records=records)
+    return propose_study(study, config, folder=folder, days=days, supersedes=supersedes)
+
+
+def propose_study(
+    study: Study,
+    config: Path,
+    *,
+    folder: Path = Path(),
+    days: float = DEFAULT_DAYS,
+    supersedes: str | None = None,
+) -> dict[str, Any]:
+    """The same for a study that is no file; ``folder`` is where its program file would be."""
+    estimator, study = estimator_for(study, read_program_from(folder))
     if study.data.records is None and study.counts_are_public:
         raise StudyError(
             "replace-one makes the number of records public, and the study does not state it",

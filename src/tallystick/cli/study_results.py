@@ -18,6 +18,7 @@ from tallystick.core.errors import StudyError, TallystickError, VerificationErro
 from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.engines.federation import plan_study
 from tallystick.engines.study import Study
+from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.protocol.governance.plan_summary import summarise
@@ -34,7 +35,7 @@ from tallystick.roles.setup import set_up
 if TYPE_CHECKING:
     from tallystick.cli.studies import Place
 
-__all__ = ["describe_verdict", "document", "verify", "write_canonical"]
+__all__ = ["describe_verdict", "document", "fitted", "verify", "write_canonical"]
 
 RESULT = "tallystick/result/1"
 _LABEL = b"tallystick/result/analyst/1"
@@ -53,15 +54,19 @@ def _signed(made: dict[str, Any]) -> bytes:
 
 def _contents(study: Study, program: str, packed: bytes, receipt: dict[str, Any] | None) -> dict[str, Any]:
     """Everything in the file but the signature: a function of study, program, released states and receipt."""
+    made = result_document(fitted(study, program, packed), _seconds(receipt), kind="study")
+    return {**made, "released": base64.b64encode(packed).decode(), "receipt": receipt}
+
+
+def fitted(study: Study, program: str, packed: bytes) -> PrivateEstimator:
+    """The estimator that a packed result makes."""
     estimator, study = estimator_for(study, (lambda _name: program) if program else None)
     layout = estimator.layout_for(study)
     design = estimator.design_for(study, layout)
     plan = plan_study(study, design, simulation=study.privacy.mechanism == "none")
     ledger = Ledger()
     entry = ledger.commit(ledger.reserve(charge_of(study.hash, plan)))
-    estimator.take_result(design, unpack_result(study, design, layout, plan, packed, entry=entry))
-    made = result_document(estimator, _seconds(receipt), kind="study")
-    return {**made, "released": base64.b64encode(packed).decode(), "receipt": receipt}
+    return estimator.take_result(design, unpack_result(study, design, layout, plan, packed, entry=entry))
 
 
 def _seconds(receipt: dict[str, Any] | None) -> float:

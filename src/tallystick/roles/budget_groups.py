@@ -222,8 +222,8 @@ def _words(group: Group, spent: Spent, left: float, entries: tuple[StudyCharge, 
         said.append("They protect different things (records or persons, replaced or added); the sum treats them alike.")
     if group.closed:
         said.append("CLOSED: charges were lost with a damaged ledger; nothing is admitted until a new grant.")
-    elif left > 0:
-        said.append(f"One more study of up to epsilon = {math.floor(left * 1e4) / 1e4:g} fits.")
+    elif left >= 1e-4:
+        said.append(f"One more study of up to epsilon = {math.floor(left * 1e4 + 1e-3) / 1e4:g} fits.")
     else:
         said.append("Nothing is left.")
     return " ".join(said)

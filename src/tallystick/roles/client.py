@@ -190,7 +190,7 @@ class ClientProcess(ParticipantProcess):
         """How far into this client's ledger each server has seen."""
 
     def start(self) -> None:
-        self.post(self._register)
+        self._guarded(self._register)  # a client that cannot read its records stays up, and declines
         super().start()
 
     def close(self) -> None:
@@ -218,6 +218,7 @@ class ClientProcess(ParticipantProcess):
             self._consider(statement.study_hash)
         elif statement.kind == "countersignature" and statement.body["client"] == self.name:
             session = self.sessions.get(statement.study_hash)
+            self.ledger.add_countersignature(statement.encode(), self.members.identities)
             if isinstance(session, ClientSession):
                 self.post_for(session, session.cleared)
 

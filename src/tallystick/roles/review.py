@@ -128,7 +128,7 @@ def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governa
         default=policy.default,
     )
     verdict = rules.decide(facts)
-    if verdict.decision == "approve" and not effect.fits:
+    if verdict.decision != "reject" and not effect.fits:
         because = "The data set's budget does not cover it."
         return governance.Verdict(decision="reject", rule="budget-covers-charge", because=because)
     # A program file that nobody here has named is read by a person, whatever the default is.
