@@ -1,0 +1,170 @@
+"""Differentially private k-means across institutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.kmeans import KMeansProgram
+from tallystick.algorithms.kmeans_settings import design_kmeans_from_keywords
+from tallystick.algorithms.program import Public, State
+from tallystick.core.errors import DataError, StudyError
+from tallystick.data.encoding import Records
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.privacy.schema import FeatureLayout, Schema
+
+__all__ = ["KMeans"]
+
+_RUNS_WITHOUT_PRIVACY = 20
+
+
+class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
+    """k-means clustering with a stated privacy guarantee.
+
+    A tenth of the budget learns the columns' means and variances; k-means on made-up records that have them gives the
+    start. Then a few rounds of Lloyd's iteration on noisy counts and sums, calibrated together.
+
+    Parameters
+    ----------
+    epsilon, delta, neighbours, mechanism
+        What is promised: see ``docs/privacy.md``. ``delta=None`` means min(1e-6, 1/(10·records)), 0 for ``"laplace"``.
+    schema, bounds
+        Public facts about the columns, for federations without a schema and for plain ``fit(X)``.
+    n_clusters : int
+        Number of centres.
+    rounds : "auto" or int
+        Rounds of Lloyd's iteration; "auto" weighs convergence against noise, by public facts.
+    start : "auto", "random" or a table of centres
+        "auto" as above; "random" draws public centres in the declared bounds from ``seed``, and a table gives them, in
+        the encoded columns (numbers scaled to [-1, 1], one column per category). Both spend nothing.
+    method : "auto" or "plain"
+        "plain" divides noisy sums of records by noisy counts and does nothing more: Lloyd's iteration as PEM writes it.
+    seed : int
+        Of the public draws that the start is made from. It is part of the study and hides nothing.
+
+    Attributes
+    ----------
+    cluster_centers_ : array (n_clusters, columns)
+        Noisy means. Numbers are in their declared units, categories are proportions; ``feature_names_in_`` names the
+        columns after ``fit(federation)``, after ``fit(X)`` they are those of ``X``.
+    counts_ : array (n_clusters,)
+        Noisy numbers of records nearest to the centres of the last round.
+    privacy_, plan_, contributors_, dropped_, history_
+        What was promised, planned, and who took part; released values only.
+    """
+
+    program_name = "kmeans"
+    evaluates_its_own_records = True
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        neighbours: str = "replace-one",
+        mechanism: str = "gaussian",
+        schema: Schema | None = None,
+        bounds: Any = None,
+        rounds: int | str = "auto",
+        start: Any = "auto",
+        method: str = "auto",
+        seed: int = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.epsilon = epsilon
+        self.delta = delta
+        self.neighbours = neighbours
+        self.mechanism = mechanism
+        self.schema = schema
+        self.bounds = bounds
+        self.rounds = rounds
+        self.start = start
+        self.method = method
+        self.seed = seed
+
+    def _study_program(self) -> dict[str, Any]:
+        program = super()._study_program()
+        if isinstance(program["start"], np.ndarray):
+            program["start"] = program["start"].tolist()
+        return program
+
+    def _design(self, public: Public, budget: PublicBudget) -> Design:
+        return design_kmeans_from_keywords(self._study_program(), public, budget)
+
+    def _accept(self, state: State, layout: FeatureLayout) -> None:
+        if not isinstance(self._program, KMeansProgram):
+            raise StudyError("the run was not a k-means")
+        self._encoded_centers = np.array(state.centres)
+        self.cluster_centers_ = in_declared_units(self._encoded_centers, layout)
+        self.counts_ = np.array(state.counts)
+
+    # -- scikit-learn -----------------------------------------------------------------------------------------------
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The nearest centre of every row, in the encoded columns."""
+        check_is_fitted(self)
+        return self.predict_encoded(self._encode(X))
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """The distance of every row to every centre, in the encoded columns."""
+        check_is_fitted(self)
+        return np.sqrt(_squared_distances(self._encode(X), self._encoded_centers))
+
+    def predict_encoded(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The nearest centre for rows that are already encoded by the study's schema."""
+        return np.asarray(_squared_distances(features, self._encoded_centers).argmin(axis=1), dtype=np.int64)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.cluster_centers_)
+
+    def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
+        """The loss φ = Σ min‖x − c‖², and (φ − φ₀)/φ₀ with φ₀ the best of 20 runs of k-means++ without privacy."""
+        from sklearn.cluster import KMeans as Baseline
+
+        if len(train) == 0 or len(test) == 0:
+            raise DataError("nothing to evaluate: no record was kept back", remedy="Use a larger --holdout.")
+        k = min(len(self._encoded_centers), len(np.unique(train.features, axis=0)))
+        baseline = Baseline(k, n_init=_RUNS_WITHOUT_PRIVACY, random_state=0).fit(train.features)
+        found = _loss(test.features, self._encoded_centers)
+        best = _loss(test.features, baseline.cluster_centers_)
+        one = _loss(test.features, train.features.mean(axis=0, keepdims=True))
+        scores = {"loss": found, "baseline_loss": best, "one_centre_loss": one}
+        if best > 0:
+            scores |= {"relative_loss": found / best - 1, "one_centre_relative_loss": one / best - 1}
+        return scores
+
+    def model_document(self) -> dict[str, Any]:
+        """The ``model`` object of a result."""
+        return {
+            "type": type(self).__name__,
+            "cluster_centers": self.cluster_centers_.tolist(),
+            "counts": self.counts_.tolist(),
+            "features": list(map(str, self._layout.names)),
+        }
+
+
+def in_declared_units(centres: NDArray[np.float64], layout: FeatureLayout) -> NDArray[np.float64]:
+    """Encoded columns back in the units they were declared in: the inverse of what the layout says."""
+    out = centres * np.array(layout.scale) + np.array(layout.centre)
+    for column, (kind, offset) in enumerate(zip(layout.kinds, layout.offset)):
+        if kind == "log":
+            out[:, column] = np.expm1(np.minimum(out[:, column], 709.0)) + offset
+    return np.asarray(out)
+
+
+def _squared_distances(features: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
+    out = np.empty((len(features), len(centres)))
+    for j, centre in enumerate(centres):  # differences, not a product: no cancellation, and the same for every block
+        out[:, j] = ((features - centre) ** 2).sum(axis=1)
+    return out
+
+
+def _loss(features: NDArray[np.float64], centres: NDArray[np.float64]) -> float:
+    return float(_squared_distances(features, centres).min(axis=1).sum())
