@@ -88,6 +88,8 @@ def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -
     layout = layout_of(study)
     design = design_of(study, layout, own)
     plan = plan_study(study, design, simulation=allow_not_private)
+    if study.data.records is not None:
+        result_limit(plan, study.data.records)  # X26: a sum that could wrap around is refused before it is approved
     public = public_facts(study, layout)
     return Setup(
         study=study,
