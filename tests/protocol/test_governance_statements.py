@@ -19,6 +19,7 @@ from governance_examples import (
     T0,
     decision,
     every_kind,
+    hash_of,
     members,
     proposal,
     study_text,
@@ -321,6 +322,31 @@ def test_once_verified_is_remembered_for_that_very_object_and_key() -> None:
         verify(replace(good, body=dict(good.body) | {"sequence": 2}), identities)
     with pytest.raises(VerificationError):
         verify(replace(good, signer="c1"), identities)
+
+
+@pytest.mark.parametrize(
+    "head, columns",
+    [({"name": "flu\x1b[2J"}, {}), ({"features": ["a\nb"]}, {}), ({"purpose": "\u202e"}, {}), ({}, {"a\x07": {}})],
+)
+def test_x30_names_in_a_study_can_be_shown(head: dict, columns: dict) -> None:
+    """JSON escapes what a screen would obey: the names are looked at as they will be shown."""
+    study = json.loads(study_text(4))
+    study["study"] |= head
+    study["data"] = {"columns": columns}
+    text = json.dumps(study, separators=(",", ":"))
+    assert text.isprintable()
+    with pytest.raises(StudyError, match="invisible"):
+        proposal(study=text)
+    body = dict(proposal().body) | {"study": text, "hash": hash_of(text)}
+    raw = canonical({"kind": "proposal", "signer": "ana", "body": body, "signature": "00" * 64})
+    with pytest.raises(RemoteProtocolError, match="invisible"):
+        decode(raw)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", '{"study":1}', '{"study":{},"data":7}', "[" * 100_000, "9" * 5000])
+def test_a_study_that_is_none(text: str) -> None:
+    with pytest.raises(StudyError, match="readable"):
+        proposal(study=text)
 
 
 def test_tuples_are_lists() -> None:

@@ -267,9 +267,12 @@ def _proposal(body: Mapping[str, Any]) -> str | None:
         return "that replaces itself"
     try:
         study: Any = json.loads(body["study"])
-        stated = study["study"].get("program_hash")
+        head, columns = study["study"], study.get("data", {}).get("columns", {})
+        stated, named = head.get("program_hash"), [*head.values(), *(head.get("features") or ()), *columns]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return "whose study is not readable"
+    if not all(name.isprintable() for name in named if isinstance(name, str)):
+        return "whose study's names hold control or invisible characters"
     found = format_hash(hashlib.sha256(body["program"].encode()).digest()) if body["program"] else None
     return None if stated == found else "whose program is not the file its study names"
 
