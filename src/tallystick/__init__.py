@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tallystick.engines.study import Study
     from tallystick.estimators.custom import ProgramEstimator
     from tallystick.estimators.evaluate import ClassifierEvaluation, Evaluation, evaluate
+    from tallystick.estimators.frequent_itemsets import FrequentItemsets
     from tallystick.estimators.kmeans import KMeans
     from tallystick.estimators.linear_svc import LinearSVC
     from tallystick.estimators.logistic_regression import LogisticRegression
@@ -65,6 +66,7 @@ _HOMES = {
     "engines.study": ("Study",),
     "estimators.custom": ("ProgramEstimator",),
     "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
+    "estimators.frequent_itemsets": ("FrequentItemsets",),
     "estimators.kmeans": ("KMeans",),
     "estimators.linear_svc": ("LinearSVC",),
     "estimators.logistic_regression": ("LogisticRegression",),
@@ -85,6 +87,7 @@ __all__ = [
     "Dataset",
     "Evaluation",
     "Federation",
+    "FrequentItemsets",
     "Group",
     "Integer",
     "Items",

@@ -16,6 +16,8 @@ from tallystick.algorithms.budget_split import split_note
 from tallystick.algorithms.descent_settings import DESCENT_KEYS
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation import EVALUATION_KEYS, design_evaluation
+from tallystick.algorithms.itemsets.design import design_itemsets_from_keywords
+from tallystick.algorithms.itemsets.settings import ITEMSET_KEYS
 from tallystick.algorithms.kmeans_settings import KMEANS_KEYS, design_kmeans_from_keywords
 from tallystick.algorithms.linear_svc import design_hinge_from_keywords
 from tallystick.algorithms.logistic import design_from_keywords
@@ -53,6 +55,7 @@ class BuiltIn:
 
 BUILT_IN: dict[str, BuiltIn] = {
     "evaluation": BuiltIn(keys=EVALUATION_KEYS, design=design_evaluation),
+    "frequent_itemsets": BuiltIn(keys=ITEMSET_KEYS, design=design_itemsets_from_keywords),
     "kmeans": BuiltIn(keys=KMEANS_KEYS, design=design_kmeans_from_keywords),
     "linear_svc": BuiltIn(keys=DESCENT_KEYS, design=design_hinge_from_keywords),
     "logistic_regression": BuiltIn(keys=DESCENT_KEYS, design=design_from_keywords),

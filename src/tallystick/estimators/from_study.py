@@ -10,6 +10,7 @@ from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.custom import ProgramEstimator
 from tallystick.estimators.evaluate import ClassifierEvaluation
+from tallystick.estimators.frequent_itemsets import FrequentItemsets
 from tallystick.estimators.kmeans import KMeans
 from tallystick.estimators.linear_svc import LinearSVC
 from tallystick.estimators.logistic_regression import LogisticRegression
@@ -20,6 +21,7 @@ __all__ = ["ESTIMATORS", "estimator_for"]
 
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {
     ClassifierEvaluation.program_name: ClassifierEvaluation,
+    FrequentItemsets.program_name: FrequentItemsets,
     KMeans.program_name: KMeans,
     LinearSVC.program_name: LinearSVC,
     LogisticRegression.program_name: LogisticRegression,
