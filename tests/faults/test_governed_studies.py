@@ -1,0 +1,248 @@
+"""Governed studies with real roles: proposed, decided by stewards, charged, countersigned, receipted, and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from consortium_fixture import Parties, wait_for
+
+from tallystick.cli import studies, study_results
+from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
+from tallystick.engines.study import Study
+from tallystick.protocol.governance.statements import canonical
+from tallystick.roles.crash_points import CrashPoint
+from tallystick.roles.ledger_store import LEDGER, LedgerStore
+from tallystick.roles.role_config import load_role_config
+
+
+@pytest.fixture
+def asking(parties: Parties) -> Parties:
+    """Clients whose stewards decide, with a budget for one study of epsilon 1."""
+    for name in parties.clients:
+        set_key(parties, name, 'default = "approve"', 'default = "ask"')
+        set_key(parties, name, "budget_epsilon = 1000.0", "budget_epsilon = 1.0")
+    return parties
+
+
+def set_key(parties: Parties, name: str, old: str, new: str) -> None:
+    config = parties.configs[name][1]
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
+
+
+def config_of(parties: Parties, name: str) -> Path:
+    return parties.analyst if name == "analyst" else parties.configs[name][1]
+
+
+def wait_known(parties: Parties, study: Study, *names: str) -> None:
+    def known(name: str) -> bool:
+        with studies.Place(config_of(parties, name)) as place:
+            return any(h == study.hash for h in place.store.hashes())
+
+    wait_for(lambda: all(known(name) for name in names or parties.clients))
+
+
+def stands(parties: Parties, study: Study) -> dict[str, Any]:
+    return studies.show(study.printed_hash, parties.analyst)
+
+
+def decide(parties: Parties, study: Study, name: str, decision: str, **options: Any) -> dict[str, Any]:
+    return studies.decide(study.printed_hash, config_of(parties, name), decision, by="a steward", **options)
+
+
+def approve_all(parties: Parties, study: Study) -> None:
+    wait_known(parties, study)
+    for name in parties.clients:
+        decide(parties, study, name, "approve")
+    wait_for(lambda: stands(parties, study)["state"] == "approved")
+
+
+def ledger_of(parties: Parties, name: str) -> LedgerStore:
+    place = studies.Place(config_of(parties, name))
+    place.close()
+    return LedgerStore(place.config.state / LEDGER, party=name, signing=place.identity.signing)
+
+
+def standing_of(parties: Parties, name: str, study: Study) -> str | None:
+    with ledger_of(parties, name) as ledger:
+        return ledger.standing(study.hash)
+
+
+def test_a_study_from_proposal_to_receipt(asking: Parties, tmp_path: Path) -> None:
+    parties = asking
+    parties.start()
+    study = parties.study()
+    studies.propose_study(study, parties.analyst)
+    with pytest.raises(StudyError, match="already"):
+        studies.propose_study(study, parties.analyst)
+    wait_known(parties, study)
+    shown = studies.show(study.printed_hash, config_of(parties, "client-1"))
+    assert shown["own"]["fits"] is True
+    assert shown["own"]["verdict"] == "ask"
+    with pytest.raises(NotApproved) as refused:
+        studies.run(study.printed_hash, parties.analyst)
+    assert refused.value.exit_code == 5
+    approve_all(parties, study)
+    made = studies.run(study.printed_hash, parties.analyst)
+    assert made["receipt"] is not None
+    assert made["participants"]["clients"] == 3
+    again = studies.result(study.printed_hash, parties.analyst)  # the stored one: nothing is charged twice
+    assert (again["released"], again["receipt"]) == (made["released"], made["receipt"])
+
+    file = study_results.write_canonical(made, tmp_path, "result.json")
+    found = study_results.verify(file, parties.home / "consortium.toml")
+    assert found["sound"]
+    assert found["participants"] == parties.clients
+    check_tampering(file, tmp_path / "tampered.json")
+
+    wait_for(lambda: all(standing_of(parties, name, study) == "committed" for name in parties.clients))
+    with ledger_of(parties, "client-1") as ledger:
+        report = ledger.verify(studies.Place(config_of(parties, "client-1")).members.identities)
+        assert report is not None
+        with pytest.raises(BudgetExceeded):
+            ledger.preview(
+                "default",
+                ledger.view("default")
+                .entries[0]
+                .charge.__class__(**{**vars(ledger.view("default").entries[0].charge), "study": bytes(32)}),
+            )
+
+    # A second study, over the budget: the clients say no by themselves, and no steward can say yes.
+    second = parties.study()
+    studies.propose_study(second, parties.analyst)
+    wait_for(lambda: stands(parties, second)["state"] == "refused")
+    assert {d["reason"] for d in stands(parties, second)["rejected"]} == {"The data set's budget does not cover it."}
+    with pytest.raises(BudgetExceeded):
+        decide(parties, second, "client-1", "approve")
+    with pytest.raises(NotApproved):
+        studies.run(second.printed_hash, parties.analyst)
+    receipts = [parties.state(name) / "receipts" / f"{study.hash.hex()}.json" for name in parties.configs]
+    wait_for(lambda: all(path.exists() for path in receipts))  # everybody has it
+
+
+def check_tampering(file: Path, copy: Path) -> None:
+    """Every 97th byte of a result changed: always found, always exit 6 (or not even JSON any more)."""
+    raw = bytearray(file.read_bytes())
+    for place in range(0, len(raw), 97):
+        changed = bytes(raw[:place]) + bytes([raw[place] ^ 1]) + bytes(raw[place + 1 :])
+        copy.write_bytes(changed)
+        with pytest.raises(VerificationError) as found:
+            study_results.verify(copy)
+        assert found.value.exit_code == 6
+        assert found.value.cause
+    told = json.loads(bytes(raw))
+    told["model"]["coef"][0][0] += 0.5  # a forger who writes it down properly
+    copy.write_bytes(canonical(told) + b"\n")
+    with pytest.raises(VerificationError):
+        study_results.verify(copy)
+
+
+def test_refusal_counter_proposal_and_change_of_mind(asking: Parties) -> None:
+    parties = asking
+    parties.start()
+    study = parties.study()
+    studies.propose_study(study, parties.analyst)
+    wait_known(parties, study)
+    decide(parties, study, "client-1", "approve")
+    with pytest.raises(StudyError, match="below"):
+        decide(parties, study, "client-2", "counter", epsilon=1.0)
+    decide(parties, study, "client-2", "counter", epsilon=0.5, reason="half would do")
+    decide(parties, study, "client-3", "reject", reason="not now")
+    wait_for(lambda: stands(parties, study)["state"] == "refused")
+    told = stands(parties, study)
+    assert [d["terms"] for d in told["countered"]] == [{"epsilon": 0.5}]
+    assert [d["reason"] for d in told["rejected"]] == ["not now"]
+
+    lower = study.replace("privacy", epsilon=0.5).replace("study", version=2)  # a lower cap is a new version
+    studies.propose_study(lower, parties.analyst, supersedes=study.printed_hash)
+    approve_all(parties, lower)
+    assert stands(parties, study)["state"] == "superseded"
+    decide(parties, lower, "client-3", "reject", reason="a second thought")
+    wait_for(lambda: stands(parties, lower)["state"] == "refused")
+    decide(parties, lower, "client-3", "approve")
+    wait_for(lambda: stands(parties, lower)["state"] == "approved")
+    studies.withdraw(lower.printed_hash, parties.analyst, reason="another plan")
+    wait_for(lambda: stands(parties, lower)["state"] == "withdrawn")
+    with pytest.raises(NotApproved):
+        studies.run(lower.printed_hash, parties.analyst)
+    with pytest.raises(NotApproved):
+        decide(parties, lower, "client-3", "approve")
+    assert all(standing_of(parties, name, lower) is None for name in parties.clients)  # nothing was ever charged
+
+
+def test_rules_decide_without_a_person(asking: Parties) -> None:
+    parties = asking
+    for name in parties.clients:
+        config = parties.configs[name][1]
+        rule = '[[policy.rules]]\nwhen = { epsilon_above = 0.5 }\nthen = "reject"\nbecause = "up to 0.5 only"\n'
+        yes = '[[policy.rules]]\nwhen = { columns_only = ["x", "z", "y"] }\nthen = "approve"\n'
+        config.write_text(config.read_text() + "\n" + rule + yes)
+        assert len(load_role_config(config).policy.rules) == 2  # type: ignore[union-attr]
+    parties.start()
+    dear = parties.study(epsilon=0.6)
+    with pytest.raises(NotApproved, match="refused"):
+        parties.fit(dear)
+    assert {d["reason"] for d in stands(parties, dear)["rejected"]} == {"up to 0.5 only"}
+    cheap = parties.study(epsilon=0.5)
+    assert parties.fit(cheap).contributors_ == tuple(parties.clients)
+    assert {d["by"] for d in stands(parties, cheap)["approved"]} == {"policy: rule 2"}
+
+
+def test_x25_a_rolled_back_ledger_is_found_before_anything_is_spent(parties: Parties) -> None:
+    parties.start()
+    parties.fit(parties.study())
+    parties.kill("client-1")
+    old = parties.folder / "old state"
+    shutil.copytree(parties.state("client-1"), old)
+    parties.start("client-1")
+    parties.fit(parties.study())
+    parties.kill("client-1")
+    shutil.rmtree(parties.state("client-1"))
+    old.rename(parties.state("client-1"))  # the whole state, so nothing on this machine tells
+    parties.start("client-1")
+    study = parties.study(min_clients=2)
+    set_minimum(parties, 2)
+    wait_for(lambda: "rolled back" in parties.log("client-1"))
+    model_or_error = parties.fit_in_background(study).end()
+    assert not isinstance(model_or_error, TallystickError) or "client-1" in str(model_or_error)
+    assert standing_of(parties, "client-1", study) in (None, "voided")
+
+
+def set_minimum(parties: Parties, clients: int) -> None:
+    for name in parties.clients:
+        if name != "client-1" and parties.alive(name):
+            parties.kill(name)
+            set_key(parties, name, "min_clients = 3", f"min_clients = {clients}")
+            parties.start(name)
+
+
+@pytest.mark.parametrize("point", [CrashPoint.CLIENT_SHARE_SENT, CrashPoint.CLIENT_KEYS_ERASED], ids=str)
+def test_a_killed_client_is_charged_once(parties: Parties, point: CrashPoint) -> None:
+    parties.start()
+    study = parties.study()
+    parties.die_at("client-2", point.value, 1)
+    running = parties.fit_in_background(study)
+    parties.wait_dead("client-2")
+    assert standing_of(parties, "client-2", study) in ("released", "committed")  # before the first share left
+    parties.start("client-2")
+    running.result()
+    wait_for(lambda: standing_of(parties, "client-2", study) == "committed")
+    with ledger_of(parties, "client-2") as ledger:
+        assert ledger.view("default").spent.fits == 1
+
+
+def test_results_are_for_those_the_study_names(parties: Parties) -> None:
+    parties.start()
+    raw = parties.study().model_dump()
+    raw["results"]["visible_to"] = ["client-1"]
+    study = Study.from_dict(raw)
+    with pytest.raises(NotApproved, match="client-1 only"):
+        parties.fit(study)
+    wait_for(lambda: stands(parties, study)["state"] == "finished")  # it ran; this analyst just may not see it
+    with pytest.raises(NotApproved, match="client-1 only"):
+        studies.result(study.printed_hash, parties.analyst)
+    assert studies.receipt(study.printed_hash, parties.analyst, parties.folder / "r")["file"]
