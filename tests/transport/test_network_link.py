@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from network_parties import CA, PATIENCE, QUICK, credentials, dialler, issue, li
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.transport.link import Envelope, Link
 from tallystick.transport.network import NetworkLink, Node, Options, Reason, Unwanted
+from tallystick.transport.network.admission import Grants
 from tallystick.transport.network.frames import CHUNK, SMALL_BYTES
 
 
@@ -298,6 +300,29 @@ def test_only_so_many_large_messages_are_under_way_at_once() -> None:
     for node in clients:
         node.stop()
     b.stop()
+
+
+def test_slow_streams_make_room_for_others_one_by_one() -> None:
+    async def scene() -> None:
+        grants = Grants(replace(QUICK, fast_streams=2, max_streams=4, slow_after=0.02))
+        turns = [asyncio.create_task(grants.acquire(0)) for _ in range(6)]
+        await asyncio.sleep(0)
+        assert [turn.done() for turn in turns] == [True, True] + 4 * [False]
+        await asyncio.wait_for(turns[2], PATIENCE)  # nobody ends: the first two are slow
+        await asyncio.wait_for(turns[3], PATIENCE)
+        await asyncio.sleep(0.1)
+        assert not turns[4].done()  # four are all there are
+        grants.finish()
+        await asyncio.wait_for(turns[4], PATIENCE)
+        turns[5].cancel()
+        for _ in range(4):
+            grants.finish()
+        again = [asyncio.create_task(grants.acquire(0)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert [turn.done() for turn in again] == [True, True, False]  # as at first
+        again[2].cancel()
+
+    asyncio.run(scene())
 
 
 def test_memory_for_large_messages_is_shared_and_comes_back() -> None:

@@ -140,26 +140,39 @@ class Inbox:
 
 
 class Grants:
-    """Who may stream a large message now; only used on the event loop."""
+    """Who may stream a large message now; only used on the event loop.
+
+    A few streams fill a fast line, and every further one only costs memory. So there are ``fast_streams`` turns at
+    first; for every ``slow_after`` seconds in which somebody waited and no turn came, there is one more, up to
+    ``max_streams``: peers on slow lines, or one that stalls, hold nobody up for long.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._streams = 0
         self._memory = 0
+        self._turns = min(options.fast_streams, options.max_streams)
+        self._given = 0
+        self._timer: asyncio.TimerHandle | None = None
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def _free(self, memory: int) -> bool:
         fits = not memory or not self._memory or self._memory + memory <= self._options.memory_bytes
-        return self._streams < self._options.max_streams and fits
+        return self._streams < self._turns and fits
+
+    def _give(self, memory: int) -> None:
+        self._given += 1
+        self._streams += 1
+        self._memory += memory
 
     async def acquire(self, memory: int) -> None:
         """Wait for a turn to stream a message that needs this much memory here (0: it has a sink)."""
         if not self._waiting and self._free(memory):
-            self._streams += 1
-            self._memory += memory
+            self._give(memory)
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((memory, turn))
+        self._watch()
         try:
             await turn
         except asyncio.CancelledError:
@@ -172,6 +185,8 @@ class Grants:
         """A message is no longer under way."""
         self._streams -= 1
         self._next()
+        if not self._streams and not self._waiting:
+            self._turns = min(self._options.fast_streams, self._options.max_streams)
 
     def release(self, memory: int) -> None:
         """Memory of a message is free again."""
@@ -185,8 +200,20 @@ class Grants:
                 self._waiting.popleft()
             elif self._free(memory):
                 self._waiting.popleft()
-                self._streams += 1
-                self._memory += memory
+                self._give(memory)
                 turn.set_result(None)
             else:
                 return
+
+    def _watch(self) -> None:
+        if self._timer is None and self._turns < self._options.max_streams:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._options.slow_after, self._look, self._given)
+
+    def _look(self, given: int) -> None:
+        self._timer = None
+        if self._waiting and self._given == given and self._streams >= self._turns:
+            self._turns += 1
+            self._next()
+        if self._waiting:
+            self._watch()

@@ -24,6 +24,8 @@ class Options:
     peer_inbox_messages: int = 256
     memory_bytes: int = 256 << 20
     max_streams: int = 16  # large inbound messages under way at once, over all peers
+    fast_streams: int = 4  # of these at first; one more whenever none could begin for ``slow_after``
+    slow_after: float = 0.25
     queue_messages: int = 256  # outbound, per peer
     queue_bytes: int = 4 << 20  # outbound small messages, per peer
     send_timeout: float = 30.0
