@@ -246,3 +246,11 @@ def test_results_are_for_those_the_study_names(parties: Parties) -> None:
     with pytest.raises(NotApproved, match="client-1 only"):
         studies.result(study.printed_hash, parties.analyst)
     assert studies.receipt(study.printed_hash, parties.analyst, parties.folder / "r")["file"]
+    kept = {name: parties.state(name) / "results" / f"{study.hash.hex()}.packed" for name in parties.clients}
+    wait_for(kept["client-1"].exists)
+    assert kept["client-1"].stat().st_mode & 0o777 == 0o600
+    made = studies.result(study.printed_hash, config_of(parties, "client-1"))
+    assert made["model"]["coef"]
+    assert not kept["client-2"].exists()
+    with pytest.raises(NotApproved):
+        studies.result(study.printed_hash, config_of(parties, "client-2"))

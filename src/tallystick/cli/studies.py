@@ -196,7 +196,9 @@ def run(name: str, config: Path, *, progress: Any = None) -> dict[str, Any]:
 
 
 def result(name: str, config: Path) -> dict[str, Any]:
-    """The stored result of a study that has run."""
+    """The stored result of a study that has run, if the study shows it to this party."""
+    if load_role_config(config).role != "analyst":
+        return _kept_result(name, config)
     with _desk(config) as desk, Place(config) as place:
         study = place.find(name)
         packed = desk.result(study)
@@ -208,6 +210,24 @@ def result(name: str, config: Path) -> dict[str, Any]:
 
     body = proposal.body
     return document(place, Study.from_dict(json.loads(body["study"])), str(body["program"]), packed, receipt)
+
+
+def _kept_result(name: str, config: Path) -> dict[str, Any]:
+    """At a client: its process has fetched what the study shows it."""
+    with Place(config) as place:
+        study = place.find(name)
+        standing = place.docket(study).standing(unix_time())
+        path = place.config.state / "results" / f"{study.hex()}.packed"
+        if standing.proposal is None or not path.exists():
+            raise NotApproved(
+                f"there is no result of this study here; it is {standing.state}",
+                rule="results-visible-to",
+                remedy="The study may not show its result to this client, or the client's process has no line yet.",
+            )
+        body, raw = standing.proposal.body, ReceiptBook(place.config.state).get(study)
+    from tallystick.cli.study_results import document
+
+    return document(place, Study.from_dict(json.loads(body["study"])), str(body["program"]), path.read_bytes(), raw)
 
 
 def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:

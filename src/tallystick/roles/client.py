@@ -6,6 +6,7 @@ It decides to take part by its own policy before it reads a record. A data error
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,11 +20,13 @@ from tallystick.core.errors import (
     TallystickError,
     VerificationError,
 )
+from tallystick.core.redaction import Secret
 from tallystick.crypto.field import encode_signed
 from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.federation import person_codes
 from tallystick.engines.simulated import padded
+from tallystick.engines.study import Study
 from tallystick.privacy.ledger import Budget, charge_of
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.governance.standing import check_taking_part
@@ -35,9 +38,11 @@ from tallystick.roles.clearance import CLEARANCE, Clearance, unpack_head
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.datasets import make_dataset
 from tallystick.roles.exchange import Op
+from tallystick.roles.identity_files import write_private
 from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.process import Parts
+from tallystick.roles.results import ResultRequest, may_see
 from tallystick.roles.review import decision_body, review
 from tallystick.roles.setup import Setup
 
@@ -175,6 +180,11 @@ class ClientSession(ParticipantSession):
         return self._map
 
 
+def result_path(parts: Parts, study_hash: bytes) -> Path:
+    """Where a client keeps a result that it may see."""
+    return parts.config.state / "results" / f"{study_hash.hex()}.packed"
+
+
 class ClientProcess(ParticipantProcess):
     """``tallystick client start``."""
 
@@ -186,6 +196,7 @@ class ClientProcess(ParticipantProcess):
         super().__init__(parts)
         self.ledger = LedgerStore(parts.config.state / LEDGER, party=self.name, signing=parts.identity.signing)
         self._ledger_fault: TallystickError | None = None
+        self._asked: dict[bytes, ResultRequest] = {}
         self.seen_by: dict[str, int] = {}
         """How far into this client's ledger each server has seen."""
 
@@ -216,6 +227,8 @@ class ClientProcess(ParticipantProcess):
     def heard(self, statement: Statement) -> None:
         if statement.kind == "proposal":
             self._consider(statement.study_hash)
+        elif statement.kind == "outcome":
+            self._want_result(statement.study_hash)
         elif statement.kind == "countersignature" and statement.body["client"] == self.name:
             session = self.sessions.get(statement.study_hash)
             self.ledger.add_countersignature(statement.encode(), self.members.identities)
@@ -246,6 +259,35 @@ class ClientProcess(ParticipantProcess):
         self.exchange.say("decision", body)
         _log.info("%s: %s by the policy's %s", name, verdict.decision, verdict.rule)
 
+    # -- a result that is shown to this institution ----------------------------------------------------------------
+
+    def _want_result(self, study_hash: bytes) -> None:
+        """Ask for the result of a study that names this client among those who may see it."""
+        standing = self.exchange.standing(study_hash)
+        if standing.proposal is None or standing.state != "finished" or result_path(self.parts, study_hash).exists():
+            return
+        study = Study.from_dict(json.loads(standing.proposal.body["study"]))
+        if may_see(study, self.name, proposer=standing.proposal.signer):
+            source = self.parts.streams(study_hash, b"result-key", self.name.encode())
+            asked = ResultRequest(study_hash, self.name, self.parts.identity.signing, source)
+            self._asked[study_hash] = asked
+            self.exchange.send(self.members.aggregator, Op.RESULT_WANTED, asked.body, study_hash)
+
+    def _take_result(self, study_hash: bytes, body: bytes) -> None:
+        asked, outcome = self._asked.pop(study_hash, None), self.exchange.standing(study_hash).outcome
+        if asked is None or outcome is None:
+            return
+        aggregator = self.members.aggregator
+        packed = asked.open(
+            body,
+            aggregator=aggregator,
+            identity=self.members.identities[aggregator],
+            expected=str(outcome.body["result"]),
+        )
+        path = result_path(self.parts, study_hash)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        write_private(path, Secret(packed))
+
     # -- the ledger as the servers have seen it -------------------------------------------------------------------
 
     def check_ledger(self) -> None:
@@ -255,10 +297,16 @@ class ClientProcess(ParticipantProcess):
 
     def connected_to(self, peer: str) -> None:
         super().connected_to(peer)
+        if peer == self.members.aggregator:
+            for study_hash in self.exchange.store.hashes():
+                self._want_result(study_hash)
         if peer in self.members.servers:
             self.exchange.send(peer, Op.HEAD, self.ledger.head().ledger)
 
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
+        if op == Op.RESULT and sender == self.members.aggregator:
+            self._take_result(study_hash, body)
+            return
         if op != Op.SEEN or sender not in self.members.servers:
             super().governance(sender, study_hash, op, body)
             return
