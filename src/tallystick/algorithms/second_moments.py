@@ -27,6 +27,9 @@ from tallystick.algorithms.program import Public
 
 __all__ = ["SecondMoments", "product_rows"]
 
+_WITHIN = 1 - 2.0**-21
+"""Weights aim this much below the bound, so that rounding on the grid does not push a record over it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Block:
@@ -168,7 +171,7 @@ def product_rows(
     rows[:, 1:] = features
     args = (rows, moments.where, moments.signed, moments.weight)
     limits = np.array([b if b > 0 else math.inf for b in bounds])
-    indptr, weights = _measure(*args, limits, moments.l1)
+    indptr, weights = _measure(*args, _WITHIN * limits, moments.l1)
     indices = np.empty(indptr[-1], dtype=np.int64)
     values = np.empty(indptr[-1])
     _fill(*args, target, limits, np.array(moments.sizes), weights, indptr, indices, values)
