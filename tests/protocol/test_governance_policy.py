@@ -229,6 +229,8 @@ def test_always_at_the_edge() -> None:
         ([{"then": "ask", "because": "a\nb"}], "printable"),
         ([{"then": "ask", "because": 7}], "printable"),
         ([{"then": "ask", "because": "a" * 2001}], "printable"),
+        ([{"then": "ask", "name": "a" * 101}], "printable"),
+        ([{"then": "ask", "name": "a\x1b"}], "printable"),
         ({"when": {}}, "rules"),
         (["ask"], "rules"),
     ],

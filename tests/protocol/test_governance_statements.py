@@ -29,7 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import RemoteProtocolError, StudyError, VerificationError
-from tallystick.protocol.governance import canonical, decode, encode, fold, make, plan_digest, unfold, verify
+from tallystick.protocol.governance import canonical, decode, encode, fold, make, plan_digest, shown, unfold, verify
 from tallystick.protocol.governance import statements as module
 from tallystick.protocol.governance.bodies import KINDS, BodyError, check_body, check_plan
 
@@ -347,6 +347,13 @@ def test_x30_names_in_a_study_can_be_shown(head: dict, columns: dict) -> None:
 def test_a_study_that_is_none(text: str) -> None:
     with pytest.raises(StudyError, match="readable"):
         proposal(study=text)
+
+
+def test_shown() -> None:
+    assert shown("a\nb\x1b[2J\u202e") == "a b [2J "
+    assert shown("x" * 500) == "x" * 500
+    assert shown("x" * 501) == "x" * 499 + "…"
+    assert decision("c0", "reject", reason=shown("x\n" * 10_000)).body["reason"].endswith("…")
 
 
 def test_tuples_are_lists() -> None:

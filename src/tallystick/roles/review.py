@@ -21,7 +21,7 @@ from tallystick.privacy.plan import Plan
 from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
-from tallystick.protocol.governance.statements import Statement, make
+from tallystick.protocol.governance.statements import Statement, make, shown
 from tallystick.roles.ledger_store import BudgetView, LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import Setup, set_up
@@ -96,8 +96,10 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> Revi
         if summarise(setup.plan) != body["plan"]:
             raise StudyError("the proposal's summary is not that of its study", rule="plan-summary")
     except TallystickError as error:
-        verdict = governance.Verdict(decision="reject", rule=error.rule or "study", because=error.cause)
-        return Review(proposal=proposal, setup=None, charge=None, effect=None, verdict=verdict, problem=str(error))
+        # The cause may repeat what the proposer wrote, at any length: it is cut to what can be signed and shown.
+        verdict = governance.Verdict(decision="reject", rule=error.rule or "study", because=shown(error.cause))
+        problem = shown(str(error), 2000)
+        return Review(proposal=proposal, setup=None, charge=None, effect=None, verdict=verdict, problem=problem)
     charge = charge_of(proposal.study_hash, setup.plan)
     effect = _effect(config, ledger, charge)
     facts = governance.facts_of(

@@ -7,7 +7,7 @@ from tallystick.protocol.governance.receipt import make_receipt
 from tallystick.protocol.governance.receipt_check import Finding, Report, check_receipt
 from tallystick.protocol.governance.receipt_contents import lacking
 from tallystick.protocol.governance.standing import STATES, Standing, check_taking_part, quorum_of
-from tallystick.protocol.governance.statements import Statement, canonical, decode, encode, make, verify
+from tallystick.protocol.governance.statements import Statement, canonical, decode, encode, make, shown, verify
 
 __all__ = [
     "STATES",
@@ -36,6 +36,7 @@ __all__ = [
     "parse_rules",
     "plan_digest",
     "quorum_of",
+    "shown",
     "summarise",
     "unfold",
     "verify",

@@ -26,6 +26,7 @@ __all__ = ["CONDITIONS", "Facts", "Limits", "Policy", "Rule", "Verdict", "facts_
 
 OUTCOMES = ("approve", "reject", "ask")
 MAX_TEXT = 2000
+MAX_NAME = 100  # a decision says by which rule it was made
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,9 +148,9 @@ class Rule:
                 _refuse(f"{where}: {condition} is not {words}", "Correct its value.")
         if self.then not in OUTCOMES:
             _refuse(f"{where}: then = {ascii(self.then)[:40]} is not possible", f"Use {', '.join(OUTCOMES)}.")
-        for text in (self.because, self.name):
-            if type(text) is not str or not text.isprintable() or len(text) > MAX_TEXT:
-                _refuse(f"{where}: because and name are printable texts", f"Use at most {MAX_TEXT} characters each.")
+        for text, most in ((self.because, MAX_TEXT), (self.name, MAX_NAME)):
+            if type(text) is not str or not text.isprintable() or len(text) > most:
+                _refuse(f"{where[:80]}: because and name are printable texts", f"Use at most {most} characters.")
 
     def matches(self, facts: Facts) -> bool:
         """Whether every condition holds."""

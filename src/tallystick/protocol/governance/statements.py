@@ -23,7 +23,7 @@ from tallystick.core.identifiers import check_party_name, digest, format_hash, p
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.governance.bodies import BodyError, check_body
 
-__all__ = ["MAX_BYTES", "Statement", "canonical", "decode", "encode", "make", "signed_bytes", "verify"]
+__all__ = ["MAX_BYTES", "Statement", "canonical", "decode", "encode", "make", "shown", "signed_bytes", "verify"]
 
 MAX_BYTES = 8 << 20
 _LABEL = b"tallystick/governance/1"
@@ -35,6 +35,12 @@ _SIGNATURE = re.compile(rf"[0-9a-f]{{{2 * SIGNATURE_BYTES}}}")
 def canonical(value: Any) -> bytes:
     """The one encoding of a JSON value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def shown(text: str, most: int = 500) -> str:
+    """A text as it can be signed and put on a screen: one line, printable, not too long."""
+    clean = "".join([c if c.isprintable() else " " for c in text[: most + 1]])
+    return clean if len(clean) <= most else clean[: most - 1] + "…"
 
 
 @dataclass(frozen=True, kw_only=True)
