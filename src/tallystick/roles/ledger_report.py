@@ -87,7 +87,8 @@ def events(account: Account) -> list[dict[str, Any]]:
     """Every charge that counts as spent, as the name and arguments of a ``dp_accounting`` event.
 
     ρ-zCDP is ``ZCDpEvent``. A pure-ε study is the randomised response of its ε, which dominates every ε-DP mechanism
-    [KOV15, Thm. 3.4]; p = 2/(1 + e^ε) is rounded down. A study without noise is ``NonPrivateDpEvent``.
+    [KOV15, Thm. 3.4]; p = 2/(1 + e^ε) is rounded down. A study without noise is ``NonPrivateDpEvent``. All of them go
+    into ``RdpAccountant(neighboring_relation=REPLACE_ONE)``; each study's own relation is in its ρ or ε already.
     """
     spent = [entry for entry in account.studies.values() if entry.state != "voided"]
     return [
@@ -164,7 +165,7 @@ def check_export(raw: bytes, identities: Mapping[str, VerifyKey]) -> tuple[Head,
 def _follow(told: Mapping[str, Any], identities: Mapping[str, VerifyKey]) -> tuple[Head, Account]:
     party, ledger, key = told["party"], _hex(told["ledger"]), identities[told["party"]]
     head, account = Head(ledger=ledger, sequence=0, hash=genesis(ledger, party)), Account()
-    hashes = {}
+    hashes, signed = {}, []
     for entry in told["links"]:
         sequence, kind, body = entry["sequence"], entry["kind"], entry["body"]
         previous, content = _hex(entry["previous"]), _hex(entry["content"])
@@ -180,20 +181,29 @@ def _follow(told: Mapping[str, Any], identities: Mapping[str, VerifyKey]) -> tup
             raise ValueError(f"link {sequence} says something else than was signed")
         head = Head(ledger=ledger, sequence=sequence, hash=hashed)
         hashes[sequence - 1], hashes[sequence] = previous, hashed
-        key.verify(signed_bytes(head), _hex(entry["signature"]))
-        if body is not None:
-            account.apply(link)
+        signed.append((link, head, _hex(entry["signature"])))
     if told["head"] != format_hash(head.hash):
         raise ValueError("it does not end at its head")
+    for link, at, signature in signed:
+        key.verify(signed_bytes(at), signature)
+        if link.body:
+            account.apply(link)
     for encoded in told["countersignatures"]:
-        statement = decode(encoded.encode("ascii"))
-        verify(statement, identities)
-        signed = countersignatures.head_of(statement)
-        if (signed.ledger, statement.kind, statement.body["client"]) != (ledger, "countersignature", party):
-            raise ValueError("a countersignature of another ledger")
-        if hashes.get(signed.sequence, signed.hash) != signed.hash:
-            raise ValueError(f"{statement.signer} has signed another link {signed.sequence}")
+        _check_countersignature(decode(encoded.encode("ascii")), identities, party, head, hashes)
     return head, account
+
+
+def _check_countersignature(
+    statement: Statement, identities: Mapping[str, VerifyKey], party: str, head: Head, hashes: Mapping[int, bytes]
+) -> None:
+    verify(statement, identities)
+    signed = countersignatures.head_of(statement)
+    if (signed.ledger, statement.kind, statement.body["client"]) != (head.ledger, "countersignature", party):
+        raise ValueError("a countersignature of another ledger")
+    if signed.sequence > head.sequence:
+        raise ValueError(f"{statement.signer} has signed link {signed.sequence}, which is missing")
+    if hashes.get(signed.sequence, signed.hash) != signed.hash:
+        raise ValueError(f"{statement.signer} has signed another link {signed.sequence}")
 
 
 def _hex(text: str) -> bytes:
