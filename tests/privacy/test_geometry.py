@@ -13,7 +13,12 @@ from tallystick.privacy.contribution import Dense, Factored, GridRows, Sparse, d
 from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.plan import make_plan
 from tallystick.privacy.rules import Claim
-from tallystick.privacy.sensitivity import blocks_sensitivity, nonnegative_sensitivity, vector_sensitivity
+from tallystick.privacy.sensitivity import (
+    blocks_sensitivity,
+    counts_sensitivity,
+    nonnegative_sensitivity,
+    vector_sensitivity,
+)
 
 NORMS = ("l1", "l2")
 RELATIONS = ("add-remove", "replace-one")
@@ -256,3 +261,51 @@ def test_a_count_must_fit_the_grid():
         grid_of("l2", one_of=2, count=2.0**26)
     grid = grid_of("l2", one_of=2, count=3.0)
     assert grid.largest_coordinates == (192,)
+
+
+SETS = [tuple(float(9 * x) for x in bits) for bits in itertools.product((0, 1, -1), repeat=4)]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("ones", [1, 2, 3, 4])
+def test_itemset_row_by_brute_force(norm, ones):
+    """At most ``ones`` of 4 candidates a record: √min(2c, I) and min(2c, I) under replace-one, √c and c else."""
+    bound = ones if norm == "l1" else math.sqrt(ones)
+    grid = grid_of(norm, nonnegative=True, ceiling=1.0, bound=bound)
+    added, replaced = moved_most(grid, SETS)
+    unit = 2**BITS
+    row = {r: counts_sensitivity(grid.integer_bounds[0], unit, 4, r, l1=norm == "l1") for r in RELATIONS}
+    assert 0.95 * row["add-remove"] < added <= row["add-remove"]
+    assert 0.95 * row["replace-one"] < replaced <= row["replace-one"]
+    power = 1 if norm == "l1" else 0.5
+    assert row["replace-one"] == pytest.approx(unit * min(2 * ones, 4) ** power, abs=2)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_without_the_ceiling_the_itemset_row_does_not_hold(norm):
+    """Planted bug: coordinates above 1 pass, and the smaller sensitivity is used."""
+    bound = 4.0 if norm == "l1" else 2.0
+    _, replaced = moved_most(grid_of(norm, nonnegative=True, bound=bound), SETS)
+    grid = grid_of(norm, nonnegative=True, ceiling=1.0, bound=bound)
+    assert replaced > 1.3 * counts_sensitivity(grid.integer_bounds[0], 2**BITS, 4, "replace-one", l1=norm == "l1")
+
+
+def test_a_ceiling_is_enforced_also_on_a_persons_sum():
+    grid = grid_of("l1", nonnegative=True, ceiling=1.0, bound=4.0)
+    records = np.array([[0.5, 2.0, -1.0, 1.0], [0.75, 0.0, 0.5, 1.0]])
+    assert np.array_equal(total(Dense(values=records), grid), [80, 64, 32, 128])
+    assert np.array_equal(total_by_person(Dense(values=records), grid, np.array([0, 0])), [64, 64, 0, 64])
+    group = Group(name="g", size=4, bound=4.0, nonnegative=True, ceiling=1.0)
+    made = make_plan(claim(unit="person", max_records=3, max_institutions=2), [(group,)], fraction_bits=10)
+    assert made.rounds[0].grid.integer_ceilings == (3 * 2**10,)
+    assert made.rounds[0].noise[0].sensitivity == 2 * 6 * 2**10  # √(4 · 3²), twice
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"ceiling": -1.0}, {"ceiling": math.inf}, {"nonnegative": False}, {"one_of": 2, "count": 1.0}]
+)
+def test_a_ceiling_out_of_place_is_refused(wrong):
+    with pytest.raises(BoundsError, match="ceiling"):
+        Group(**{"name": "g", "size": 4, "bound": 1.0, "nonnegative": True, "ceiling": 1.0} | wrong)
+    with pytest.raises(BoundsError, match="does not fit"):
+        grid_of("l2", nonnegative=True, ceiling=2.0**-9)

@@ -76,7 +76,7 @@ def clip_group(u, start, stop, bound, norm_is_l1):  # type: ignore[no-untyped-de
 @njit(cache=True, nogil=True)
 def _enforce(u, at, start, stop, origin, rule, norm_is_l1):  # type: ignore[no-untyped-def]
     """One group's rule on the integers u[start:stop], entry e standing at coordinate at[e], ascending."""
-    bound, nonnegative, width, count = rule[0], rule[1], rule[2], rule[3]
+    bound, nonnegative, width, count, ceiling = rule[0], rule[1], rule[2], rule[3], rule[4]
     first, last = start, stop
     if width > 0:
         # The record's block: the first whose count is not 0. Everything else is set to 0.
@@ -96,6 +96,9 @@ def _enforce(u, at, start, stop, origin, rule, norm_is_l1):  # type: ignore[no-u
     if nonnegative:
         for j in range(first, last):
             u[j] = max(u[j], 0)
+    if ceiling > 0:
+        for j in range(first, last):
+            u[j] = min(u[j], ceiling)
     clip_group(u, first, last, bound, norm_is_l1)
 
 

@@ -317,6 +317,9 @@ def _sum_persons(values, persons, order, starts, stops, rules, l1, scale, acc): 
                 if rules[g, 1]:
                     for j in range(starts[g], stops[g]):
                         u[j] = max(u[j], 0)
+                if rules[g, 4] > 0:
+                    for j in range(starts[g], stops[g]):
+                        u[j] = min(u[j], rules[g, 4])
                 clip_group(u, starts[g], stops[g], rules[g, 0], l1)
             for j in range(d):
                 acc[j] += u[j]

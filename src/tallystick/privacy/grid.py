@@ -30,6 +30,7 @@ class Group:
     """A run of coordinates bounded together: ``bound`` is the largest norm one record may add to it.
 
     ``nonnegative``: negative coordinates are set to 0.
+    ``ceiling`` > 0, in a non-negative group: larger coordinates are set to it (a set of items is in a record or not).
     ``one_of`` = k > 0: the group is k blocks of equal length, and a record adds to one of them. The first coordinate of
     a block is its count: the block that a record's vector gives a non-zero count is the record's (the first, if there
     are several; none, if there is none: the vector is then 0), every other block is set to 0, and the count is set to
@@ -41,6 +42,7 @@ class Group:
     bound: float
     share: float = 1.0
     nonnegative: bool = False
+    ceiling: float = 0.0
     one_of: int = 0
     count: float = 0.0
 
@@ -53,6 +55,13 @@ class Group:
             )
         if not (0 < self.share <= 1):
             raise BoundsError(f"group {self.name!r} has the share {self.share}", remedy="Shares lie in (0, 1].")
+        if self.ceiling and not (
+            math.isfinite(self.ceiling) and self.ceiling > 0 and self.nonnegative and not self.one_of
+        ):
+            raise BoundsError(
+                f"group {self.name!r} has the ceiling {self.ceiling}",
+                remedy="A ceiling is a positive, finite number, of a non-negative group without blocks.",
+            )
         if not self.one_of:
             if self.count != 0:
                 raise BoundsError(
@@ -92,8 +101,11 @@ class Grid:
             raise BoundsError("a round sums at least one group of coordinates")
         if len({g.name for g in self.groups}) != len(self.groups):
             raise BoundsError("two groups have the same name", remedy="Name each group differently.")
-        for group, bound, count in zip(self.groups, self.integer_bounds, self.integer_counts):
-            if not (1 <= bound <= MAX_BOUND and (not group.one_of or 1 <= count <= MAX_BOUND)):
+        for group, bound, count, ceiling in zip(
+            self.groups, self.integer_bounds, self.integer_counts, self.integer_ceilings
+        ):
+            fits = 1 <= bound <= MAX_BOUND and (not group.one_of or 1 <= count <= MAX_BOUND)
+            if not fits or (group.ceiling and ceiling < 1):
                 raise BoundsError(
                     f"the bound {group.bound} of group {group.name!r} does not fit {self.fraction_bits} fraction bits",
                     remedy="Scale the group so that its bound lies between 2^-30 and 2^30, or let the plan choose.",
@@ -120,16 +132,24 @@ class Grid:
         return tuple(math.floor(math.ldexp(g.count, self.fraction_bits)) for g in self.groups)
 
     @property
+    def integer_ceilings(self) -> tuple[int, ...]:
+        """⌊ceiling · 2^f⌋ for each group, 0 where there is none; a ceiling above the bound is the bound's matter."""
+        ceilings = (math.floor(math.ldexp(g.ceiling, self.fraction_bits)) for g in self.groups)
+        return tuple(min(c, MAX_BOUND) for c in ceilings)
+
+    @property
     def largest_coordinates(self) -> tuple[int, ...]:
         """The most one record adds to a coordinate of each group, in grid units."""
         return tuple(max(pair) for pair in zip(self.integer_bounds, self.integer_counts))
 
     def edges(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """(starts, stops, rules) as the kernels take them; a rule is (bound, nonnegative, block width, count)."""
+        """(starts, stops, rules) for the kernels; a rule is (bound, nonnegative, block width, count, ceiling)."""
         stops = np.cumsum([g.size for g in self.groups]).astype(np.int64)
         starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
         rules = [
-            (bound, int(g.nonnegative), g.width, count)
-            for g, bound, count in zip(self.groups, self.integer_bounds, self.integer_counts)
+            (bound, int(g.nonnegative), g.width, count, ceiling)
+            for g, bound, count, ceiling in zip(
+                self.groups, self.integer_bounds, self.integer_counts, self.integer_ceilings
+            )
         ]
         return starts, stops, np.array(rules, dtype=np.int64)

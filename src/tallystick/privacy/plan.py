@@ -29,6 +29,7 @@ from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sensitivity import (
     Neighbours,
     blocks_sensitivity,
+    counts_sensitivity,
     nonnegative_sensitivity,
     person_multiplier,
     vector_sensitivity,
@@ -195,9 +196,9 @@ def _plan_round(
     # Shares arrive as floats that sum to 1 up to rounding: dividing by the exact sum keeps Σ shares ≤ 1.
     whole = sum(Fraction(g.share) for g in groups)
     noise = []
-    for group, bound, count in zip(groups, grid.integer_bounds, grid.integer_counts):
+    for group, bound, count, ceiling in zip(groups, grid.integer_bounds, grid.integer_counts, grid.integer_ceilings):
         neighbours: Neighbours = "add-remove" if claim.neighbours == "add-remove" else "replace-one"
-        own = _sensitivity(group, bound, count, neighbours, norm)
+        own = _sensitivity(group, bound, count, ceiling, neighbours, norm)
         sensitivity = int(own * person_multiplier(claim.max_institutions))
         part = budget * Fraction(group.share) / whole
         if claim.mechanism == "gaussian":
@@ -220,14 +221,17 @@ def _of_person(group: Group, claim: Claim, norm: Norm) -> Group:
     bound = group.bound
     if group.one_of:
         bound = bound + group.count if norm == "l1" else math.hypot(bound, group.count)
-    return replace(group, bound=bound * claim.max_records, one_of=0, count=0.0)
+    times = claim.max_records
+    return replace(group, bound=bound * times, ceiling=group.ceiling * times, one_of=0, count=0.0)
 
 
-def _sensitivity(group: Group, bound: int, count: int, neighbours: Neighbours, norm: Norm) -> int:
+def _sensitivity(group: Group, bound: int, count: int, ceiling: int, neighbours: Neighbours, norm: Norm) -> int:
     """The registry's row for what the group declares, in grid units."""
     l1 = norm == "l1"
     if group.one_of:
         return blocks_sensitivity(bound, count, neighbours, l1=l1, nonnegative=group.nonnegative)
+    if group.ceiling:
+        return counts_sensitivity(bound, ceiling, group.size, neighbours, l1=l1)
     if group.nonnegative:
         return nonnegative_sensitivity(bound, neighbours, l1=l1)
     return vector_sensitivity(bound, neighbours)

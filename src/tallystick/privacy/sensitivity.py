@@ -17,6 +17,7 @@ __all__ = [
     "Neighbours",
     "blocks_sensitivity",
     "count_sensitivity",
+    "counts_sensitivity",
     "nonnegative_sensitivity",
     "person_multiplier",
     "vector_sensitivity",
@@ -43,6 +44,18 @@ def nonnegative_sensitivity(bound: int, neighbours: Neighbours, *, l1: bool) -> 
     if l1 or neighbours == "add-remove":
         return vector_sensitivity(bound, neighbours)
     return _root_up(2 * bound**2)
+
+
+def counts_sensitivity(bound: int, ceiling: int, size: int, neighbours: Neighbours, *, l1: bool) -> int:
+    """Row "itemset counts": I = ``size`` coordinates within [0, u], u = ``ceiling``, and norm ≤ B.
+
+    Replace-one: as any non-negative vectors, ‖v − v'‖ ≤ √2·B (L1: 2B); and every coordinate moves by at most u, so
+    ‖v − v'‖² ≤ I·u² (L1: I·u). With u = 1 and at most c ones that is √min(2c, I) and min(2c, I). Add-remove: ‖v‖ ≤ B.
+    """
+    most = nonnegative_sensitivity(bound, neighbours, l1=l1)
+    if neighbours == "add-remove":
+        return most
+    return min(most, size * ceiling if l1 else _root_up(size * ceiling**2))
 
 
 def blocks_sensitivity(bound: int, count: int, neighbours: Neighbours, *, l1: bool, nonnegative: bool) -> int:

@@ -75,7 +75,7 @@ def choose_classes(items: ItemLayout, budget: PublicBudget, records: int | None)
         return 1
     if records is None:
         return _UNKNOWN_CLASSES
-    noise = noise_of_counts(budget, _SHARES[1], items.in_one_record(2)) / records
+    noise = noise_of_counts(budget, _SHARES[1], items.in_one_record(2), items.possible(2)) / records
     if noise == 0:
         return _MOST_CLASSES
     room = items.most / (noise * math.sqrt(len(items)))
@@ -146,7 +146,7 @@ class BasisProgram(BlockProgram):
 
     def noise(self, at: int) -> float:
         """Standard deviation of one count of round ``at``."""
-        return noise_of_counts(self.budget, self.shares[at], min(self.ones[at], self.sizes[at]))
+        return noise_of_counts(self.budget, self.shares[at], min(self.ones[at], self.sizes[at]), self.sizes[at])
 
     # -- the three functions --------------------------------------------------------------------------------------
 

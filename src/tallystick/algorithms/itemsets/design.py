@@ -59,10 +59,13 @@ def design_itemsets(public: Public, budget: PublicBudget, settings: ItemsetSetti
 
 def _levels(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> Design:
     program = LevelsProgram(public, budget, settings)
-    weights = [1.0] * program.rounds if settings.split == "uniform" else [_sensitivity(c, budget) for c in program.caps]
+    weights = [1.0] * program.rounds
+    if settings.split == "auto":
+        weights = [_sensitivity(min(2 * c, s), budget) for c, s in zip(program.caps, program.sizes)]
     whole = sum(weights)
     noise = {
-        str(k): noise_of_counts(budget, w / whole, ones) for k, w, ones in zip(program.lengths, weights, _ones(program))
+        str(k): noise_of_counts(budget, w / whole, ones, size)
+        for k, w, ones, size in zip(program.lengths, weights, _ones(program), program.sizes)
     }
     notes = [
         "method: levels (every candidate set of every length is counted)",
@@ -86,10 +89,10 @@ def _ones(program: LevelsProgram) -> list[int]:
     return [cap + int(program.counts_records and at == 0) for at, cap in enumerate(program.caps)]
 
 
-def _sensitivity(ones: int, budget: PublicBudget) -> float:
-    """Up to a common factor: √c in L2, c in L1. Shares in this proportion make Σ of the levels' variances (L2: of
-    their squares over sensitivities) least."""
-    return float(ones) if budget.mechanism == "laplace" else math.sqrt(ones)
+def _sensitivity(moved: int, budget: PublicBudget) -> float:
+    """Up to a common factor. Shares in proportion to it keep the noise of long sets, of which there are most, in check
+    (under the Gaussian they are the ones that make Σ s² over lengths least)."""
+    return float(moved) if budget.mechanism == "laplace" else math.sqrt(moved)
 
 
 def _lost_levels(noise: Mapping[str, float], records: int | None, min_support: float) -> str | None:
@@ -134,7 +137,7 @@ def _lost_basis(program: BasisProgram, records: int | None, min_support: float) 
         return None
     if min_support * records < 1:
         return _less_than_a_record(records)
-    least = noise_of_counts(program.budget, 1.0, program.ones[0])
+    least = noise_of_counts(program.budget, 1.0, program.ones[0], program.sizes[0])
     if least <= _DROWNED * records:
         return None
     return (

@@ -1,8 +1,8 @@
 """Counts of sets as a group of coordinates: its bound, and the noise a budget buys.
 
 A record adds 1 to each of at most c coordinates of I (registry row "itemset counts"): L1 norm c, L2 norm √c, all
-coordinates ≥ 0, so that replacing a record moves the sum by at most √(2c) in L2 and 2c in L1. A record cannot add to
-more coordinates than there are: c ≤ I.
+coordinates in [0, 1], so that replacing a record moves the sum by at most √min(2c, I) in L2 and min(2c, I) in L1. The
+platform enforces all of it: norm, sign and ceiling.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ def fraction_bits(budget: PublicBudget) -> int:
 
 
 def count_group(name: str, *, size: int, ones: int, budget: PublicBudget) -> Group:
-    """A record with ``ones`` ones is just within the bound: the root is rounded up on the grid, so nothing is clipped."""
+    """A record with ``ones`` ones is within the bound: the root is rounded up on the grid, so nothing is clipped."""
     if budget.mechanism == "laplace":
-        return Group(name=name, size=size, bound=float(ones), nonnegative=True)
+        return Group(name=name, size=size, bound=float(ones), nonnegative=True, ceiling=1.0)
     bits = fraction_bits(budget)
     root = math.isqrt(ones * 4**bits - 1) + 1
-    return Group(name=name, size=size, bound=math.ldexp(root, -bits), nonnegative=True)
+    return Group(name=name, size=size, bound=math.ldexp(root, -bits), nonnegative=True, ceiling=1.0)
 
 
-def noise_of_counts(budget: PublicBudget, share: float, ones: int) -> float:
+def noise_of_counts(budget: PublicBudget, share: float, ones: int, size: int) -> float:
     """Standard deviation of one count, all servers together, when ``share`` of the budget buys it."""
-    replace = budget.neighbours != "add-remove"
+    moved = ones if budget.neighbours == "add-remove" else min(2 * ones, size)
     if budget.mechanism == "none":
         return 0.0
     if budget.mechanism == "laplace":
-        sensitivity = float(ones * (2 if replace else 1) * budget.person_factor)
+        sensitivity = float(moved * budget.person_factor)
         return sensitivity / (share * budget.epsilon) * math.sqrt(2 * budget.variance_factor)
-    sensitivity = math.sqrt(2 * ones if replace else ones) * budget.person_factor
+    sensitivity = math.sqrt(moved) * budget.person_factor
     return sensitivity * math.sqrt(budget.variance_factor / (2 * share * budget.rho))

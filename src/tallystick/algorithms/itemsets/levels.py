@@ -11,6 +11,7 @@ counted most often go on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -78,14 +79,16 @@ class LevelsProgram(BlockProgram):
         self.records = public.records
         self.counts_records = public.records is None
         """No public number of records: the first round counts them too, with its noise."""
+        self.block = self.items.block if settings.exclusive else np.arange(len(self.items))
+        """Equal for items of which a candidate has at most one."""
         first = 1 if settings.singles else 2
         last = min(settings.max_length, self.items.most)
         self.lengths = tuple(range(min(first, last), last + 1))
         limit = settings.max_candidates or CANDIDATE_LIMIT
-        self.sizes = tuple(len(self.items) if k == 1 else min(limit, self.items.possible(k)) for k in self.lengths)
-        if self.lengths[0] == 2 and self.sizes[0] < self.items.possible(2):
+        self.sizes = tuple(len(self.items) if k == 1 else min(limit, self._possible(k)) for k in self.lengths)
+        if self.lengths[0] == 2 and self.sizes[0] < self._possible(2):
             raise StudyError(
-                f"there are {self.items.possible(2)} pairs of items and at most {limit} candidates",
+                f"there are {self._possible(2)} pairs of items and at most {limit} candidates",
                 remedy="Count single items first (singles = true), or raise max_candidates.",
             )
         caps = (
@@ -181,6 +184,9 @@ class LevelsProgram(BlockProgram):
             out.pop()
         return monotone(out, state.records) if self.settings.consistent else out
 
+    def _possible(self, length: int) -> int:
+        return self.items.possible(length) if self.settings.exclusive else math.comb(len(self.items), length)
+
     # -- candidates -------------------------------------------------------------------------------------------------
 
     def _going_on(
@@ -190,23 +196,20 @@ class LevelsProgram(BlockProgram):
         frequent = found >= least_count(self.settings.min_support, state.records)
         if at + 1 >= self.rounds:
             return frequent
-        block = self.items.block[state.order.astype(np.int64)]
+        block = self.block[state.order.astype(np.int64)]
         limit = self.sizes[at + 1]
-        if self._next(candidates[frequent], block, limit) is not None:
+        if join(candidates[frequent], block, limit) is not None:
             return frequent
         ranked = np.flatnonzero(frequent)
         ranked = ranked[np.argsort(-found[ranked], kind="stable")]
         low, high = 0, len(ranked)  # with ``low`` of them there are few enough, with ``high`` too many
         while high - low > 1:
             middle = (low + high) // 2
-            enough = self._next(candidates[np.sort(ranked[:middle])], block, limit) is None
+            enough = join(candidates[np.sort(ranked[:middle])], block, limit) is None
             low, high = (low, middle) if enough else (middle, high)
         chosen = np.zeros(len(found), dtype=np.bool_)
         chosen[ranked[:low]] = True
         return chosen
-
-    def _next(self, frequent: NDArray[np.int64], block: NDArray[np.int64], limit: int) -> NDArray[np.int64] | None:
-        return join(frequent, block, limit)
 
     def _candidates(self, query: _Query) -> list[NDArray[np.int64]]:
         """The candidates of every round up to the one that ``query`` asks for, in priority positions.
@@ -220,7 +223,7 @@ class LevelsProgram(BlockProgram):
         order = query.order.astype(np.int64)
         if not np.array_equal(np.sort(query.order), np.arange(len(self.items))):
             raise _FAULTY
-        block = self.items.block[order]
+        block = self.block[order]
         start = np.arange(len(self.items))[:, None] if self.lengths[0] == 1 else all_pairs(block)
         out = [start.astype(np.int64)]
         for at in range(min(int(query.done), self.rounds - 1)):

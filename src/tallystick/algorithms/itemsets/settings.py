@@ -30,6 +30,8 @@ class ItemsetSettings:
     """Levels: the most candidates of a level that one record counts."""
     max_candidates: int | None = None
     """Levels: the most candidates of a level."""
+    exclusive: bool = True
+    """Levels: leave out sets that no record can hold (two values of one category). PEM's apriori-gen does not."""
     split: str = "auto"
     """Levels: the budget over levels, ``uniform`` or in proportion to their sensitivities."""
     consistent: bool = True
@@ -50,6 +52,7 @@ def itemset_settings(keywords: Mapping[str, Any]) -> ItemsetSettings:
         singles=_flag("singles", keywords.get("singles", True)),
         cap=_auto("cap", keywords.get("cap", "auto")),
         max_candidates=_auto("max_candidates", keywords.get("max_candidates", "auto")),
+        exclusive=_flag("exclusive", keywords.get("exclusive", True)),
         split=_one_of("split", keywords.get("split", "auto"), ("auto", "uniform")),
         consistent=_flag("consistent", keywords.get("consistent", True)),
         classes=_auto("classes", keywords.get("classes", "auto"), largest=256),
