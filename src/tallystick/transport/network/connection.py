@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
@@ -119,6 +119,7 @@ class Connection:
         self._writing_since: float | None = None
         self._cut: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._farewell = False
+        self._ahead: tuple[Iterator[Buffer], Future[Buffer | None]] | None = None
 
     def cut(self, reason: Reason, text: str) -> None:
         """End the connection and tell the peer why; on the event loop."""
@@ -354,6 +355,7 @@ class Connection:
                     continue
                 except TimeoutError:
                     raw = frame(Kind.BEAT)
+            self._make_ahead()
             self._writing_since = time.monotonic()
             if not await stream.write(raw):
                 return
@@ -362,10 +364,19 @@ class Connection:
             if self._farewell and outbound.idle():
                 return
 
+    def _make_ahead(self) -> None:
+        """While a chunk is on its way, a worker makes the next: ready when it is wanted, nobody wakes the loop."""
+        source = self.outbound.wants_piece()
+        if source is not None and (self._ahead is None or self._ahead[0] is not source):
+            self._ahead = source, self._node.workers.submit(next, source, None)
+
     async def _make_piece(self, source: Iterator[Buffer]) -> bytes | None:
-        loop = asyncio.get_running_loop()
+        self._make_ahead()
+        ahead, self._ahead = self._ahead, None
         try:
-            raw = await loop.run_in_executor(self._node.workers, next, source, None)
+            if ahead is None or ahead[0] is not source:
+                return None  # cannot be: it was just begun
+            raw = ahead[1].result() if ahead[1].done() else await asyncio.wrap_future(ahead[1])
             return self.outbound.piece(source, raw)
         except LocalProtocolError as error:
             _log.error("a message to %s was not sent: %s", self.peer, error)
