@@ -23,8 +23,12 @@ def run(name: str, *, quick: bool = False) -> dict[str, Any]:
         from tallystick.cli import bench_network
 
         return {"bench": name, "rows": bench_network.rows(quick)}
+    if name == "itemsets":
+        from tallystick.cli import bench_itemsets
+
+        return {"bench": name, "rows": bench_itemsets.rows(quick)}
     raise StudyError(
-        f"there is no benchmark {name!r}", rule="unknown-bench", remedy="Use secure-sum, noise or network."
+        f"there is no benchmark {name!r}", rule="unknown-bench", remedy="Use secure-sum, noise, network or itemsets."
     )
 
 

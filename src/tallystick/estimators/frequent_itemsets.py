@@ -47,6 +47,8 @@ class FrequentItemsets(PrivateEstimator):
         Levels: the most candidates of one length that a record counts, in the public order of candidates.
     max_candidates : "auto" or int
         Levels: the most candidates of one length; "auto" is 2^18, or all there can be.
+    exclusive : bool
+        Levels: leave out sets that no record can hold, such as two values of one category (PEM does not).
     split : "auto" or "uniform"
         Levels: the budget over lengths, in proportion to sensitivities or evenly (as PEM has it).
     consistent : bool
@@ -82,6 +84,7 @@ class FrequentItemsets(PrivateEstimator):
         singles: bool = True,
         cap: int | str = "auto",
         max_candidates: int | str = "auto",
+        exclusive: bool = True,
         split: str = "auto",
         consistent: bool = True,
         classes: int | str = "auto",
@@ -98,6 +101,7 @@ class FrequentItemsets(PrivateEstimator):
         self.singles = singles
         self.cap = cap
         self.max_candidates = max_candidates
+        self.exclusive = exclusive
         self.split = split
         self.consistent = consistent
         self.classes = classes
