@@ -40,6 +40,10 @@ COMMON = {
 }
 ALLOWED = {
     ts.LogisticRegression: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model", "_residual_clip"},
+    ts.LinearSVC: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
+    ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
+    ts.Summary: COMMON | {"table_"},
+    ts.ClassifierEvaluation: COMMON | {"evaluation_"},
     ts.ProgramEstimator: COMMON | {"state_", "program_hash"},
 }
 
@@ -86,10 +90,29 @@ def fitted(route: str) -> Any:
     if route == "plain-matrix":
         return model.set_params(bounds=(0, 100)).fit(data["age"][:, None], data["ill"])
     fed = ts.Federation.simulate([data], schema=SCHEMA)
+    if route == "linear_svc":
+        return ts.LinearSVC(rounds=3).fit(fed, target="ill")
+    if route == "ridge":
+        return ts.Ridge().fit(fed, target="age")
+    if route == "summary":
+        return ts.Summary().fit(fed)
+    if route == "evaluation":
+        classifier = ts.LinearSVC(rounds=3).fit(fed, target="ill").public_classifier()
+        return ts.ClassifierEvaluation(classifier=classifier).fit(fed, target="ill")
     return ts.ProgramEstimator(CountAges()).fit(fed, target="ill")
 
 
-ROUTES = ("federation", "dataset", "plain-frame", "plain-matrix", "program")
+ROUTES = (
+    "federation",
+    "dataset",
+    "plain-frame",
+    "plain-matrix",
+    "linear_svc",
+    "ridge",
+    "summary",
+    "evaluation",
+    "program",
+)
 
 
 def not_allowed(model: Any) -> set[str]:
