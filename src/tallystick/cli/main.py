@@ -15,6 +15,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from tallystick.cli.budget import budget_app, ledger_app
+from tallystick.cli.data_sets import data_app
 from tallystick.cli.deployment import consortium_app, doctor, role_apps
 from tallystick.cli.output import Format, FormatOption, show_result
 from tallystick.cli.study_commands import study_app, verify
@@ -146,6 +148,9 @@ def schema() -> None:
 
 
 app.add_typer(consortium_app, name="consortium")
+app.add_typer(data_app, name="data")
+app.add_typer(budget_app, name="budget")
+app.add_typer(ledger_app, name="ledger")
 app.add_typer(study_app, name="study")
 app.command()(verify)
 for _name, _role in role_apps.items():

@@ -12,14 +12,13 @@ import math
 import os
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import Budget, Spent, Totals, covers
-from tallystick.roles.datasets import DEFAULT, check_dataset, check_distinct, make_dataset
+from tallystick.roles.datasets import check_dataset, check_distinct
 from tallystick.roles.ledger_file import LedgerFile
 
 __all__ = ["BudgetGroups", "BudgetView"]
@@ -73,13 +72,6 @@ class BudgetGroups:
                 )
             self.file.append(*entries)
             return account.datasets[made.name]
-
-    def register_default(self, source: str | Path, budget: Budget) -> DataSet:
-        """At a client's start: the source that its role.toml names, as the data set :data:`DEFAULT`.
-
-        Records that changed since are noted; what was spent on the data set stays spent.
-        """
-        return self.register(make_dataset(DEFAULT, source, party=self.party), budget, by="role.toml")
 
     def _again(self, account: Account, known: DataSet, dataset: DataSet, budget: Budget | None) -> DataSet:
         """A name that is taken: fine if it means the same source."""
@@ -221,7 +213,7 @@ def _words(group: Group, spent: Spent, left: float, entries: tuple[StudyCharge, 
     if len({(e.charge.neighbours, e.charge.unit) for e in entries if e.state != "voided"}) > 1:
         said.append("They protect different things (records or persons, replaced or added); the sum treats them alike.")
     if group.closed:
-        said.append("CLOSED: charges were lost with a damaged ledger; nothing is admitted until a new grant.")
+        said.append("CLOSED: entries of a damaged ledger were lost, charges perhaps among them; nothing is admitted until a new grant.")
     elif left >= 1e-4:
         said.append(f"One more study of up to epsilon = {math.floor(left * 1e4 + 1e-3) / 1e4:g} fits.")
     else:

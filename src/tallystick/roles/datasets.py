@@ -15,7 +15,6 @@ from tallystick.privacy.schema import Schema
 from tallystick.roles.fingerprints import fingerprint, is_address
 
 __all__ = [
-    "DEFAULT",
     "DataSet",
     "Fingerprint",
     "check_dataset",
@@ -24,8 +23,6 @@ __all__ = [
     "make_dataset",
 ]
 
-DEFAULT = "default"
-"""The data set that ``[data] source`` of a role.toml becomes when its client is first started."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}")
 UNITS = ("record", "person")
 
