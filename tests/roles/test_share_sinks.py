@@ -78,7 +78,7 @@ class World:
 
     def sealed(self, client: int, share: Share) -> bytes:
         pieces, length = self.seals[CLIENTS[client]].seal("server-1", *encode_parts(share))
-        raw = b"".join(pieces)
+        raw = b"".join(map(bytes, pieces))
         assert len(raw) == length
         return raw
 

@@ -126,16 +126,22 @@ class Sealer:
         Joined, they are what :meth:`seal` returns; singly they go to :meth:`Opener.open_pieces`. The message may be
         given in several parts, so that nobody has to join a head and a vector.
         """
+        return map(bytes, self.views(*raw))
+
+    def views(self, *raw: Buffer, prefix: bytes = b"") -> Iterator[memoryview]:
+        """The same, the first piece after ``prefix``, each in the same memory: gone when the next is asked for.
+
+        For those who copy a piece into a frame at once: fresh memory would be written once more, to be zeroed.
+        """
         header, message = self._begin()
+        before = prefix + header
+        memory = memoryview(bytearray(len(before) + min(_STEP, TAG_BYTES + sum(_flat(part).nbytes for part in raw))))
         for chunk, part, last in _cut_parts([_flat(part) for part in raw], CHUNK_BYTES):
-            if chunk:
-                yield message.cipher.encrypt(message.nonce(chunk, last), part, message.aad)
-                continue
-            out = BytesIO(bytes(HEADER_BYTES + part.nbytes + TAG_BYTES))
-            with out.getbuffer() as view:
-                view[:HEADER_BYTES] = header
-                message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, view[HEADER_BYTES:])
-            yield out.getvalue()
+            memory[: len(before)] = before
+            piece = memory[: len(before) + part.nbytes + TAG_BYTES]
+            message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, piece[len(before) :])
+            yield piece
+            before = b""
 
     def erase(self) -> None:
         """End of the study: nothing can be sealed any more."""

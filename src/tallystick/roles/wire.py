@@ -49,22 +49,18 @@ class Seals:
         self._openers: dict[str, Opener] = {}
         self.lock = threading.Lock()
 
-    def seal(self, to: str, *raw: bytes) -> tuple[Iterator[bytes], int]:
-        """The sealed message in pieces, header first, and its whole length; it may be given in several parts."""
+    def seal(self, to: str, *raw: bytes) -> tuple[Iterator[memoryview], int]:
+        """The sealed message in pieces, header first, and its whole length; it may be given in several parts.
+
+        The pieces lie in the same memory: each is gone when the next is asked for (:meth:`Sealer.views`).
+        """
         if to not in self._sealers:
             keys = self._roster.keys
             channel = derive_channel(self._own, sender=keys[self._name], receiver=keys[to])
             # A sender that restarts continues above everything it used.
             self._sealers[to] = Sealer(channel, self._source, first=self._boot << 40)
-        sealer = self._sealers[to]
-
-        def pieces() -> Iterator[bytes]:
-            first = head(SEALED, self._roster.study_hash)
-            for piece in sealer.pieces(*raw):
-                yield first + piece if first else piece
-                first = b""
-
-        return pieces(), HEADER_BYTES + sealed_size(sum(map(len, raw)))
+        pieces = self._sealers[to].views(*raw, prefix=head(SEALED, self._roster.study_hash))
+        return pieces, HEADER_BYTES + sealed_size(sum(map(len, raw)))
 
     def open(self, sender: str, sealed: memoryview) -> bytes:
         """The message, or RemoteProtocolError with nothing kept."""

@@ -52,7 +52,7 @@ class NetworkLink:
         """Hand over a message, waiting for room up to ``send_timeout``; without a line it is lost.
 
         Pieces are made on a worker thread as they are sent; they need the total ``length``, and the first one at
-        least 256 bytes of a message that is large.
+        least 256 bytes of a message that is large. The next is asked for when nothing looks at the last any more.
         """
         self.offer(to, raw, length=length, timeout=self._node.options.send_timeout)
 

@@ -54,7 +54,7 @@ def message_of(raw: Buffer | Iterable[Buffer], length: int | None) -> OutgoingMe
     if length is None or length < 0:
         raise LocalProtocolError("a message in pieces needs its length")
     if length <= SMALL_BYTES:
-        whole = b"".join(raw)
+        whole = b"".join(map(bytes, raw))  # a piece may be gone when the next is asked for
         if len(whole) != length:
             raise LocalProtocolError("the pieces of a message do not add up to its length")
         return OutgoingMessage(length, memoryview(whole), None)
