@@ -213,7 +213,7 @@ def _words(group: Group, spent: Spent, left: float, entries: tuple[StudyCharge, 
     if len({(e.charge.neighbours, e.charge.unit) for e in entries if e.state != "voided"}) > 1:
         said.append("They protect different things (records or persons, replaced or added); the sum treats them alike.")
     if group.closed:
-        said.append("CLOSED: entries of a damaged ledger were lost, charges perhaps among them; nothing is admitted until a new grant.")
+        said.append("CLOSED: a damaged ledger lost entries, perhaps charges; nothing is admitted until a new grant.")
     elif left >= 1e-4:
         said.append(f"One more study of up to epsilon = {math.floor(left * 1e4 + 1e-3) / 1e4:g} fits.")
     else:
