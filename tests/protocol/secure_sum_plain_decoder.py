@@ -10,7 +10,7 @@ import struct
 from itertools import pairwise
 
 P = 2**64 - 2**32 + 1
-CODES = range(1, 22)
+CODES = range(1, 23)
 
 
 def need(fine: bool) -> None:

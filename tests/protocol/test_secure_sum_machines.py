@@ -255,6 +255,47 @@ def test_x07_a_crash_does_not_forget_an_equivocator() -> None:
     assert codes(give(machine, p, "c0")) == [Code.EQUIVOCATION]
 
 
+def test_nobody_waits_for_a_client_that_says_it_is_absent() -> None:
+    p = parameters()
+    client = ClientMachine(p, "c2")
+    client.receive("aggregator", opening(p), 0.0)
+    out = client.withdraw(1)
+    assert [step.to for step in out if isinstance(step, Send)] == list(p.servers)
+    (absent, _) = sent(out, Refused)
+    machine = opened(p)
+    give(machine, p, "c0")
+    assert machine.receive("c2", absent, 1.0) == []
+    assert machine.receive("c1", replace(absent, round=2), 1.0) == []  # of another round
+    assert machine.receive("c1", replace(absent, code=Code.LATE), 1.0) == []
+    assert machine.receive("c0", absent, 1.0) == []  # its share is here and counts
+    assert machine.receive("s1", absent, 1.0) == []
+    assert machine.state.value == "collecting"
+    (received,) = sent(give(machine, p, "c1"), ReceivedList)
+    assert received.clients == (0, 1)
+    assert received.equivocators == ()
+    assert codes(give(machine, p, "c2")) == [Code.LATE]
+
+
+def test_an_absent_client_may_think_better_of_it() -> None:
+    p = parameters()
+    machine = opened(p)
+    absent = Refused(study_hash=STUDY, round=1, code=Code.ABSENT, cause="unavailable")
+    for client in ("c1", "c2"):
+        machine.receive(client, absent, 1.0)
+    assert sent(give(machine, p, "c2"), Accepted)
+    give(machine, p, "c2", label=b"other")  # and an equivocator is counted once
+    (received,) = sent(give(machine, p, "c0"), ReceivedList)
+    assert (received.clients, received.equivocators) == ((0,), (2,))
+
+
+def test_a_client_that_has_sent_a_share_does_not_call_itself_absent() -> None:
+    p = parameters()
+    client = ClientMachine(p, "c0")
+    client.receive("aggregator", opening(p), 0.0)
+    client.contribute(1, np.zeros(SIZE, np.uint64), AesStream(bytes(32)), 0.0)
+    assert not sent(client.withdraw(1), Refused)
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [

@@ -362,7 +362,9 @@ class World:
 
     def compute(self, process: Process, round: int, model: bytes) -> None:
         if process.name in self.absent:
-            process.carry_out(process.machine.withdraw(round))
+            out = process.machine.withdraw(round)
+            silent = self.dice.chance(0.5)  # not everybody who drops out says so
+            process.carry_out([step for step in out if not (silent and isinstance(step, Send))])
             return
         vector = encode_signed(self.vector(process.name, model))
         out = process.machine.contribute(round, vector, self.source, self.now)

@@ -198,6 +198,8 @@ class ClientMachine(Machine):
         """Sit this round out: nothing more is sent for it. Outside, the reason is only "unavailable"."""
         if round != self.round or self.state is _S.IDLE:
             return []
+        p, nothing_sent = self.parameters, self.state is _S.COMPUTING
+        absent = Refused(study_hash=p.study_hash, round=round, code=Code.ABSENT, cause="unavailable in this round")
         self._end()
         error = RoundAborted(
             "this client is unavailable in this round",
@@ -205,7 +207,7 @@ class ClientMachine(Machine):
             party=self.name,
             round=round,
         )
-        return [Aborted(error)]
+        return [*([Send(server, absent) for server in p.servers] if nothing_sent else ()), Aborted(error)]
 
     def _on_accepted(self, sender: str, message: Accepted, now: float) -> list[Instruction]:
         share = self._unaccepted.get(sender)

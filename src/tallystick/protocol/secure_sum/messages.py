@@ -91,6 +91,7 @@ class Code(IntEnum):
     NOT_EXPECTED = 19
     REPLACED = 20
     STALE_SERVER = 21
+    ABSENT = 22
 
 
 @unique
@@ -145,7 +146,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """To whoever sent it: this was not accepted and nothing of it is kept."""
+    """To whoever sent it: this was not accepted and nothing of it is kept.
+
+    From a client to every server with ``ABSENT``: I sit this round out, do not wait for me.
+    """
 
     study_hash: bytes
     round: int

@@ -66,14 +66,15 @@ class OpenRound:
     give_up: float
     received: dict[int, bytes] = field(default_factory=dict)  # client -> digest over its commitments
     equivocators: set[int] = field(default_factory=set)
+    absent: set[int] = field(default_factory=set)  # said so themselves; forgotten in a restart, which costs time only
     lists: dict[int, ReceivedList] = field(default_factory=dict)
     agreements: dict[int, Agreement] = field(default_factory=dict)
     partial: Partial | None = None
     abort: Abort | None = None
 
     def complete(self, parameters: SumParameters) -> bool:
-        """Whether every client has sent, so that there is nothing to wait for."""
-        return len(self.received) + len(self.equivocators) == len(parameters.clients)
+        """Whether every client has sent or said that it will not, so that there is nothing to wait for."""
+        return len(self.received) + len(self.equivocators) + len(self.absent) == len(parameters.clients)
 
     def start_of(self, server: int, own: int) -> Start | None:
         """Under which start this server opened the round, by its own word as this one has kept it."""

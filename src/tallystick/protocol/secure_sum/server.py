@@ -222,6 +222,7 @@ class ServerMachine(Machine):
             return self._equivocation(current, client) + self._refuse(sender, message, Code.EQUIVOCATION, cause)
         self._shares.put(message)
         current.received[client] = bound
+        current.absent.discard(client)
         out: list[Instruction] = [
             Sync(),
             Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine)),
@@ -236,6 +237,7 @@ class ServerMachine(Machine):
 
     def _equivocation(self, current: OpenRound, client: int) -> list[Instruction]:
         current.received.pop(client, None)
+        current.absent.discard(client)
         current.equivocators.add(client)
         self._shares.discard(self.round, client)
         record = EquivocatorsRecord(round=self.round, clients=tuple(sorted(current.equivocators)))
@@ -408,11 +410,18 @@ class ServerMachine(Machine):
         return self._abort(Code(message.code), message.party, message.cause, tell=False)
 
     def _on_refused(self, sender: str, message: Refused, now: float) -> list[Instruction]:
-        """A peer knows this server under another start: then this is the copy, and it stops."""
-        mine = message.round == self.round and self.state in ACTIVE and sender in self._peers
-        if mine and message.code == Code.STALE_SERVER:
+        """A peer knows this server under another start: then this is the copy, and it stops. A client is absent."""
+        current, p = self._now, self.parameters
+        if current is None or message.round != self.round or self.state not in ACTIVE:
+            return []
+        if sender in self._peers and message.code == Code.STALE_SERVER:
             return self._abort(Code.STALE_SERVER, self.name, message.cause)
-        return []
+        client = p.client_index.get(sender)
+        if client is None or message.code != Code.ABSENT or self.state is not _S.COLLECTING:
+            return []
+        if client not in current.received and client not in current.equivocators:
+            current.absent.add(client)
+        return self._list(current, now) if current.complete(p) else []
 
     def _on_notice(self, sender: str, message: Message, now: float) -> list[Instruction]:
         return []
