@@ -50,7 +50,7 @@ class Limits:
     """What a program may use. Public, the same for every program."""
 
     start_seconds: float = 120.0
-    load_seconds: float = 60.0
+    load_seconds: float = 120.0
     call_seconds: float = 20.0
     memory_bytes: int = 1 << 30
     cpu_seconds: int = 3600

@@ -31,7 +31,6 @@ __all__ = ["main"]
 
 _UNLOCKED = 71
 _WARM_UP = """
-import math
 import numpy as np
 import tallystick as ts
 
@@ -43,11 +42,7 @@ class WarmUp(ts.Program):
         return np.zeros(1)
 
     def map_in_client(self, record, state):
-        out = np.zeros(2)
-        for i in range(len(record)):
-            out[0] += math.exp(record[i]) * np.dot(state, state)
-        out[1] = int(np.sum(record * record)) + max(record[0], 0.0)
-        return out
+        return np.array([record[0] + state[0]])
 
     def reduce_in_aggregator(self, total, state):
         return state
@@ -63,8 +58,7 @@ def main() -> NoReturn:
         _reply(control, {"refused": "there is no seccomp filter for this system"})
         sys.exit(1)
     allocators = make_allocators()
-    worker.precompile(compile_program(read_program(_WARM_UP)), np.zeros(1))
-    np.linalg.solve(np.eye(2), np.ones(2))
+    worker.precompile(compile_program(read_program(_WARM_UP)), np.zeros(1))  # imports all that a compilation imports
     _reply(control, {"ready": True})
     children: set[int] = set()
     while True:

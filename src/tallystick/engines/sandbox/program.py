@@ -72,8 +72,8 @@ class SandboxedProgram(Program):
         """Asked once for the same public facts."""
         if public not in self._starts:
             told, body = self._ask(StudyError, {"do": "init", "public": messages.encode_public(public)}, [])
-            self._starts[public] = told, body
             self._state(StudyError, told, body)
+            self._starts[public] = told, body
         return self._state(StudyError, *self._starts[public])
 
     def reduce_in_aggregator(self, total: NDArray[np.float64], state: State) -> State:
@@ -137,10 +137,12 @@ class SandboxedMap:
         """As CompiledMap's: on made-up records, and none of anybody's."""
         try:
             told, _ = self._call({"do": "size", "width": record_size}, state)
+            if "error" in told:
+                raise messages.error_from(told["error"])
         except Contained as contained:
             raise _contained(StudyError, self.name, contained.cause) from None
-        if "error" in told:
-            raise messages.error_from(told["error"])
+        except messages.BadReply as problem:
+            raise _contained(StudyError, self.name, f"its process broke the protocol: {problem}") from None
         size = told.get("size")
         if type(size) is not int or not 1 <= size <= self._most:
             raise _contained(StudyError, self.name, "it says that its vectors have an impossible length")
