@@ -39,6 +39,16 @@ HOSTILE = {
     "person-caps-are-positive": [{"unit": "person", "max_records": 0}, {"max_institutions": 0}],
     "shares-sum-to-one": [{"shares": (0.5, 0.6)}, {"shares": (1.5, -0.5)}],
     "no-noise-only-in-simulation": [{"mechanism": "none"}],
+    "sampling-is-a-probability": [{"sampling": s, "neighbours": "add-remove"} for s in (0.0, -0.1, 1.1, float("nan"))],
+    "sampling-helps-the-gaussian-only": [
+        {"sampling": 0.1, "neighbours": "add-remove", "mechanism": "laplace", "delta": 0.0}
+    ],
+    "sampling-needs-add-remove": [{"sampling": 0.1}],
+    "sampling-is-of-records": [
+        {"sampling": 0.1, "neighbours": "add-remove", "unit": "person"},
+        {"sampling": 0.1, "neighbours": "add-remove", "parallel": True},
+    ],
+    "a-stream-hides-its-batches": [{"parallel": True}, {"parallel": True, "unit": "person", "max_records": 2}],
 }
 
 

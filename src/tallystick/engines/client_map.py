@@ -109,8 +109,11 @@ class ClientMap:
             parts = [records.features] if records.target is None else [records.features, records.target[:, None]]
             self._prepared = np.ascontiguousarray(np.hstack(parts))
 
-    def contribute(self, model: bytes, plan: RoundPlan) -> NDArray[np.int64]:
-        """The client's own sum at this state: every record gridded, clipped, added in exact integers."""
+    def contribute(self, model: bytes, plan: RoundPlan, round: int = 0) -> NDArray[np.int64]:
+        """The client's own sum at this state: every record gridded, clipped, added in exact integers.
+
+        All records take part in every round here; see :class:`tallystick.engines.record_choice.ChosenMap`.
+        """
         state = unpack_state(model, self._template)
         if isinstance(self._program, BlockProgram):
             # Row independence to the bit is what lets blocks be mapped one by one: their exact totals add up.

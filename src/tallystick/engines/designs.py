@@ -149,7 +149,7 @@ def designed(
     # Before anything is built from the number of rounds: a billion of them would not fit into memory.
     stated: Any = rounds if isinstance(rounds, (int, float)) and not isinstance(rounds, bool) else 1
     check_claim(study.claim(rounds=stated, simulation=True))
-    design = make(public_facts(study, layout), public_budget(study))
+    design = make(public_facts(study, layout), public_budget(study, rounds=int(stated) if stated is rounds else None))
     if study.privacy.groups:
         design = _with_shares(design, {g.name: g.share for g in study.privacy.groups})
     several = next((groups for groups in design.groups if len(groups) > 1), None)

@@ -12,6 +12,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,15 @@ from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.encoding import Records, encode
 from tallystick.data.sources import read_table
 from tallystick.engines.client_map import ClientMap, compile_map_of
+from tallystick.engines.record_choice import ChosenMap, record_choice
 from tallystick.engines.run import Outcome, Progress, run_program
 from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.study import Study
-from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.ledger import Ledger, Spent
 from tallystick.privacy.plan import Plan, honest_servers, make_plan
+from tallystick.privacy.rules import Claim, check_claim
+from tallystick.privacy.sampling import sampled_budget
 from tallystick.privacy.schema import Column, FeatureLayout, Items, Missing, Schema
 
 __all__ = [
@@ -201,7 +205,7 @@ class SimulatedFederation(Federation):
         compiled = compile_map_of(design.program, template)
         records = self.records(study)
         maps = {
-            name: ClientMap(design.program, r, template, compiled=compiled, persons=person_codes(study, frame, r, name))
+            name: self._map(study, design, template, compiled, name, frame, r)
             for name, frame, r in zip(names, self.frames, records)
         }
         totals = SimulatedServers(
@@ -228,6 +232,15 @@ class SimulatedFederation(Federation):
             bytes_up_per_client=totals.bytes_up_per_client,
             bytes_down_per_client=totals.bytes_down_per_client,
         )
+
+    def _map(
+        self, study: Study, design: Design, template: Any, compiled: Any, name: str, frame: Any, records: Records
+    ) -> ClientMap | ChosenMap:
+        choice = record_choice(study, records, lambda round: self._stream(study.hash, b"coins", round, name.encode()))
+        if choice is not None:
+            return ChosenMap(design.program, records, template, choice, compiled)
+        persons = person_codes(study, frame, records, name)
+        return ClientMap(design.program, records, template, compiled=compiled, persons=persons)
 
     def _stream(self, *labels: bytes) -> WordSource:
         """A random stream of its own for every use: the system's, or derived from the simulation's seed."""
@@ -266,13 +279,15 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
     )
 
 
-def public_budget(study: Study) -> PublicBudget:
-    """The budget a designer divides, with the trust model's price."""
+def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
+    """The budget a designer divides, with the trust model's price; ``rounds`` where the study states them."""
     claim = study.claim(rounds=1, simulation=True)
     laplace = claim.mechanism == "laplace"
     honest = honest_servers(claim.servers, claim.colluding)
     private = claim.mechanism != "none"
     rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not laplace else math.inf
+    if claim.sampling is not None and claim.sampling < 1 and private and not laplace:
+        rho = _sampled_rho(claim, honest, rounds)
     return PublicBudget(
         mechanism=claim.mechanism,
         rho=rho,
@@ -281,6 +296,27 @@ def public_budget(study: Study) -> PublicBudget:
         variance_factor=float(claim.servers) if laplace else claim.servers / max(1, honest),
         person_factor=claim.max_records * claim.max_institutions,
     )
+
+
+def _sampled_rho(claim: Claim, honest: int, rounds: int | None) -> float:
+    """What the designer has: after the total is divided by the rate q, noise variance is that of q²·Σρ."""
+    if rounds is None:
+        raise StudyError(
+            "a sampled study states its number of rounds",
+            rule="sampling-needs-rounds",
+            remedy="Add `rounds = …` under [program]: what a sample saves depends on how often it is drawn.",
+        )
+    rate = claim.sampling or 1.0
+    check_claim(claim)
+    whole = sampled_budget(
+        claim.epsilon,
+        claim.delta,
+        rate=rate,
+        shares=[Fraction(1, rounds)] * rounds,
+        orders=ORDERS,
+        honest=honest,
+    )
+    return float(whole) * rate**2
 
 
 def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:

@@ -61,7 +61,10 @@ def run_program(
             if number == 1:
                 ledger.withdraw(entry)
             raise
-        state = program.reduce_in_aggregator(to_real(noisy.values, round_plan.grid.fraction_bits), state)
+        total = to_real(noisy.values, round_plan.grid.fraction_bits)
+        if plan.claim.sampling is not None:
+            total = total / plan.claim.sampling  # of the sample to that of all records; by the public rate
+        state = program.reduce_in_aggregator(total, state)
         if not np.isfinite(np.frombuffer(pack_state(state), dtype="<f8")).all():
             raise RoundAborted(
                 "the program's state holds NaN or infinity after this round",

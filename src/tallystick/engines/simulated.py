@@ -16,6 +16,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.fixed_point import check_headroom
 from tallystick.data.partitions import uniforms
 from tallystick.engines.client_map import ClientMap
+from tallystick.engines.record_choice import ChosenMap
 from tallystick.engines.study import Study
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.noise import draw_noise
@@ -62,7 +63,7 @@ class SimulatedServers:
         plan: Plan,
         program: Program,
         template: State,
-        clients: Mapping[str, ClientMap],
+        clients: Mapping[str, ClientMap | ChosenMap],
         min_clients: int,
         records: int,
         stream: Stream,
@@ -93,8 +94,8 @@ class SimulatedServers:
         )
 
     def noisy_total(self, request: RoundRequest) -> NoisyTotal:
-        def contribution(client: ClientMap) -> Callable[[bytes], NDArray[np.int64]]:
-            return lambda model: padded(client.contribute(model, request.plan), self._size)
+        def contribution(client: ClientMap | ChosenMap) -> Callable[[bytes], NDArray[np.int64]]:
+            return lambda model: padded(client.contribute(model, request.plan, request.round), self._size)
 
         summed = self._rounds.run_round(
             request.round,

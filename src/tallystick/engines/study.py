@@ -58,6 +58,15 @@ class PrivacySection(_Section):
     max_records: int = 1
     max_institutions: int = 1
     groups: tuple[GroupSection, ...] = ()
+    sampling: float | dict[str, float] | None = Field(
+        default=None,
+        description="each round takes a record with this probability (add-remove only); or a rate per target category",
+    )
+
+    @property
+    def sampling_rate(self) -> float | None:
+        """The largest rate: what the accounting goes by."""
+        return max(self.sampling.values(), default=0.0) if isinstance(self.sampling, dict) else self.sampling
 
 
 class TrustSection(_Section):
@@ -165,6 +174,8 @@ class Study(_Section):
         Columns keep the order in which the study declares them: it is the order of the encoded features.
         """
         raw = self.model_dump(mode="json")
+        if raw["privacy"]["sampling"] is None:
+            del raw["privacy"]["sampling"]  # studies from before it was there keep their hash
         raw["program"] = dict(sorted(raw["program"].items()))
         return json.dumps(raw, separators=(",", ":")).encode()
 
@@ -216,6 +227,7 @@ class Study(_Section):
             max_institutions=p.max_institutions if p.unit == "person" else 1,
             shares=shares,
             simulation=simulation,
+            sampling=p.sampling_rate,
         )
 
     def replace(self, section: str, **values: Any) -> Study:

@@ -19,8 +19,15 @@ from fractions import Fraction
 
 from tallystick.core.errors import PrivacyRefused
 
-__all__ = ["epsilon_from_rho", "pure_rho", "rho_for", "rho_from_epsilon"]
+__all__ = ["ORDERS", "epsilon_from_rho", "pure_rho", "rho_for", "rho_from_epsilon"]
 
+ORDERS: tuple[Fraction, ...] = (
+    *(Fraction(n, 16) for n in range(17, 48)),
+    *(Fraction(n, 2) for n in range(6, 64)),
+    *(Fraction(2**k) for k in range(5, 24)),
+    *(Fraction(3 * 2**k) for k in range(4, 22)),
+)
+"""The fixed public orders of Rényi curves, in ledgers and for sampled rounds."""
 _SLACK = 1e-12
 
 

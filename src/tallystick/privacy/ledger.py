@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
-from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.plan import Plan
 
 __all__ = [
@@ -37,12 +37,6 @@ __all__ = [
     "steps",
 ]
 
-ORDERS: tuple[Fraction, ...] = (
-    *(Fraction(n, 16) for n in range(17, 48)),
-    *(Fraction(n, 2) for n in range(6, 64)),
-    *(Fraction(2**k) for k in range(5, 24)),
-    *(Fraction(3 * 2**k) for k in range(4, 22)),
-)
 STEPS = 2**70
 """Curves are whole multiples of 1/STEPS, rounded up: their sums are sums of integers."""
 
@@ -157,14 +151,17 @@ def steps(value: Fraction) -> int:
 
 
 def charge_of(study: bytes, plan: Plan) -> Charge:
-    """The charge of a plan: the sum of its rounds' curves, each rounded up."""
-    rho = plan.rho
-    pure: Fraction | None = None
-    if plan.claim.mechanism == "laplace":
-        pure = sum((r.epsilon or Fraction(0) for r in plan.rounds), Fraction(0))
+    """The charge of a plan: the composition of its rounds' curves, rounded up.
+
+    Rounds on the same records add up; rounds of a stream, each on records of its own, cost their maximum.
+    """
+    rho, pure = plan.rho, plan.pure_epsilon
+    sampled = plan.sampled_curve()
     curve = []
-    for order in ORDERS:
+    for number, order in enumerate(ORDERS):
         value = rho * order if pure is None else min(rho * order, pure)
+        if sampled is not None:
+            value = min(value, Fraction(sampled[number]))
         curve.append(Fraction(steps(value), STEPS))
     return Charge(
         study=study,

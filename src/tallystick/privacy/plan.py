@@ -22,10 +22,11 @@ from functools import cached_property
 from typing import Any
 
 from tallystick.core.errors import PrivacyRefused
-from tallystick.privacy.accountant import epsilon_from_rho, pure_rho, rho_for, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, pure_rho, rho_for, rho_from_epsilon
 from tallystick.privacy.grid import Grid, Group, Norm, fraction_bits_for
 from tallystick.privacy.mechanisms import round_up_scale, round_up_variance
 from tallystick.privacy.rules import Claim, check_claim
+from tallystick.privacy.sampling import curve_epsilon, round_curve, sampled_budget
 from tallystick.privacy.sensitivity import (
     Neighbours,
     blocks_sensitivity,
@@ -114,8 +115,35 @@ class Plan:
 
     @cached_property
     def rho(self) -> Fraction:
-        """Whole zCDP cost."""
-        return sum((r.rho for r in self.rounds), Fraction(0))
+        """Whole zCDP cost: rounds add up, those of a stream cost their maximum (each record is in one of them).
+
+        Parallel composition: neighbours differ in one record, which is in the batch of one tick, so all other ticks
+        have the same law given the past and the divergence of the whole is that of this tick, whichever it is.
+        """
+        costs = [r.rho for r in self.rounds]
+        return max(costs) if self.claim.parallel else sum(costs, Fraction(0))
+
+    @property
+    def pure_epsilon(self) -> Fraction | None:
+        """Whole pure cost, for Laplace; composed as :attr:`rho` is."""
+        if self.claim.mechanism != "laplace":
+            return None
+        costs = [r.epsilon or Fraction(0) for r in self.rounds]
+        return max(costs) if self.claim.parallel else sum(costs, Fraction(0))
+
+    def sampled_curve(self) -> list[float] | None:
+        """The Rényi curve at the public orders where records are sampled (:mod:`tallystick.privacy.sampling`)."""
+        rate = self.claim.sampling
+        if rate is None or rate >= 1 or self.claim.mechanism != "gaussian":
+            return None
+        counts: dict[Fraction, int] = {}
+        for r in self.rounds:
+            counts[r.rho] = counts.get(r.rho, 0) + 1
+        total = [0.0] * len(ORDERS)
+        for rho, count in counts.items():
+            curve = round_curve(float(rho) * (1 + 1e-12), rate, ORDERS, honest=self.honest)
+            total = [t + count * c for t, c in zip(total, curve)]
+        return total
 
     @property
     def differentially_private(self) -> bool:
@@ -123,11 +151,14 @@ class Plan:
         return self.claim.mechanism != "none"
 
     def spent_epsilon(self) -> float | None:
-        """The ε that Σρ promises at the claim's δ (for Laplace: the sum of the rounds' ε); None without noise."""
+        """The ε that the rounds' cost promises at the claim's δ (for Laplace: their ε); None without noise."""
         if self.claim.mechanism == "none":
             return None
-        if self.claim.mechanism == "laplace":
-            return float(sum((r.epsilon or Fraction(0) for r in self.rounds), Fraction(0)))
+        if self.pure_epsilon is not None:
+            return float(self.pure_epsilon)
+        sampled = self.sampled_curve()
+        if sampled is not None:
+            return curve_epsilon(sampled, ORDERS, self.claim.delta)
         return epsilon_from_rho(self.rho, self.claim.delta)
 
 
@@ -152,8 +183,10 @@ def make_plan(
     check_claim(claim)
     for round_groups in groups:
         _check_shares(round_groups)
-    whole = sum(shares)
-    budget = _budget(claim)
+    whole = Fraction(1) if claim.parallel else sum(shares)
+    if claim.parallel:
+        shares = [Fraction(1)] * len(groups)  # every tick has records of its own, and so the whole budget
+    budget = _budget(claim, [share / whole for share in shares])
     norm: Norm = "l1" if claim.mechanism == "laplace" else "l2"
     cache: dict[tuple[tuple[Group, ...], Fraction], RoundPlan] = {}
     rounds = []
@@ -174,11 +207,20 @@ def _check_shares(groups: Sequence[Group]) -> None:
         )
 
 
-def _budget(claim: Claim) -> Fraction:
+def _budget(claim: Claim, shares: Sequence[Fraction]) -> Fraction:
     if claim.mechanism == "none":
         return Fraction(0)
     if claim.mechanism == "laplace":
         return Fraction(claim.epsilon)
+    if claim.sampling is not None and claim.sampling < 1:
+        return sampled_budget(
+            claim.epsilon,
+            claim.delta,
+            rate=claim.sampling,
+            shares=shares,
+            orders=ORDERS,
+            honest=honest_servers(claim.servers, claim.colluding),
+        )
     return rho_from_epsilon(claim.epsilon, claim.delta)
 
 

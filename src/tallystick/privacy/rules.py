@@ -38,6 +38,10 @@ class Claim:
     max_institutions: int = 1
     shares: tuple[float, ...] = (1.0,)
     simulation: bool = False
+    sampling: float | None = None
+    """The largest rate at which a client's coins take a record into a round."""
+    parallel: bool = False
+    """Every record takes part in one round only (a stream's ticks)."""
 
 
 def default_delta(records: int | None, mechanism: str) -> float:
@@ -128,6 +132,36 @@ RULES: tuple[_Rule, ...] = (
         lambda c: c.min_clients is None or c.min_clients >= 2,
         "min_clients = {min_clients}: the sum of one institution is that institution",
         "Use min_clients = 3 or more (2 lets each institution compute the other's sum).",
+    ),
+    (
+        "sampling-is-a-probability",
+        lambda c: c.sampling is None or 0 < c.sampling <= 1,
+        "sampling = {sampling} is not a probability",
+        "Use a rate above 0 and at most 1.",
+    ),
+    (
+        "sampling-helps-the-gaussian-only",
+        lambda c: c.sampling is None or c.mechanism != "laplace",
+        "sampling gains nothing under pure epsilon: over many rounds the noise falls as slowly as the signal",
+        'Leave sampling out, or use mechanism = "gaussian".',
+    ),
+    (
+        "sampling-needs-add-remove",
+        lambda c: c.sampling is None or c.neighbours == "add-remove",
+        'sampling amplifies for neighbours = "add-remove" only: who is replaced may be drawn either way',
+        'Use neighbours = "add-remove", or leave sampling out.',
+    ),
+    (
+        "sampling-is-of-records",
+        lambda c: c.sampling is None or (c.unit == "record" and not c.parallel),
+        "coins are tossed for records, not for persons, and not in a stream, whose records come up once anyway",
+        'Use unit = "record" without [stream], or leave sampling out.',
+    ),
+    (
+        "a-stream-hides-its-batches",
+        lambda c: not c.parallel or (c.neighbours == "add-remove" and c.unit == "record"),
+        "a stream's batches have no public sizes, and a person's records would be in several of them",
+        'Use neighbours = "add-remove" and unit = "record" with [stream].',
     ),
     (
         "person-caps-are-positive",

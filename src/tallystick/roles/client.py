@@ -25,6 +25,7 @@ from tallystick.crypto.field import encode_signed
 from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.federation import person_codes
+from tallystick.engines.record_choice import ChosenMap, record_choice
 from tallystick.engines.simulated import padded
 from tallystick.engines.study import Study
 from tallystick.privacy.ledger import Budget, charge_of
@@ -60,7 +61,7 @@ class ClientSession(ParticipantSession):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
-        self._map: ClientMap | None = None
+        self._map: ClientMap | ChosenMap | None = None
         self._shares_out = 0
         self._clearance = Clearance(self.own, self.study_hash)
         self._held: sums.Compute | None = None
@@ -136,7 +137,7 @@ class ClientSession(ParticipantSession):
             return
         try:
             plan = self.setup.plan.rounds[step.round - 1]
-            values = padded(self._records().contribute(step.model, plan), self.setup.size)
+            values = padded(self._records().contribute(step.model, plan, step.round), self.setup.size)
         except DataError as error:
             _log.error("the data of this client cannot be used: %s", error)
             self.sums(self.sum.withdraw(step.round))
@@ -155,7 +156,7 @@ class ClientSession(ParticipantSession):
                 self.process.health.rounds = message.round
                 crashpoint(CrashPoint.CLIENT_SHARES_SENT)
 
-    def _records(self) -> ClientMap:
+    def _records(self) -> ClientMap | ChosenMap:
         """The records, read when the first round asks for them, and kept for the study."""
         if self._map is None:
             if self.setup is None:
@@ -170,13 +171,15 @@ class ClientSession(ParticipantSession):
                 party=self.process.name,
             )
             program = self.setup.design.program
-            self._map = ClientMap(
-                program,
-                records,
-                self.setup.template,
-                compiled=compile_map_of(program, self.setup.template),
-                persons=person_codes(study, source, records, self.process.name),
-            )
+            template, name = self.setup.template, self.process.name.encode()
+            compiled = compile_map_of(program, template)
+            streams, study_hash = self.process.parts.streams, self.study_hash
+            choice = record_choice(study, records, lambda round: streams(study_hash, b"coins", round, name))
+            if choice is not None:
+                self._map = ChosenMap(program, records, template, choice, compiled)
+            else:
+                persons = person_codes(study, source, records, self.process.name)
+                self._map = ClientMap(program, records, template, compiled=compiled, persons=persons)
         return self._map
 
 

@@ -1,0 +1,81 @@
+"""Which of a client's records take part in a round: a sample by the client's own coins.
+
+The choice is made here, on the institution's machine, afresh in every round, and nobody is told: not which records came
+up, and not how many (the vector sent is as long as ever). What it saves is accounted in
+:mod:`tallystick.privacy.sampling`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.program import Program, State
+from tallystick.core.errors import StudyError
+from tallystick.core.randomness import WordSource
+from tallystick.data.encoding import Records
+from tallystick.engines.client_map import ClientMap, RecordMap
+from tallystick.engines.study import Study
+from tallystick.privacy.plan import RoundPlan
+
+__all__ = ["ChosenMap", "Coins", "RecordChoice", "record_choice"]
+
+Coins = Callable[[bytes], WordSource]
+"""A client's private coins of a round, named by eight bytes."""
+_BITS = 53
+
+
+class RecordChoice(Protocol):
+    """Says which records are in a round."""
+
+    def rows(self, round: int) -> NDArray[np.bool_]:
+        """One flag per record."""
+
+
+class CoinTosses:
+    """A record is taken with its own rate, independently of all others."""
+
+    def __init__(self, rates: NDArray[np.float64], coins: Coins) -> None:
+        # Rounded down to 53 bits: never taken more often than the accounting says.
+        self._limits = np.floor(np.ldexp(rates, _BITS)).astype(np.uint64)
+        self._coins = coins
+
+    def rows(self, round: int) -> NDArray[np.bool_]:
+        words = self._coins(round.to_bytes(8, "little")).words(len(self._limits))
+        return np.asarray((words >> np.uint64(64 - _BITS)) < self._limits)
+
+
+class ChosenMap:
+    """A client's half of a program whose rounds look at some of the records only."""
+
+    def __init__(
+        self, program: Program, records: Records, template: State, choice: RecordChoice, compiled: RecordMap | None
+    ) -> None:
+        self._program, self._records, self._template = program, records, template
+        self._choice, self._compiled = choice, compiled
+
+    def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
+        """The client's own sum over the records of this round."""
+        chosen = self._records.take(self._choice.rows(round))
+        return ClientMap(self._program, chosen, self._template, compiled=self._compiled).contribute(model, plan)
+
+
+def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice | None:
+    """The choice a study asks for; None if every round sees every record."""
+    sampling = study.privacy.sampling
+    if sampling is None:
+        return None
+    if not isinstance(sampling, dict):
+        return CoinTosses(np.full(len(records), sampling), coins)
+    classes = tuple(map(str, records.layout.classes or ()))
+    if records.target is None or set(sampling) != set(classes):
+        raise StudyError(
+            f"[privacy] sampling gives rates for {sorted(sampling)}, the target's categories are {sorted(classes)}",
+            rule="sampling-per-category",
+            remedy="Name a target and give every one of its categories a rate, or one rate for all.",
+        )
+    rates = np.array([sampling[name] for name in classes])
+    return CoinTosses(rates[records.target.astype(np.int64)], coins)
