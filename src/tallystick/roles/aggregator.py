@@ -376,6 +376,8 @@ class AggregatorSession(Session):
         status = "finished" if error is None else "failed"
         self.process.store.set_status(self.study_hash, status)
         self.process.health.studies[self.study_hash.hex()[:12]] = status
+        if self.setup is not None:
+            self.setup.close()
 
 
 class AggregatorProcess(RoleProcess):

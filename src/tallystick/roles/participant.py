@@ -231,6 +231,8 @@ class ParticipantSession(Session):
         self.process.health.studies[self.study_hash.hex()[:12]] = "finished" if error is None else "failed"
         if error is not None:
             _log.warning("the study ended without a result: %s", error)
+        if self.setup is not None:
+            self.setup.close()
         self.close()
 
 

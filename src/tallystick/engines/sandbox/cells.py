@@ -72,10 +72,10 @@ class Cell:
         return child
 
     def close(self) -> None:
-        """End the child; the next call starts another."""
+        """End the child, or leave it to the one who is asking it right now; the next call starts another."""
         child, self._child, self._at = self._child, None, None
         if child is not None:
-            child.close()
+            child.end_if_idle()
 
 
 def _kind_of(at: At | None) -> Any:
