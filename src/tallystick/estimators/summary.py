@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import Public, State
 from tallystick.algorithms.summary import SummaryProgram, design_summary
@@ -127,6 +130,14 @@ class Summary(PrivateEstimator):
             complete=[c.name for c in program.columns if _complete(schema[c.name])],
             z=quantile(LEVEL, self.plan_.claim.mechanism),
         )
+
+    # -- scikit-learn: a target is ignored, as unsupervised estimators have it ------------------------------------
+
+    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
+        return super()._check_plain(X, None)
+
+    def _check_labels(self, y: Any) -> Any:
+        return None
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result."""
