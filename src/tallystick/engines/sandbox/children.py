@@ -51,7 +51,7 @@ class Limits:
 
     start_seconds: float = 120.0
     load_seconds: float = 120.0
-    call_seconds: float = 20.0
+    call_seconds: float = 30.0
     memory_bytes: int = 1 << 30
     cpu_seconds: int = 3600
     state_bytes: int = 64 << 20

@@ -42,6 +42,7 @@ __all__ = ["SandboxedMap", "SandboxedProgram", "sandboxed_from_text"]
 
 RULE = "program-contained"
 _BLOCK_BYTES = 4 << 20
+_BLOCK_RECORDS = 8192
 _CHECKED_RECORDS = 16
 _SLACK = 1.0 + 1e-9
 _Error = TypeVar("_Error", bound=TallystickError)
@@ -86,7 +87,7 @@ class SandboxedProgram(Program):
         if not messages.same_shape(after, state):
             raise RoundAborted(
                 f"{self.file.name}: reduce_in_aggregator returned a state of another shape than it was given",
-                rule="state-shape",
+                rule="state",
                 remedy="Correct the program and propose the study anew. What was spent stays spent.",
             )
         return after
@@ -243,7 +244,7 @@ class _Guard:
 
 def _blocks(records: NDArray[np.float64], size: int) -> list[NDArray[np.float64]]:
     width = max(records.shape[1], size, 1)
-    step = max(1, _BLOCK_BYTES // (8 * width))
+    step = max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // (8 * width)))
     whole = np.ascontiguousarray(records, dtype="<f8")
     return [whole[at : at + step] for at in range(0, len(whole), step)]
 
