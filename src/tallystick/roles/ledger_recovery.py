@@ -33,7 +33,7 @@ from tallystick.roles.countersignatures import head_of
 from tallystick.roles.identity_files import wall_clock
 from tallystick.roles.ledger_anchor import Anchor
 from tallystick.roles.ledger_file import COLUMNS, FORMAT, SCHEMA, LedgerFile
-from tallystick.roles.ledger_salvage import Salvage, kept_statements, salvage
+from tallystick.roles.ledger_salvage import RECOVERED, Salvage, kept_statements, salvage
 from tallystick.roles.stores import storage_guard
 from tallystick.roles.turn_lock import TurnLock
 
@@ -179,34 +179,45 @@ def _charge_facts(told: Any, rho: Fraction, group: str) -> dict[str, Any]:
 
 
 def _replace(path: Path, party: str, found: Salvage, link: Link) -> tuple[str, ...]:
-    """Write the recovered ledger beside the damaged one, then change places; the anchor last.
+    """Write the recovered ledger beside the damaged one, keep a copy of that, then change places; the anchor last.
 
-    Killed anywhere on the way, the ledger stays unusable (a database or an anchor that does not fit) and recovery can
-    be run again.
+    Killed anywhere on the way, the ledger stays unusable (an anchor that does not fit, or none) and recovery can be
+    run again: what was in either file is still in one of them.
     """
     anchor = Anchor(path.with_suffix(".anchor"), party=party)
     if not anchor.exists():
         anchor.write(found.head)  # so that a missing database is never taken for a new ledger
-    fresh = path.with_suffix(".recovered")
+    fresh = path.with_suffix(".recovering")
     for suffix in _FILES:
         path.with_name(fresh.name + suffix).unlink(missing_ok=True)
-    os.close(os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as db:
+    _write(fresh, party, [*found.kept, link], found.ledger)
+    ready = fresh.replace(path.with_suffix(RECOVERED))
+    number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged-{n}").exists())
+    aside = []
+    for suffix in reversed(_FILES):
+        old = path.with_name(path.name + suffix)
+        if old.exists():
+            copy = path.with_name(f"{path.name}.damaged-{number}{suffix}")
+            copy.unlink(missing_ok=True)
+            copy.hardlink_to(old)
+            aside.append(str(copy))
+            if suffix:  # the log of the old file must not be read into the new one
+                old.unlink()
+    ready.replace(path)
+    anchor.write(Head(ledger=found.ledger, sequence=link.sequence, hash=link.hash))
+    return tuple(sorted(aside))
+
+
+def _write(file: Path, party: str, links: Sequence[Link], ledger: bytes) -> None:
+    """A database with these links, on the disk when this returns."""
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = FULL")
         db.execute("BEGIN IMMEDIATE")
         for statement in SCHEMA.split(";"):
             db.execute(statement)
-        facts = (("format", FORMAT), ("party", party), ("ledger", found.ledger))
+        facts = (("format", FORMAT), ("party", party), ("ledger", ledger))
         db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
-        rows = [astuple(kept) for kept in (*found.kept, link)]
+        rows = [astuple(link) for link in links]
         db.executemany(f"INSERT INTO links ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", rows)
         db.execute("COMMIT")
-    aside = []
-    number = next(n for n in range(1, 10_000) if not path.with_name(f"{path.name}.damaged-{n}").exists())
-    for suffix in reversed(_FILES):
-        old = path.with_name(path.name + suffix)
-        if old.exists():
-            aside.append(str(old.rename(path.with_name(f"{path.name}.damaged-{number}{suffix}"))))
-    fresh.rename(path)
-    anchor.write(Head(ledger=found.ledger, sequence=link.sequence, hash=link.hash))
-    return tuple(sorted(aside))

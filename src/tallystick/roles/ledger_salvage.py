@@ -21,7 +21,10 @@ from tallystick.protocol.governance.statements import Statement, decode
 from tallystick.roles.ledger_anchor import Anchor
 from tallystick.roles.ledger_file import COLUMNS
 
-__all__ = ["Salvage", "kept_statements", "salvage"]
+__all__ = ["RECOVERED", "Salvage", "kept_statements", "salvage"]
+
+RECOVERED = ".recovered"
+"""The suffix of a recovered ledger that has not taken its place yet: it counts too, if a recovery was cut short."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +51,8 @@ def kept_statements(path: Path) -> list[Statement]:
 
 def salvage(path: Path, party: str, signing: SigningKey, heads: Sequence[Head]) -> Salvage:
     rows, ident = _rows(path)
+    unfinished, _ = _rows(path.with_suffix(RECOVERED))
+    rows = [*rows, *(link for link in unfinished if link not in rows)]
     anchor = Anchor(path.with_suffix(".anchor"), party=party)
     candidates = [ident] if ident and rows else []
     candidates += [h.ledger for h in heads]
@@ -94,15 +99,14 @@ def _rows(path: Path) -> tuple[list[Link], bytes | None]:
 
 def _follow(rows: Sequence[Link], ledger: bytes, party: str, signing: SigningKey, heads: Sequence[Head]) -> Salvage:
     start = Head(ledger=ledger, sequence=0, hash=genesis(ledger, party))
-    head, kept, hashes = start, [], {0: start.hash}
-    trial = Account()
-    for link in rows:
+    head, kept, hashes, trial = start, [], {0: start.hash}, Account()
+    while (link := _next(rows, head, signing)) is not None:
         try:
-            head = verify_chain([link], signing.public, after=head)
             trial.apply(link)
         except VerificationError:
             break
         kept.append(link)
+        head = Head(ledger=ledger, sequence=link.sequence, hash=link.hash)
         hashes[link.sequence] = link.hash
     if any(hashes.get(h.sequence, h.hash) != h.hash for h in heads):  # this copy went another way than the servers saw
         last = max((h.sequence for h in heads if hashes.get(h.sequence) == h.hash), default=0)
@@ -113,6 +117,18 @@ def _follow(rows: Sequence[Link], ledger: bytes, party: str, signing: SigningKey
         head = Head(ledger=ledger, sequence=link.sequence, hash=link.hash)
     loose = tuple(link for link in rows if link not in kept and _stands_alone(link, ledger, signing))
     return Salvage(ledger=ledger, kept=tuple(kept), loose=loose, account=account, head=head)
+
+
+def _next(rows: Sequence[Link], head: Head, signing: SigningKey) -> Link | None:
+    """The row that follows this head: the next one, or one that was recovered over a gap."""
+    for link in sorted((row for row in rows if row.sequence > head.sequence), key=lambda row: row.sequence):
+        if link.sequence == head.sequence + 1 or link.kind == "recovered":
+            try:
+                verify_chain([link], signing.public, after=head)
+            except VerificationError:
+                continue
+            return link
+    return None
 
 
 def _stands_alone(link: Link, ledger: bytes, signing: SigningKey) -> bool:
