@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -264,54 +266,44 @@ def test_threads_share_one_store(store: GovernanceStore) -> None:
     assert (sum(new), len(new), len(store.statements())) == (40, 160, 40)
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from tallystick.crypto.signing import VerifyKey
-from tallystick.roles.governance_store import GovernanceStore
-path, names, said = Path(sys.argv[1]), sys.argv[2].split(","), Path(sys.argv[3]).read_bytes().splitlines()
-identities = {n.split(":")[0]: VerifyKey(bytes.fromhex(n.split(":")[1])) for n in names}
-with GovernanceStore(path, party="c0", identities=identities) as store:
-    print(sum(store.add(raw) for raw in said))
-"""
+FORK = multiprocessing.get_context("fork")
+
+
+def _write(tmp_path: Path, said: list[Statement], told: Any, together: Any) -> None:
+    together.wait()
+    with open_store(tmp_path) as store:
+        told.put(sum(store.add(s.encode()) for s in said))
 
 
 def test_processes_share_one_file(tmp_path: Path) -> None:
     """All open it at once, before it exists; every statement is new to exactly one of them."""
     said = [withdrawal(n) for n in range(30)]
-    (tmp_path / "said").write_bytes(b"\n".join(s.encode() for s in said))
-    names = ",".join(f"{name}:{k.encoded.hex()}" for name, k in IDENTITIES.items())
-    path = tmp_path / "state" / "governance.sqlite"
-    command = [sys.executable, "-c", WRITER, str(path), names, str(tmp_path / "said")]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    told = [process.communicate(timeout=120) for process in running]
-    assert [process.returncode for process in running] == [0] * 3, told
-    assert sum(int(out) for out, _ in told) == 30
+    told, together = FORK.SimpleQueue(), FORK.Barrier(6)
+    running = [FORK.Process(target=_write, args=(tmp_path, said, told, together)) for _ in range(6)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+    assert [process.exitcode for process in running] == [0] * 6
+    assert sum(told.get() for _ in running) == 30
     with open_store(tmp_path) as store:
         assert set(store.statements()) == set(said)
         assert [n for n, _ in store.since(0)] == sorted(n for n, _ in store.since(0))
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tallystick.crypto.signing import VerifyKey
-from tallystick.roles.governance_store import GovernanceStore
-name, public = sys.argv[2].split(":")
-store = GovernanceStore(Path(sys.argv[1]), party="c0", identities={name: VerifyKey(bytes.fromhex(public))})
-store.add(bytes.fromhex(sys.argv[3]))
-store._db.execute("BEGIN IMMEDIATE")
-store._db.execute("DELETE FROM statements")
-os.kill(os.getpid(), signal.SIGKILL)
-"""
+def _killed(tmp_path: Path, number: int) -> None:
+    store = open_store(tmp_path)
+    store.add(withdrawal(number).encode())
+    store._db.execute("BEGIN IMMEDIATE")
+    store._db.execute("DELETE FROM statements")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_kill_keeps_what_was_added(tmp_path: Path) -> None:
-    path = tmp_path / "state" / "governance.sqlite"
-    who = f"ana:{IDENTITIES['ana'].encoded.hex()}"
-    for n in range(2):
-        command = [sys.executable, "-c", KILLED, str(path), who, withdrawal(n).encode().hex()]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == -9, done.stderr
+    for number in range(3):
+        process = FORK.Process(target=_killed, args=(tmp_path, number))
+        process.start()
+        process.join()
+        assert process.exitcode == -9
     with open_store(tmp_path) as store:
-        assert store.statements() == (withdrawal(0), withdrawal(1))
+        assert store.statements() == (withdrawal(0), withdrawal(1), withdrawal(2))

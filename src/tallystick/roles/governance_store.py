@@ -16,6 +16,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +49,20 @@ _COLUMNS = ("ident", "study", "supersedes", "signer", "key", "size", "raw")
 _WHAT = "the file of statements"
 
 
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """WAL for good. Processes that open a new file at the same moment get in each other's way here, and SQLite tells
+    them so at once instead of letting them wait."""
+    patience = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
+                raise
+        time.sleep(0.005)
+
+
 class GovernanceStore:
     """Statements of this party and of all the others, about all studies."""
 
@@ -69,7 +84,7 @@ class GovernanceStore:
 
     def _prepare(self) -> None:
         run = self._db.execute
-        run("PRAGMA journal_mode = WAL")
+        _write_ahead(self._db)
         run("PRAGMA synchronous = FULL")
         if [row[0] for row in run("PRAGMA quick_check")] != ["ok"]:
             raise corrupt(_WHAT, party=self._party)
