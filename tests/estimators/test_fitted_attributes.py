@@ -43,6 +43,7 @@ ALLOWED = {
     ts.LinearSVC: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
     ts.Summary: COMMON | {"table_"},
+    ts.FrequentItemsets: COMMON | {"itemsets_", "min_support_", "_levels", "_counted"},
     ts.ClassifierEvaluation: COMMON | {"evaluation_"},
     ts.ProgramEstimator: COMMON | {"state_", "program_hash"},
 }
@@ -96,6 +97,8 @@ def fitted(route: str) -> Any:
         return ts.Ridge().fit(fed, target="age")
     if route == "summary":
         return ts.Summary().fit(fed)
+    if route in ("levels", "basis"):
+        return ts.FrequentItemsets(0.3, epsilon=5.0, method=route).fit(fed)
     if route == "evaluation":
         classifier = ts.LinearSVC(rounds=3).fit(fed, target="ill").public_classifier()
         return ts.ClassifierEvaluation(classifier=classifier).fit(fed, target="ill")
@@ -110,6 +113,8 @@ ROUTES = (
     "linear_svc",
     "ridge",
     "summary",
+    "levels",
+    "basis",
     "evaluation",
     "program",
 )

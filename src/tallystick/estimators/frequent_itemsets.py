@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.itemsets.basis import BasisProgram
@@ -149,6 +150,14 @@ class FrequentItemsets(PrivateEstimator):
             "precision": common / numbers[0] if numbers[0] else 1.0,
             "recall": common / numbers[1] if numbers[1] else 1.0,
         }
+
+    # -- scikit-learn: a target is ignored, as unsupervised estimators have it ------------------------------------
+
+    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
+        return super()._check_plain(X, None)
+
+    def _check_labels(self, y: Any) -> Any:
+        return None
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result: sets as positions in ``items``."""
