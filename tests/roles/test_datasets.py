@@ -186,13 +186,13 @@ def test_a_source_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_registration_comes_back_whole(tmp_path: Path) -> None:
-    schema = Schema({"age": Number(17, 90), "sex": Category(["f", "m"])})
+    schema = Schema({"sex": Category(["f", "m"]), "age": Number(17, 90)})  # in the order of the features
     made = make_dataset("a", write_csv(tmp_path / "a.csv"), unit="person", person="x", schema=schema)
     with open_ledger(tmp_path) as ledger:
         kept = ledger.register(made, BUDGET)
     with open_ledger(tmp_path) as ledger:
         found = ledger.dataset("a")
-        assert found == kept
+        assert found == kept == ledger.register(made, BUDGET)
         assert (found.schema, found.unit, found.person, found.fingerprint) == (schema, "person", "x", made.fingerprint)
         assert len(found.ident) == 16
 

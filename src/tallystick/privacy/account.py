@@ -129,7 +129,7 @@ def dataset_facts(dataset: DataSet) -> dict[str, Any]:
         "content": mark.content,
         "unit": dataset.unit,
         "person": dataset.person,
-        "schema": None if dataset.schema is None else dataset.schema.to_dict(),
+        "schema": None if dataset.schema is None else [list(c) for c in dataset.schema.to_dict().items()],  # in order
     }
 
 
@@ -170,7 +170,7 @@ class Account:
             group=body["group"],
             unit=body["unit"],
             person=body["person"],
-            schema=None if schema is None else Schema.from_dict(schema),
+            schema=None if schema is None else Schema.from_dict(dict(schema)),
             ident=body["id"],
             registered_at=body["at"],
         )
