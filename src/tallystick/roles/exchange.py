@@ -77,6 +77,22 @@ def unpack_parts(raw: bytes | memoryview, sender: str) -> list[bytes]:
     return parts
 
 
+class _Board:
+    """What parties are told of a study at one state of the file; made once for a thousand of them."""
+
+    def __init__(self, place: tuple[bytes, int], statements: Sequence[Statement], quorum: Sequence[Statement]) -> None:
+        self.place = place
+        self.whole = list({s.ident: s for s in (*statements, *quorum)}.values())
+        self._common = {s.ident: s for s in (*(s for s in statements if s.kind in _FOR_ALL), *quorum)}
+        self._signed: dict[str, list[Statement]] = {}
+        for statement in statements:
+            self._signed.setdefault(statement.signer, []).append(statement)
+
+    def for_one(self, client: str) -> list[Statement]:
+        """For one of many clients: what is for all, the quorum, and its own."""
+        return list({**self._common, **{s.ident: s for s in self._signed.get(client, ())}}.values())
+
+
 class Exchange:
     """One party's copy of the notice board, and its line to the others. Used by the process's loop only.
 
@@ -96,10 +112,14 @@ class Exchange:
     ) -> None:
         self.store, self.members, self.name, self.wall = store, members, name, wall
         self._key, self._send, self._heard = key, send, heard or (lambda _statement: None)
-        self._idents: set[str] = set()
+        self._idents: dict[str, tuple[str, str]] = {}  # what is held: its kind and its signer
         self._offered: dict[str, frozenset[str]] = {}
         self._row = 0
         self._hub = name == members.aggregator
+        self._clients = frozenset(members.clients)
+        self._others = (*members.servers, *members.analysts)
+        self._dockets: dict[bytes, tuple[int, Docket]] = {}
+        self._board: _Board | None = None
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
@@ -111,13 +131,23 @@ class Exchange:
 
     def _note(self, statement: Statement, sender: str = "") -> None:
         if statement.ident not in self._idents:
-            self._idents.add(statement.ident)
+            self._idents[statement.ident] = statement.kind, statement.signer
             self._pass_on(statement, sender)
             self._heard(statement)
 
     def docket(self, study: bytes) -> Docket:
-        """Everything said about a study, weighed."""
-        return Docket.of(study, self.members, self.store.statements(study))
+        """Everything said about a study, weighed: what is in the file now, each statement looked at once."""
+        number = self.store.last()
+        known = self._dockets.get(study)
+        if known is None or known[0] > number:
+            docket = Docket.of(study, self.members, self.store.statements(study))
+        else:
+            docket = known[1]
+            for _, statement in self.store.since(known[0]) if known[0] < number else ():
+                if docket.bears_on(statement):
+                    docket.apply_if_it_counts(statement)
+        self._dockets[study] = number, docket
+        return docket
 
     def standing(self, study: bytes) -> Standing:
         """How a study stands now."""
@@ -141,22 +171,26 @@ class Exchange:
             if sender != self.members.aggregator and statement.signer == self.name:
                 self._tell(self.members.aggregator, [statement])
             return
-        for party in (*self.members.parties, *self.members.analysts):
-            if party not in (sender, statement.signer) and self._concerns(statement, party):
+        everybody = statement.kind in _FOR_ALL or len(self._clients) <= SHARED_DECISIONS
+        for party in (*self._others, *(self.members.clients if everybody else ())):
+            if party not in (sender, statement.signer):
                 self._tell(party, [statement])
 
-    def _concerns(self, statement: Statement, party: str) -> bool:
+    def _concerns(self, kind: str, signer: str, party: str) -> bool:
         """Whether a party is shown a statement: servers and analysts all, clients all while they are not too many."""
-        if statement.kind in _FOR_ALL or statement.signer == party or party not in self.members.clients:
+        if kind in _FOR_ALL or signer == party or party not in self._clients:
             return True
-        return len(self.members.clients) <= SHARED_DECISIONS
+        return len(self._clients) <= SHARED_DECISIONS
 
     def tell_docket(self, study: bytes, party: str) -> None:
         """Before a party is asked to take part: what concerns it, and approvals enough to see the quorum itself."""
-        standing = self.standing(study)
-        quorum = [standing.approvals[name] for name in list(standing.approvals)[: standing.quorum]]
-        told = [s for s in self.store.statements(study) if self._concerns(s, party)]
-        self._tell(party, list({s.ident: s for s in (*told, *quorum)}.values()))
+        place = study, self.store.last()
+        if self._board is None or self._board.place != place:
+            standing = self.standing(study)
+            quorum = [standing.approvals[name] for name in list(standing.approvals)[: standing.quorum]]
+            self._board = _Board(place, self.store.statements(study), quorum)
+        few = party in self._clients and len(self._clients) > SHARED_DECISIONS
+        self._tell(party, self._board.for_one(party) if few else self._board.whole)
 
     def _tell(self, to: str, statements: Sequence[Statement]) -> None:
         batch: list[bytes] = []
@@ -179,12 +213,13 @@ class Exchange:
     def connected(self, peer: str) -> None:
         """A line is there (again): compare notes with the aggregator, or as the aggregator."""
         if self._hub or peer == self.members.aggregator:
-            self.send(peer, Op.HAVE, b"".join(map(parse_hash, sorted(self._idents))))
+            told = [ident for ident, of in self._idents.items() if not self._hub or self._concerns(*of, peer)]
+            self.send(peer, Op.HAVE, b"".join(map(parse_hash, sorted(told))))
 
     def in_step(self, peer: str) -> bool:
         """Whether a peer has told what it holds and all of that is here."""
         offered = self._offered.get(peer)
-        return offered is not None and offered <= self._idents
+        return offered is not None and offered <= self._idents.keys()
 
     def receive(self, sender: str, op: int, body: bytes) -> bool:
         """Take a message about statements; False if it is about something else."""
@@ -212,15 +247,14 @@ class Exchange:
 
     def _compare(self, sender: str, idents: Sequence[str]) -> None:
         theirs = self._offered[sender] = frozenset(idents)
-        lacking = [s for s in self.store.statements() if s.ident not in theirs]
-        self._tell(sender, [s for s in lacking if self._may_tell(s, sender)])
+        self._give(sender, [ident for ident in self._idents if ident not in theirs])
         wanted = [ident for ident in idents if ident not in self._idents]
         if wanted:
             self.send(sender, Op.WANT, b"".join(map(parse_hash, wanted)))
 
     def _give(self, sender: str, idents: Sequence[str]) -> None:
-        held = [s for s in map(self.store.statement, idents) if s is not None]
-        self._tell(sender, [s for s in held if self._may_tell(s, sender)])
+        told = [ident for ident in idents if ident in self._idents and self._may_tell(*self._idents[ident], sender)]
+        self._tell(sender, [s for s in map(self.store.statement, told) if s is not None])
 
-    def _may_tell(self, statement: Statement, to: str) -> bool:
-        return self._concerns(statement, to) if self._hub else statement.signer == self.name
+    def _may_tell(self, kind: str, signer: str, to: str) -> bool:
+        return self._concerns(kind, signer, to) if self._hub else signer == self.name

@@ -58,11 +58,19 @@ class Docket:
         """A docket of what counts among these; the rest is left out."""
         docket = cls(study_hash, members)
         for statement in statements:
-            try:
-                docket.apply(statement)
-            except TallystickError:
-                continue
+            docket.apply_if_it_counts(statement)
         return docket
+
+    def bears_on(self, statement: Statement) -> bool:
+        """Whether a statement is about this study, or proposes what takes its place."""
+        return self._hash in (statement.body["hash"], statement.body.get("supersedes"))
+
+    def apply_if_it_counts(self, statement: Statement) -> bool:
+        """As :meth:`apply`, leaving out what is refused."""
+        try:
+            return self.apply(statement)
+        except TallystickError:
+            return False
 
     def apply(self, statement: Statement) -> bool:
         """Take a statement; whether it was new. Refusals do not depend on what was taken before, or when.
