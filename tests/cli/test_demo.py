@@ -45,7 +45,14 @@ def test_the_demonstration_end_to_end(tmp_path: Path) -> None:
     assert "simulation" not in result
     shown = result["demonstration"]
     assert shown["processes"] == 9
-    assert result["participants"]["clients"] == 5
+    assert result["participants"]["clients"] == 4  # one refused
+    assert [d["by"] for d in shown["decisions"]["approved"]][:3] == list(demonstration.STEWARDS.values())
+    assert [d["client"] for d in shown["decisions"]["rejected"]] == [demonstration.REFUSING]
+    assert shown["second_study"]["state"] == "refused"
+    assert "Nothing has been spent" in shown["budgets"]["institution-1"]["before"]
+    assert "1 study has spent epsilon = 1" in shown["budgets"]["institution-1"]["after"]
+    assert "Nothing has been spent" in shown["budgets"][demonstration.REFUSING]["after"]
+    assert shown["verified"]["sound"]
     assert result["privacy"]["epsilon"] == 1.0
     assert result["privacy"]["trust"] == {"model": "servers", "servers": 3, "colluding": 1, "honest": 2}
     assert set(shown["evaluation"]) >= {"accuracy", "baseline_accuracy", "majority_accuracy"}

@@ -6,6 +6,7 @@ Each behaviour takes a built process and changes what leaves it. The machines of
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -30,7 +31,7 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.study.messages import StudyOpen, StudyStart
 from tallystick.roles.process import RoleProcess
-from tallystick.roles.wire import HEADER_BYTES, STUDY, SUM, head
+from tallystick.roles.wire import GOVERNANCE, HEADER_BYTES, STUDY, SUM, head
 
 Send = Callable[..., None]
 
@@ -268,6 +269,8 @@ def forged_words(process: RoleProcess, spec: dict[str, Any]) -> None:
             if message is not None and hasattr(message, "cause"):
                 raw = raw[:HEADER_BYTES] + codec.encode(replace(message, cause="x" * len(words.encode())))
                 raw = raw.replace(b"x" * len(words.encode()), words.encode())
+        if isinstance(raw, bytes) and raw[0] == GOVERNANCE:  # the reason of a decision, of the same length
+            raw = re.sub(rb'"reason":"[^"]{60}', b'"reason":"' + words.encode()[:60], raw)
         send(to, raw, length)
 
     process.send = changed  # type: ignore[method-assign]

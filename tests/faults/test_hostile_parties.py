@@ -13,7 +13,8 @@ from consortium_fixture import Parties, bits, wait_for
 from test_crash_points_of_roles import check_said_once
 
 from tallystick import LogisticRegression
-from tallystick.core.errors import RoundAborted, TooFewParties
+from tallystick.cli import studies
+from tallystick.core.errors import NotApproved, RoundAborted
 from tallystick.roles.crash_points import CrashPoint
 
 
@@ -189,33 +190,34 @@ def set_policy(parties: Parties, name: str, **changes: str) -> None:
 
 
 REFUSALS = {
-    "programs": (
-        '["mean"]',
-        '["logistic_regression"]',
-        "the program 'logistic_regression' is not on this client's list",
-    ),
-    "max_epsilon": ("0.5", "1.0", "epsilon = 1 is above this client's limit of 0.5 a study"),
-    "min_clients": ("7", "3", "min_clients = 3 is below this client's 7"),
+    "max_epsilon": ("0.5", "epsilon = 1 is above this client's limit of 0.5 a study."),
+    "min_clients": ("7", "min_clients = 3 is below this client's 7."),
 }
 
 
-def test_clients_decline_by_their_policy(parties: Parties) -> None:
+def test_clients_refuse_by_their_policy(parties: Parties) -> None:
     """The reason reaches the analyst in words, nothing is drawn or charged, and the same study runs once allowed."""
     parties.start()
     study = parties.study()
-    for key, (strict, _, words) in REFUSALS.items():
+    config = parties.configs["client-2"][1]
+    allowed = config.read_text()
+    for key, (strict, words) in REFUSALS.items():
         parties.kill("client-2")
         set_policy(parties, "client-2", **{key: strict})
         parties.start("client-2")
+        study = parties.study()
         error = parties.fit_in_background(study).error()
-        assert isinstance(error, TooFewParties), error
-        assert error.rule == "too-few-clients"
-        assert f"client-2: {words}" in error.cause
-        assert f"declined: {words}" in parties.log("client-2")
-        set_policy(parties, "client-2", **{key: REFUSALS[key][1]})
+        assert isinstance(error, NotApproved), error
+        assert error.rule == "study-refused"
+        assert [d["reason"] for d in studies.show(study.printed_hash, parties.analyst)["rejected"]] == [words]
+        with pytest.raises(NotApproved, match="own rules"):  # not even its steward can say yes
+            studies.decide(study.printed_hash, config, "approve")
+        config.write_text(allowed)
     assert not parties.noted("noise", "server-1")
     parties.kill("client-2")
     parties.start("client-2")
+    studies.decide(study.printed_hash, config, "approve")  # the limit is gone: its steward changes the decision
+    wait_for(lambda: studies.show(study.printed_hash, parties.analyst)["state"] == "approved")
     assert bits(parties.fit(study)) == bits(parties.simulated(study)), parties.logs()
 
 
@@ -276,12 +278,12 @@ def test_x22_too_few_clients_release_nothing(parties: Parties) -> None:
 
 def test_x22_not_enough_clients_to_start_costs_nothing(parties: Parties) -> None:
     parties.start("server-1", "server-2", "aggregator", "client-1", "client-2")
-    fed = parties.federation(round_timeout_s=3)
+    fed = parties.federation(round_timeout_s=3, approval_timeout_s=8)
     from consortium_fixture import fit
 
-    with pytest.raises(TooFewParties) as failed:
+    with pytest.raises(NotApproved, match="client-3") as failed:  # who is not there approves nothing
         fit(fed, parties.study(round_timeout_s=3))
-    assert failed.value.rule == "too-few-clients"
+    assert failed.value.rule == "study-open"
     assert fed.spent.epsilon == 0
     assert not parties.noted("noise", "server-1")
 

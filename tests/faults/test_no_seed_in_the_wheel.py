@@ -19,6 +19,7 @@ from consortium_fixture import SEED, Parties, bits, wait_for
 
 import tallystick
 from tallystick.core.errors import StudyError
+from tallystick.engines.sandbox.children import _PASSED_ON
 from tallystick.roles.role_config import load_role_config
 
 PACKAGE = Path(tallystick.__file__).parent
@@ -27,7 +28,12 @@ ROLE_TREES = {path: tree for path, tree in TREES.items() if "roles" in path.rela
 # Where a seed is a word of the interface: simulation and benchmarks, never a role.
 SEEDABLE = {"demonstration.py", "simulation.py", "planning.py", "bench_noise.py", "bench_secure_sum.py", "main.py"}
 # Silencing gRPC's own log, and handing the environment on to the processes of the demonstration.
-HARMLESS = ("os.environ.setdefault('GRPC_VERBOSITY', 'NONE')", "os.environ | _THREADS")
+# What a locked child is handed on of it is a fixed list of paths and words for the C library (checked below).
+HARMLESS = (
+    "os.environ.setdefault('GRPC_VERBOSITY', 'NONE')",
+    "os.environ | _THREADS",
+    "{name: os.environ[name] for name in _PASSED_ON if name in os.environ}",
+)
 LURES = ("seed", "TALLYSTICK_SEED", "PYTHONHASHSEED", "TALLYSTICK_NO_NOISE", "TALLYSTICK_TEST", "NOISE", "SEED")
 
 
@@ -42,6 +48,10 @@ def test_the_package_reads_no_environment() -> None:
         for harmless in HARMLESS:
             text = text.replace(harmless, "None")
         assert not names_in(ast.parse(text)) & {"environ", "environb", "getenv", "getenvb"}, path
+
+
+def test_what_a_locked_child_is_handed_on_cannot_seed_it() -> None:
+    assert set(_PASSED_ON) == {"HOME", "LANG", "LD_LIBRARY_PATH", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME"}
 
 
 def test_nobody_in_the_wheel_installs_a_crash_handler() -> None:

@@ -8,7 +8,6 @@ where it is not installed there is nothing to compare with. It runs with ``low_m
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -94,8 +93,8 @@ def _mlxtend(present: NDArray[np.bool_], min_support: float, longest: int, found
 
 def _mushroom() -> tuple[NDArray[np.bool_], NDArray[np.int64], str | None]:
     """(records × items, the column of each item, a note if the records are made up)."""
-    for folder in (os.environ.get("TALLYSTICK_DATA"), "../shared/data", "data"):
-        path = Path(folder or "/nowhere") / "mushroom.parquet"
+    for folder in ("../shared/data", "data"):
+        path = Path(folder) / "mushroom.parquet"
         if path.is_file():
             import pyarrow.parquet as pq
 
