@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ledger_examples import BUDGET, open_ledger
+from ledger_examples import BUDGET, KEY, PARTY, open_ledger
 
 from tallystick.core.errors import DataError, PrivacyRefused, StudyError
 from tallystick.engines.study import Study
@@ -18,6 +18,9 @@ from tallystick.privacy.ledger import Budget
 from tallystick.privacy.schema import Category, Number, Schema
 from tallystick.roles.datasets import check_fits, make_dataset
 from tallystick.roles.fingerprints import content_digest, fingerprint
+from tallystick.roles.review import proposal_statement, review
+from tallystick.roles.role_config import RoleConfig
+from tallystick.roles.setup import set_up
 
 ROWS = [("61", "f", "1.5"), ("62", "m", ""), ("40", "f", "-0.0"), ("40", "f", "-0.0")]
 
@@ -212,6 +215,29 @@ records = 4
 age = { type = "number", lower = 17, upper = 90 }
 sex = { type = "category", values = ["f", "m"] }
 """
+
+
+def test_a_proposal_that_does_not_fit_is_rejected_by_its_rule(tmp_path: Path) -> None:
+    """The steward registered persons and one column; a study of records on another is turned down without a person."""
+    study = Study.parse(STUDY)
+    plan = set_up(study.canonical(), "", allow_not_private=False).plan
+    proposal = proposal_statement(study, plan, "", analyst="analyst", key=KEY, consortium=bytes(32), now=1.0)
+    names = ("path", "consortium", "certificate", "key", "identity", "state")
+    config = RoleConfig(**dict.fromkeys(names, tmp_path), name=PARTY, role="client", dataset="a")
+    source = write_csv(tmp_path / "a.csv")
+    for number, (options, rule) in enumerate(
+        (
+            ({}, None),
+            ({"unit": "person", "person": "x"}, "unit-of-the-data-set"),
+            ({"schema": Schema({"age": Number(0, 120)})}, "columns-of-the-data-set"),
+        )
+    ):
+        state = tmp_path / str(number)
+        state.mkdir()
+        with open_ledger(state) as ledger:
+            ledger.register(make_dataset("a", source, **options), BUDGET)
+            verdict = review(proposal, config, ledger).verdict
+        assert (verdict.decision, verdict.rule) == (("reject", rule) if rule else ("ask", "default"))
 
 
 def test_a_study_fits_what_was_registered(tmp_path: Path) -> None:
