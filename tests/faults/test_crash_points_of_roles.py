@@ -28,7 +28,7 @@ BOOTS = {
     CrashPoint.CLIENT_BOOTED: CrashPoint.CLIENT_CONTRIBUTION_KEPT,
     CrashPoint.AGGREGATOR_BOOTED: CrashPoint.AGGREGATOR_ROUND_KEPT,
 }
-LEDGER = [p for p in CrashPoint if p.value.startswith("client:ledger-")]  # tests/faults/test_ledger_crashes.py
+LEDGER = [p for p in CrashPoint if p.value.startswith("client:ledger-void-")]  # tests/faults/test_ledger_crashes.py
 ORDINARY = [p for p in CrashPoint if p is not EQUIVOCATION and p not in (*ABORTS, *BOOTS, *LEDGER)]
 # Steps of the second round or later, where there is a past to come back to.
 SECOND_ROUND = {
