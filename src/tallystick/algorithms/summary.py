@@ -69,8 +69,10 @@ class SummarisedColumn:
 
 def design_summary(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
     """One round, from public facts alone."""
+    # Under add-remove, and where persons are the unit, a stated number of records is a planning figure.
+    counts = public.records is None or budget.neighbours == "add-remove" or budget.person_factor > 1
     program = SummaryProgram(
-        _columns(keywords, public), correlations=bool(keywords.get("correlations", True)), counts=public.records is None
+        _columns(keywords, public), correlations=bool(keywords.get("correlations", True)), counts=counts
     )
     l1 = budget.mechanism == "laplace"
     ones = sum(c.ones for c in program.columns)

@@ -1,0 +1,161 @@
+"""A built-in program of one round on two neighbouring databases, many times.
+
+As in audit_protocol everything is the product's own: the study's design and plan, clients that map, grid and clip,
+servers' exact noise on seeded streams; the view is that of the aggregator and the colluding server. A program's
+coordinates are shared by all records, so every experiment is a run of its own: rounds repeat the plan, as new studies
+would. With ``protocol`` each goes through shares, signatures and agreement; without it the honest server's noise is
+added to the clients' exact total, which is the same view to the bit (a test compares them) and a hundred times faster.
+
+The statistic is the log-likelihood ratio of the two databases under the *claimed* noise, the most powerful there is;
+also that of each group alone. Neighbours are searched for: the pair of records of a small domain that it tells best.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from audit_bounds import LOW_BITS, Outputs
+
+from tallystick.algorithms.program import Program, pack_state
+from tallystick.crypto.prg import AesStream, derive
+from tallystick.data.encoding import encode
+from tallystick.engines.client_map import ClientMap
+from tallystick.engines.designs import design_of, layout_of
+from tallystick.engines.federation import plan_study, public_facts
+from tallystick.engines.simulated import ServerNoise, SimulatedServers
+from tallystick.engines.study import Study
+from tallystick.engines.totals import RoundRequest
+from tallystick.privacy.plan import Plan
+from tallystick.protocol.secure_sum.records import RoundRecord
+
+__all__ = ["Record", "observe_program", "worst_neighbours"]
+
+Record = dict[str, Any]
+
+
+def worst_neighbours(study: Study, domain: dict[str, Sequence[Any]]) -> tuple[Record | None, Record]:
+    """Of all records of the domain, the two whose exchange moves the sums furthest, in units of the claimed noise.
+
+    Under add-remove the first is none: the record is there or it is not.
+    """
+    layout = layout_of(study)
+    design = design_of(study, layout, None)
+    plan = plan_study(study, design, simulation=False).rounds[0]
+    template = design.program.init(public_facts(study, layout))
+    model = pack_state(design.program.query(template))
+    records = [dict(zip(domain, values)) for values in itertools.product(*domain.values())]
+    power = 1 if plan.mechanism == "laplace" else 2
+    scale = np.concatenate([np.full(n.group.size, float(n.parameter) ** (1 / power)) for n in plan.noise])
+    frames = [{k: [v] for k, v in r.items()} for r in records]
+    vectors = [_clients(study, design.program, template, f)["client-0"].contribute(model, plan) / scale for f in frames]
+    if study.privacy.neighbours == "add-remove":
+        return None, records[int(np.argmax([(np.abs(v) ** power).sum() for v in vectors]))]
+    gaps = {
+        (i, j): float((np.abs(vectors[i] - vectors[j]) ** power).sum())
+        for i, j in itertools.combinations(range(len(records)), 2)
+    }
+    i, j = max(gaps, key=lambda pair: gaps[pair])
+    return records[i], records[j]
+
+
+def observe_program(
+    study: Study,
+    neighbours: tuple[Record | None, Record],
+    *,
+    repeats: int,
+    seed: int = 1,
+    others: int = 5,
+    protocol: bool = False,
+    tamper: Callable[[Plan], Plan] | None = None,
+    program: Callable[[Program], Program] | None = None,
+) -> tuple[Outputs, Outputs]:
+    """``repeats`` outputs of either database. Planted bugs: the plan or the program is changed while the claim stays.
+
+    ``others`` records beside the one that differs are copies of the second neighbour.
+    """
+    layout = layout_of(study)
+    design = design_of(study, layout, None)
+    claimed = plan_study(study, design, simulation=False)
+    changed = claimed if tamper is None else tamper(claimed)
+    plan = replace(changed, rounds=changed.rounds * repeats)
+    used = design.program if program is None else program(design.program)
+    template = used.init(public_facts(study, layout))
+    copies = {k: [v] * others for k, v in neighbours[1].items()}
+    frames = [copies if last is None else {k: [*v, last[k]] for k, v in copies.items()} for last in neighbours]
+    clients = [_clients(study, used, template, frame) for frame in frames]
+    model = pack_state(used.query(template))
+    plain = [sum(c.contribute(model, plan.rounds[0]) for c in members.values()) for members in clients]
+    outputs = []
+    for number, members in enumerate(clients):
+
+        def stream(*labels: bytes, number: int = number) -> AesStream:
+            return AesStream(derive(seed.to_bytes(32, "little"), b"database %d" % number, *labels))
+
+        if protocol:
+            servers = SimulatedServers(
+                study=study,
+                plan=plan,
+                program=used,
+                template=template,
+                clients=members,
+                min_clients=3,
+                records=1000,
+                stream=stream,
+            )
+            views = [_view(servers, plan, model, r) for r in range(1, repeats + 1)]
+        else:
+            honest = ServerNoise(plan, len(plain[0]), "server-1", lambda *labels, s=stream: s(study.hash, *labels))
+            views = [plain[number] + honest.draw(r) for r in range(1, repeats + 1)]
+        outputs.append(_outputs(claimed, plain, views))
+    return outputs[0], outputs[1]
+
+
+def _view(servers: SimulatedServers, plan: Plan, model: bytes, number: int) -> Any:
+    """What the aggregator and the last of two servers know together: the total without that server's noise."""
+    noisy = servers.noisy_total(RoundRequest(round=number, model=model, plan=plan.rounds[number - 1]))
+    own = RoundRecord.from_bytes(servers._rounds.records["server-2"]["round"])
+    assert own.round == number
+    return noisy.values - own.noise[: len(noisy.values)]
+
+
+def _clients(study: Study, program: Program, template: Any, frame: dict[str, Sequence[Any]]) -> dict[str, ClientMap]:
+    records = encode(
+        {k: list(v) for k, v in frame.items()},
+        study.schema_of_data(),
+        features=study.study.features,
+        target=study.study.target,
+    )
+    third = [slice(i, None, 3) for i in range(3)]
+    return {
+        f"client-{i}": ClientMap(
+            program,
+            SimpleNamespace(
+                features=np.ascontiguousarray(records.features[part]),
+                target=None if records.target is None else records.target[part],
+            ),
+            template,
+        )
+        for i, part in enumerate(third)
+    }
+
+
+def _outputs(claimed: Plan, plain: list[Any], views: list[Any]) -> Outputs:
+    """Log-likelihood ratios of the views, all groups together and one by one, and the low bits of one coordinate."""
+    step = (plain[1] - plain[0]).astype(np.float64)
+    y = (np.array(views) - plain[0]).astype(np.float64)
+    ratios = []
+    starts, stops, _ = claimed.rounds[0].grid.edges()
+    for noise, a, b in zip(claimed.rounds[0].noise, starts, stops):
+        if claimed.claim.mechanism == "laplace":
+            ratio = (np.abs(y[:, a:b]) - np.abs(y[:, a:b] - step[a:b])) / float(noise.parameter)
+        else:
+            ratio = y[:, a:b] * step[a:b] / float(noise.parameter)
+        ratios.append(ratio.sum(axis=1))
+    statistics = np.column_stack([np.sum(ratios, axis=0), *ratios])
+    low = np.array([int(v[0]) % 2**LOW_BITS for v in views])
+    return Outputs(statistics=statistics, low=low, off_grid=np.zeros(len(low), dtype=np.bool_))
