@@ -14,6 +14,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from tallystick.privacy.ledger import Ledger
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance.statements import Statement
+from tallystick.protocol.study.aggregator import AggregatorState
 from tallystick.protocol.study.machine import error_of
 from tallystick.protocol.study.messages import Propose, Result, StudyEnd, StudyOpen, StudyStart, result_digest
 from tallystick.protocol.study.roster import Roster
@@ -89,6 +91,7 @@ class AggregatorSession(Session):
         self.sum: sums.AggregatorMachine | None = None
         self._answers: queue.Queue[NoisyTotal | TallystickError | None] = queue.Queue()
         self._size = 0
+        self._last: tuple[object, bytes] = (None, b"")
         records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
         self._machine, self._first = studies.AggregatorMachine.restore(
             process.members, study_hash, records, process.now(), retry_seconds=2.0
@@ -171,14 +174,23 @@ class AggregatorSession(Session):
             self._sums(self.sum.tick(now))
 
     def connected(self, peer: str) -> None:
-        if not self.over:
-            self.tick("study")
+        if self.over:
+            return
+        if self._machine.state is AggregatorState.GATHERING:
+            self._study(self._machine.ask_again(peer))
+        if peer in self.process.members.servers:  # clients inquire by themselves
             self.tick("sum")
 
     def close(self) -> None:
         self._answers.put(None)
 
     # -- carrying out ---------------------------------------------------------------------------------------------
+
+    def _encoded(self, kind: int, message: Any, encode: Callable[[Any], bytes]) -> bytes:
+        """A message as it goes out; the same one to a thousand parties is made once, and is in memory once."""
+        if self._last[0] is not message:
+            self._last = message, head(kind, self.study_hash) + encode(message)
+        return self._last[1]
 
     def _study(self, instructions: Sequence[studies.Instruction]) -> None:
         for step in instructions:
@@ -191,7 +203,7 @@ class AggregatorSession(Session):
                         self.process.exchange.tell_docket(self.study_hash, to)
                     elif isinstance(message, Result):  # it travels sealed, to who may see it: see roles/results
                         message = Result(study_hash=message.study_hash, attempt=message.attempt, packed=b"")
-                    self.process.send(to, head(STUDY, self.study_hash) + studies.encode(message))
+                    self.process.send(to, self._encoded(STUDY, message, studies.encode))
                     point = _SENT.get(type(message))
                     if point is not None:
                         crashpoint(point)
@@ -213,7 +225,7 @@ class AggregatorSession(Session):
                     self.process.store.persist(self.study_hash, key, record)
                     after_persist("aggregator", key)
                 case sums.Send(to=to, message=message):
-                    self.process.send(to, head(SUM, self.study_hash) + sums.encode(message))
+                    self.process.send(to, self._encoded(SUM, message, sums.encode))
                 case sums.Witness():
                     self.process.store.boots(self.study_hash).note(step)
                 case sums.Wake(at=at):
@@ -336,7 +348,7 @@ class AggregatorSession(Session):
 
     def noisy_total(self, request: RoundRequest) -> NoisyTotal:
         """A kept total, or a round (:class:`tallystick.engines.totals.NoisyTotals`)."""
-        kept = dict(self.process.store.releases(self.study_hash)).get(request.round)
+        kept = self.process.store.release(self.study_hash, request.round)
         if kept is None:
             self._post(lambda: self._open(request))
             answer = self._answers.get()
@@ -353,7 +365,7 @@ class AggregatorSession(Session):
     def _open(self, request: RoundRequest) -> None:
         if self.sum is None:
             return
-        kept = dict(self.process.store.releases(self.study_hash)).get(request.round)
+        kept = self.process.store.release(self.study_hash, request.round)
         if kept is not None:
             self._answers.put(unpack_total(kept))
         elif self.sum.round < request.round:

@@ -207,7 +207,8 @@ class ParticipantSession(Session):
         source = self.process.parts.streams(self.study_hash, b"seal", self.process.name.encode())
         self.seals = Seals(AgreementKey(kept), self.process.name, roster, source, store.boot)
         parameters = self.setup.parameters(roster)
-        for peer in (*self.process.members.parties, self.process.members.aggregator):
+        members = self.process.members
+        for peer in (*members.servers, members.aggregator, *(members.clients if self.process.role == "server" else ())):
             self.process.node.allow(max(parameters.message_limit + 4096, self.process.node.options.message_limit), peer)
         store.set_status(self.study_hash, "running")
         self.process.health.studies[self.study_hash.hex()[:12]] = "running"

@@ -43,6 +43,7 @@ _log = logging.getLogger("tallystick.roles")
 _TAKE_UP = "take up"
 TAKE_UP_SECONDS = 1.0
 POLL_SECONDS = 0.5
+READ_AT_ONCE = 64
 RECEIPT_LIMIT = 16 << 20
 
 Streams = Callable[..., WordSource]
@@ -102,14 +103,15 @@ def node_for(
     sinks: SinkFactory | None = None,
 ) -> Node:
     """This party's place in the network, by the consortium file."""
-    peers = [Peer(name=p.name, address=p.address, fingerprints=frozenset(p.fingerprints)) for p in consortium.parties]
+    wanted = [p.name for p in dials(consortium, identity.party)]
+    known = consortium.parties if listen is not None else [p for p in consortium.parties if p.name in wanted]
+    peers = [Peer(name=p.name, address=p.address, fingerprints=frozenset(p.fingerprints)) for p in known]
     credentials = Credentials(
         name=identity.party,
         certificate_pem=identity.certificate,
         key_pem=identity.tls_key.reveal(),
         ca_pem=consortium.ca_certificate,
     )
-    wanted = [p.name for p in dials(consortium, identity.party)]
     return Node(credentials, peers, listen=listen, dial=wanted, options=options, sinks=sinks, on_connect=on_connect)
 
 
@@ -153,6 +155,7 @@ class RoleProcess:
         self._laid_down: set[bytes] = set()
         self._tie = itertools.count()
         self._stop = threading.Event()
+        self._turns = threading.Semaphore(2)
         self._polled = -POLL_SECONDS
         self.receipts = ReceiptBook(parts.config.state)
         self.exchange = Exchange(
@@ -308,8 +311,20 @@ class RoleProcess:
     def _read(self) -> None:
         while not self._stop.is_set():
             envelope = self.node.link.receive(timeout=0.5)
-            if envelope is not None:
-                self.post(lambda e=envelope: self._message(e))  # type: ignore[misc]
+            if envelope is None:
+                continue
+            batch = [envelope]  # one turn of the loop for all that wait: a hundred clients answer at once
+            while len(batch) < READ_AT_ONCE and (more := self.node.link.receive()) is not None:
+                batch.append(more)
+            while not self._turns.acquire(timeout=0.5):  # what is not taken stays with the network, which has limits
+                if self._stop.is_set():
+                    return
+            self.post(lambda taken=tuple(batch): self._messages(taken))  # type: ignore[misc]
+
+    def _messages(self, batch: tuple[Envelope, ...]) -> None:
+        self._turns.release()
+        for envelope in batch:
+            self._guarded(lambda e=envelope: self._message(e))  # type: ignore[misc]
 
     def _message(self, envelope: Envelope) -> None:
         kind, study_hash, payload = parse(envelope.raw, envelope.sender)

@@ -338,6 +338,11 @@ class RoleStore:
         """What left in this round; again the same is fine, another is refused."""
         self._once("releases", "study = ? AND round = ?", (study, round), "body", body)
 
+    def release(self, study: bytes, round: int) -> bytes | None:
+        """What left in this round."""
+        rows = self._read("SELECT body FROM releases WHERE study = ? AND round = ?", (study, round))
+        return bytes(rows[0][0]) if rows else None  # type: ignore[call-overload]
+
     def releases(self, study: bytes) -> tuple[tuple[int, bytes], ...]:
         """Everything that left, by round."""
         rows = self._read("SELECT round, body FROM releases WHERE study = ? ORDER BY round", (study,))

@@ -377,6 +377,13 @@ class AggregatorMachine(StudyMachine):
         again: list[Instruction] = [Send(party, self._opening) for party in silent]
         return [*again, Wake(min(now + self._retry, self._deadline))]
 
+    def ask_again(self, party: str) -> list[Instruction]:
+        """A line to this party has come up: what it was asked may be lost."""
+        answered = party in self._ready or party in self._declined or self.members.role(party) is None
+        if self.state is not _S.GATHERING or self._opening is None or answered:
+            return []
+        return [Send(party, self._opening)]
+
     # -- restarting ------------------------------------------------------------------------------------------------
 
     @classmethod

@@ -78,6 +78,7 @@ class AnalystMachine(StudyMachine):
         self._retry, self._patience = retry_seconds, patience_seconds
         self._heard = 0.0
         self._known = False  # the aggregator has answered
+        self._told = (0, 0)  # how far the study was, when last heard
         self._handlers = {
             Progress: self._on_progress,
             Result: self._on_result,
@@ -101,6 +102,9 @@ class AnalystMachine(StudyMachine):
         if not self._from_aggregator(sender, now):
             return []
         self._known = True
+        if (message.round, message.rounds) <= self._told:
+            return []  # said again, or overtaken on its way
+        self._told = message.round, message.rounds
         return [Told(message.round, message.rounds)]
 
     def _on_result(self, sender: str, message: Result, now: float) -> list[Instruction]:
