@@ -87,7 +87,7 @@ def events(account: Account) -> list[dict[str, Any]]:
     """Every charge that counts as spent, as the name and arguments of a ``dp_accounting`` event.
 
     ρ-zCDP is ``ZCDpEvent``. A pure-ε study is the randomised response of its ε, which dominates every ε-DP mechanism
-    [KOV15, Thm. 3.4]; p = 2/(1 + e^ε) is rounded down. A study without noise is ``NonPrivateDpEvent``. All of them go
+    [KOV15]; p = 2/(1 + e^ε) is rounded down. A study without noise is ``NonPrivateDpEvent``. All of them go
     into ``RdpAccountant(neighboring_relation=REPLACE_ONE)``; each study's own relation is in its ρ or ε already.
     """
     spent = [entry for entry in account.studies.values() if entry.state != "voided"]
