@@ -1,0 +1,51 @@
+"""A connected federation: fit, evaluate, regress and summarise over mutual TLS, each party a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tallystick as ts
+from tallystick.cli.local_deployment import LocalDeployment
+
+pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
+SCHEMA = ts.Schema(
+    {"x": ts.Number(0, 100), "g": ts.Category(["a", "b"]), "y": ts.Category(["no", "yes"]), "c": ts.Number(0, 400)}
+)
+
+
+def people(n: int = 600) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 100, n)
+    return {
+        "x": x,
+        "g": rng.choice(["a", "b"], n),
+        "y": np.where(x + rng.normal(0, 8, n) > 50, "yes", "no"),
+        "c": np.clip(3 * x + rng.normal(0, 20, n), 0, 400),
+    }
+
+
+def test_a_model_is_fitted_and_evaluated_where_the_records_are(tmp_path: Path) -> None:
+    data = people()
+    files = {}
+    for i in range(3):
+        files[f"hospital-{i}"] = tmp_path / f"hospital-{i}.parquet"
+        pd.DataFrame({k: v[i::3] for k, v in data.items()}).to_parquet(files[f"hospital-{i}"])
+    with LocalDeployment(tmp_path, name="linear", servers=2, institutions=files) as deployment:
+        deployment.start_all(timeout=120)
+        fed = ts.Federation.connect(deployment.consortium, schema=SCHEMA, records=600)
+        model = ts.LinearSVC(epsilon=0.5, delta=1e-6, rounds=3).fit(fed, target="y", features=["x", "g"])
+        found = ts.evaluate(model, fed, target="y", epsilon=0.3, delta=1e-6)
+        exact = float(np.mean(model.predict({k: data[k] for k in ("x", "g")}) == data["y"]))
+        assert abs(found.accuracy - exact) < 5 * found.accuracy_std
+        assert found.contributors == ("hospital-0", "hospital-1", "hospital-2")
+        ridge = ts.Ridge(epsilon=0.5, delta=1e-6).fit(fed, target="c", features=["x", "g"])
+        assert np.isfinite(ridge.coef_).all()
+        rows = ts.Summary(epsilon=0.3, delta=1e-6, columns=["x"]).fit(fed).table_
+        mean = next(r for r in rows if r["statistic"] == "mean")
+        assert abs(mean["estimate"] - data["x"].mean()) < 5 * mean["standard_error"]
+        assert fed.spent.fits == 4
