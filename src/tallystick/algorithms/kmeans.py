@@ -8,7 +8,7 @@ units of a radius R, shortened to length 1 where it is longer. The platform enfo
 only and counts once (:class:`tallystick.privacy.grid.Group`), so sums and counts are calibrated together and the counts
 cost nothing (:func:`tallystick.privacy.sensitivity.blocks_sensitivity`). Differences to the record's own centre are
 shorter than the record itself, and R follows them down: R² is the mean squared distance that the released quantities
-imply.
+imply. Where the budget is ample R is larger, in the end so large that nothing is shortened.
 
 What the aggregator does with a noisy sum S_j and count N_j, all of it post-processing of a release:
 
@@ -64,6 +64,8 @@ _COUNT_L1 = 0.25
 _ROW_BITS = 20
 _FEWEST, _MOST = 4, 20
 _SMALLEST_RADIUS = 2.0**-10
+_AMPLE = 0.01
+"""R grows while the noise of a round's centres stays below this part of their spread."""
 _LARGEST = 2.0**100
 """Beyond any honest centre, and far from overflow."""
 _BLOCK = 8192
@@ -169,6 +171,8 @@ class KMeansProgram(BlockProgram):
         self.share = 1 - MOMENT_SHARE if self.moments else 1.0
         self.public = public_spread(self.shapes)
         self.steps = settings.rounds or self._choose_rounds()
+        self.longest = self._longest()
+        self.ample = self._ample()
         self.rounds = self.steps + int(self.moments)
 
     # -- public rules -----------------------------------------------------------------------------------------------
@@ -206,10 +210,22 @@ class KMeansProgram(BlockProgram):
         q = self.noise_on_a_centre()
         if math.isnan(q):
             return 2 * _FEWEST
-        wanted = 2.2 * max(q, 1e-9) ** -0.35
+        wanted = 2.2 * math.pow(max(q, 1e-9), -0.35)
         if self.l1:
             return round(min(max(math.sqrt(wanted), 2), _MOST))
         return round(min(max(wanted, _FEWEST), _MOST))
+
+    def _longest(self) -> float:
+        """The longest difference there can be between a record and a centre within the bounds."""
+        numbers = (2.0 if self.l1 else 4.0) * len(self.shapes.numbers)
+        indicators = sum(stop - start if ones > 1 else 1 for start, stop, ones in self.shapes.blocks)
+        others = 2.0 * indicators + len(self.shapes.marks)
+        return numbers + others if self.l1 else math.sqrt(numbers + others)
+
+    def _ample(self) -> float:
+        """How many times the typical length R may be: the noise of a round is q·T (Laplace q·T²) of the spread."""
+        q = self.noise_on_a_centre() * (self.steps**2 if self.l1 else self.steps)
+        return 1.0 if math.isnan(q) else max(1.0, math.sqrt(_AMPLE / max(q, 1e-30)))
 
     def hopeless(self) -> str | None:
         """Noise on the mean of all records beyond their spread: not even one centre can be found."""
@@ -321,9 +337,9 @@ class KMeansProgram(BlockProgram):
         )
 
     def _radius(self, whole: float, length: float, within: float) -> float:
-        """The typical length of record − centre, when E‖record − centre‖² is ``within`` of ``whole``."""
+        """The typical length of record − centre, when E‖record − centre‖² is ``within`` of ``whole``, or more."""
         size = length * math.sqrt(within / max(whole, 1e-300)) if self.l1 else math.sqrt(within)
-        return max(size, _SMALLEST_RADIUS)
+        return max(min(self.ample * size, self.longest), _SMALLEST_RADIUS)
 
     def _moved(self, total: NDArray[np.float64], state: _State) -> _State:
         k, d = self.clusters, self.shapes.size
