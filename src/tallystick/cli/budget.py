@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tallystick.cli.data_sets import ConfigOption, client_ledger, day, whoami
+from tallystick.cli.data_sets import ROLE, ConfigOption, client_ledger, day, whoami
 from tallystick.cli.output import Format, FormatOption, show_result
 from tallystick.core.errors import StudyError
 
@@ -33,8 +33,8 @@ _EVENTS = "tallystick/ledger-events/1"
 
 @budget_app.command()
 def show(
-    config: ConfigOption,
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set or group; all if left out.")] = None,
+    config: ConfigOption = ROLE,
     format: FormatOption = Format.text,
 ) -> None:
     """Budgets, what each study cost, and what is left."""
@@ -47,8 +47,8 @@ def show(
 @budget_app.command()
 def grant(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set or budget group.")],
-    config: ConfigOption,
     epsilon: Annotated[float, typer.Option(help="The new total (not an addition).")],
+    config: ConfigOption = ROLE,
     delta: Annotated[float, typer.Option(help="The delta of the new total.")] = 1e-6,
     by: ByOption = None,
     reason: ReasonOption = "",
@@ -71,6 +71,8 @@ def verify(
     format: FormatOption = Format.text,
 ) -> None:
     """Check every link, signature and sum of a ledger, its anchor and what the servers have signed. Exit 6 if wrong."""
+    if config is None and file is None and ROLE.exists():
+        config = ROLE
     if (config is None) == (file is None) or (file is not None) != (consortium is not None):
         raise StudyError(
             "which ledger is to be checked?", rule="usage", remedy="Give --config, or --file with --consortium."
@@ -110,8 +112,8 @@ def _verify_export(file: Path | None, consortium: Path | None) -> dict[str, Any]
 
 @ledger_app.command()
 def export(
-    config: ConfigOption,
     out: Annotated[Path, typer.Option(help="The file to write.")],
+    config: ConfigOption = ROLE,
     chain: Annotated[bool, typer.Option("--chain", help="The signed chain itself, for ledger verify --file.")] = False,
     format: FormatOption = Format.text,
 ) -> None:
@@ -135,8 +137,8 @@ def export(
 
 @ledger_app.command()
 def recover(
-    config: ConfigOption,
     reason: Annotated[str, typer.Option(help="What happened, in a sentence; kept for ever.")],
+    config: ConfigOption = ROLE,
     by: ByOption = None,
     statement: Annotated[
         list[Path] | None, typer.Option(help="A server's countersignature from elsewhere (a file); repeatable.")

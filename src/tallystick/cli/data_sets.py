@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from tallystick.privacy.schema import Schema
     from tallystick.roles.ledger_store import BudgetView, LedgerStore
 
-__all__ = ["ConfigOption", "client_ledger", "data_app", "day", "whoami"]
+__all__ = ["ROLE", "ConfigOption", "client_ledger", "data_app", "day", "whoami"]
 
 data_app = typer.Typer(no_args_is_help=True, help="Register a client's records, once, with their budget.")
-ConfigOption = Annotated[Path, typer.Option(help="The client's config file (role.toml).")]
+ConfigOption = Annotated[Path, typer.Option(help="The client's config file.")]
+ROLE = Path("role.toml")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set's name.")]
 
 
@@ -62,8 +63,8 @@ def day(at: int) -> str:
 @data_app.command()
 def add(
     name: NameArgument,
-    config: ConfigOption,
     source: Annotated[str, typer.Option(help="The records: a CSV or Parquet file.")],
+    config: ConfigOption = ROLE,
     budget_epsilon: Annotated[float | None, typer.Option(help="The most it may ever spend.")] = None,
     budget_delta: Annotated[float, typer.Option(help="The delta of that budget.")] = 1e-6,
     unit: Annotated[str, typer.Option(help="What is protected: record or person.")] = "record",
@@ -89,7 +90,7 @@ def add(
 
 
 @data_app.command(name="list")
-def list_(config: ConfigOption, format: FormatOption = Format.text) -> None:
+def list_(config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
     """Every registered data set, with what is spent and left."""
     with client_ledger(config) as ledger:
         found = [_facts(d, ledger.view(d.name)) for d in ledger.datasets()]
@@ -97,7 +98,7 @@ def list_(config: ConfigOption, format: FormatOption = Format.text) -> None:
 
 
 @data_app.command(name="describe")
-def describe_(name: NameArgument, config: ConfigOption, format: FormatOption = Format.text) -> None:
+def describe_(name: NameArgument, config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
     """All that is known here of one data set."""
     with client_ledger(config) as ledger:
         found = ledger.dataset(name)

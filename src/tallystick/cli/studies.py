@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tallystick.cli.simulation import load_study, read_program_from
+from tallystick.cli.study_results import document, write_canonical
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.federation import plan_study
@@ -190,9 +191,7 @@ def run(name: str, config: Path, *, progress: Any = None) -> dict[str, Any]:
         body = standing.proposal.body
         packed = desk.run(str(body["study"]).encode(), str(body["program"]), progress)
         receipt = desk.receipt(study)
-    from tallystick.cli.study_results import document
-
-    return document(place, Study.from_dict(json.loads(body["study"])), str(body["program"]), packed, receipt)
+    return _document(place, body, packed, receipt)
 
 
 def result(name: str, config: Path) -> dict[str, Any]:
@@ -206,10 +205,13 @@ def result(name: str, config: Path) -> dict[str, Any]:
         receipt = desk.receipt(study)
     if proposal is None:
         raise NotApproved("nobody has proposed this study", rule="study-unknown")
-    from tallystick.cli.study_results import document
+    return _document(place, proposal.body, packed, receipt)
 
-    body = proposal.body
-    return document(place, Study.from_dict(json.loads(body["study"])), str(body["program"]), packed, receipt)
+
+def _document(place: Place, body: Mapping[str, Any], packed: bytes, receipt: bytes | None) -> dict[str, Any]:
+    study = Study.from_dict(json.loads(body["study"]))
+    signer, key = place.config.name, place.identity.signing
+    return document(study, str(body["program"]), packed, receipt, signer=signer, key=key)
 
 
 def _kept_result(name: str, config: Path) -> dict[str, Any]:
@@ -225,9 +227,7 @@ def _kept_result(name: str, config: Path) -> dict[str, Any]:
                 remedy="The study may not show its result to this client, or the client's process has no line yet.",
             )
         body, raw = standing.proposal.body, ReceiptBook(place.config.state).get(study)
-    from tallystick.cli.study_results import document
-
-    return document(place, Study.from_dict(json.loads(body["study"])), str(body["program"]), path.read_bytes(), raw)
+    return _document(place, body, path.read_bytes(), raw)
 
 
 def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:
@@ -244,8 +244,6 @@ def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:
             rule="no-receipt",
             remedy="It is made when the study has finished and every server has attested it; ask again later.",
         )
-    from tallystick.cli.study_results import write_canonical
-
     return {"action": "receipt", "file": str(write_canonical(json.loads(raw), out, "receipt.json"))}
 
 

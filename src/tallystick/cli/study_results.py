@@ -11,11 +11,12 @@ import base64
 import binascii
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tallystick.cli.simulation import result_document
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
+from tallystick.crypto.signing import SigningKey
 from tallystick.engines.federation import plan_study
 from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
@@ -32,20 +33,18 @@ from tallystick.roles.identity_files import read_consortium
 from tallystick.roles.process import members_of
 from tallystick.roles.setup import set_up
 
-if TYPE_CHECKING:
-    from tallystick.cli.studies import Place
-
 __all__ = ["describe_verdict", "document", "fitted", "verify", "write_canonical"]
 
 RESULT = "tallystick/result/1"
 _LABEL = b"tallystick/result/analyst/1"
 
 
-def document(place: Place, study: Study, program: str, packed: bytes, receipt: bytes | None) -> dict[str, Any]:
-    """The result of a real study as data, signed by the analyst whose machine made it."""
+def document(
+    study: Study, program: str, packed: bytes, receipt: bytes | None, *, signer: str, key: SigningKey
+) -> dict[str, Any]:
+    """The result of a real study as data, signed by the party whose machine made it."""
     made = _contents(study, program, packed, None if receipt is None else json.loads(receipt))
-    signature = place.identity.signing.sign(_signed(made))
-    return {**made, "signature": {"signer": place.config.name, "value": signature.hex()}}
+    return {**made, "signature": {"signer": signer, "value": key.sign(_signed(made)).hex()}}
 
 
 def _signed(made: dict[str, Any]) -> bytes:

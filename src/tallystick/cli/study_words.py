@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from textwrap import fill
 from typing import Any
 
@@ -92,6 +93,7 @@ def show(found: dict[str, Any]) -> str:
     lines.append(_para(f"The result is shown to {', '.join(inside['visible_to'])}; everybody gets the receipt."))
     lines += ["", "What is promised"]
     lines += [_para(words) for words in inside["plan"]]
+    lines += [_para(_odds(inside["privacy"]))]
     if inside["program_text"]:
         lines += ["", f"The program ({inside['program_hash']}): read it before you approve", ""]
         lines += [f"  | {line}" for line in inside["program_text"].splitlines()]
@@ -101,15 +103,31 @@ def show(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _odds(privacy: dict[str, Any]) -> str:
+    """What epsilon means to one person, as odds: a guess that was even becomes at most e^ε to 1."""
+    if privacy["mechanism"] == "none":
+        return "EXACT SUMS ARE RELEASED: whoever sees the result may learn about single persons."
+    better = math.exp(min(float(privacy["epsilon"]), 50.0))
+    share = better / (1 + better)
+    return (
+        f"In other words: somebody who holds it for even odds that one particular {privacy['unit']} says this or that "
+        f"is at most {share:.0%} sure after seeing everything this study releases."
+    )
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(".") else f"{text}."
+
+
 def _own(found: dict[str, Any]) -> list[str]:
     own = found["own"]
     if own["problem"]:
         return ["Here", _para(f"This study cannot be run: {own['problem']}")]
-    lines = [f"What it costs your data set {own['dataset']!r}", _para(f"So far: {own['budget_before']}.")]
+    lines = [f"What it costs your data set {own['dataset']!r}", _para(f"So far: {_sentence(own['budget_before'])}")]
     if own["fits"]:
         share = own["share_of_what_is_left"]
         part = f" It takes {share:.0%} of what is left." if share is not None else ""
-        lines.append(_para(f"With this study: {own['budget_after']}.{part}"))
+        lines.append(_para(f"With this study: {_sentence(own['budget_after'])}{part}"))
     else:
         lines.append(_para(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))
     lines += ["", "What is to be done"]

@@ -10,21 +10,19 @@ anything twice; and the receipt of the study shows that each participant's accou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES, format_hash
 from tallystick.privacy.chain import LEDGER_BYTES, Head
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles.exchange import Op, pack_parts
+from tallystick.roles.exchange import Exchange, Op, pack_parts
+from tallystick.roles.ledger_store import LedgerStore
 from tallystick.roles.seen_heads import MAX_LINKS
 from tallystick.roles.setup import Setup
 
-if TYPE_CHECKING:
-    from tallystick.roles.client import ClientProcess
-
-__all__ = ["CLEARANCE", "Clearance", "pack_head", "unpack_head"]
+__all__ = ["ASK_SECONDS", "CLEARANCE", "Clearance", "pack_head", "unpack_head"]
 
 CLEARANCE = "clearance"
 ASK_SECONDS = 2.0
@@ -47,8 +45,19 @@ def unpack_head(raw: bytes, sender: str) -> Head:
 class Clearance:
     """One study's charge at a client, on its way to all servers."""
 
-    def __init__(self, process: ClientProcess, study_hash: bytes) -> None:
-        self._process, self._study = process, study_hash
+    def __init__(
+        self,
+        study_hash: bytes,
+        exchange: Exchange,
+        ledger: LedgerStore,
+        *,
+        seen_by: dict[str, int],
+        check: Callable[[], None],
+        again: Callable[[], None],
+    ) -> None:
+        """``check`` raises if the ledger is not the newest copy; ``again`` has :meth:`ask` called a little later."""
+        self._study, self._exchange, self._ledger = study_hash, exchange, ledger
+        self._seen_by, self._check, self._again = seen_by, check, again
         self._charge: Statement | None = None
         self._given = False
 
@@ -56,9 +65,9 @@ class Clearance:
         """Whether shares may leave; asks for what is missing if not."""
         if not self._given:
             if self._charge is None:
-                self._process.check_ledger()
-                self._process.ledger.release(self._study)
-                self._charge = self._process.exchange.say("charge", self._process.ledger.charge_body(self._study))
+                self._check()
+                self._ledger.release(self._study)
+                self._charge = self._exchange.say("charge", self._ledger.charge_body(self._study))
             self._given = not self._missing()
             if not self._given:
                 self.ask()
@@ -67,32 +76,30 @@ class Clearance:
     def _missing(self) -> list[str]:
         """Servers that have not countersigned this very head."""
         if self._charge is None:
-            return list(self._process.members.servers)
+            return list(self._exchange.members.servers)
         body = self._charge.body
         wanted = (body["ledger"], body["sequence"], body["head"])
         signed = {
             s.signer
-            for s in self._process.exchange.store.statements(self._study)
+            for s in self._exchange.store.statements(self._study)
             if s.kind == "countersignature"
-            and s.body["client"] == self._process.name
+            and s.body["client"] == self._exchange.name
             and (s.body["ledger"], s.body["sequence"], s.body["head"]) == wanted
         }
-        return [name for name in self._process.members.servers if name not in signed]
+        return [name for name in self._exchange.members.servers if name not in signed]
 
     def ask(self) -> None:
         """Show the charge to the servers that have not signed it, and come back to it later."""
-        charge, process = self._charge, self._process
+        charge = self._charge
         if charge is None:
             return
         sequence = int(charge.body["sequence"])
         for server in self._missing():
-            since = process.seen_by.get(server, 0)
-            links = process.ledger.links(since, sequence) if since < sequence else []
+            since = self._seen_by.get(server, 0)
+            links = self._ledger.links(since, sequence) if since < sequence else []
             notice = pack_parts([charge.encode(), b"".join(links[:MAX_LINKS])])
-            process.exchange.send(server, Op.NOTICE, notice, self._study)
-        session = process.sessions.get(self._study)
-        if session is not None:
-            process.wake(process.now() + ASK_SECONDS, session, CLEARANCE)
+            self._exchange.send(server, Op.NOTICE, notice, self._study)
+        self._again()
 
     def __repr__(self) -> str:
         return f"Clearance({format_hash(self._study)[:19]}, given={self._given})"

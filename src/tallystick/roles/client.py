@@ -35,7 +35,7 @@ from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Inquiry, Message, Share
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.clearance import CLEARANCE, Clearance, unpack_head
+from tallystick.roles.clearance import ASK_SECONDS, CLEARANCE, Clearance, unpack_head
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.datasets import make_dataset
 from tallystick.roles.exchange import Op
@@ -63,7 +63,15 @@ class ClientSession(ParticipantSession):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._map: ClientMap | ChosenMap | None = None
         self._shares_out = 0
-        self._clearance = Clearance(self.own, self.study_hash)
+        own = self.own
+        self._clearance = Clearance(
+            self.study_hash,
+            own.exchange,
+            own.ledger,
+            seen_by=own.seen_by,
+            check=own.check_ledger,
+            again=lambda: own.wake(own.now() + ASK_SECONDS, self, CLEARANCE),
+        )
         self._held: sums.Compute | None = None
 
     def cleared(self) -> None:

@@ -14,10 +14,11 @@ from tallystick.core.identifiers import parse_hash
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt import MAX_BYTES, make_receipt
+from tallystick.protocol.governance.receipt_contents import lacking
 from tallystick.roles.consortium import Consortium
 from tallystick.roles.identity_files import write_public
 
-__all__ = ["ReceiptBook", "complete_receipt", "lacking"]
+__all__ = ["ReceiptBook", "complete_receipt"]
 
 
 class ReceiptBook:
@@ -48,27 +49,6 @@ class ReceiptBook:
         if not self.path(study).exists():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_public(self.path(study), raw)
-
-
-def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> list[str]:
-    """What is not there yet, in words: attestations, charges, countersignatures."""
-    servers = docket.members.servers
-    attested = {s.signer for s in docket.statements("attestation")}
-    charged = {s.signer: s for s in docket.statements("charge")}
-    signed = {
-        (s.signer, s.body["client"], s.body["sequence"], s.body["head"]) for s in docket.statements("countersignature")
-    }
-    missing = [f"the attestation of {name}" for name in servers if name not in attested]
-    for name in sorted({name for names in participants for name in names}):
-        charge = charged.get(name)
-        if charge is None:
-            missing.append(f"the charge of {name}")
-            continue
-        place = (charge.body["sequence"], charge.body["head"])
-        missing += [
-            f"the countersignature of {server} for {name}" for server in servers if (server, name, *place) not in signed
-        ]
-    return missing
 
 
 def complete_receipt(
