@@ -109,8 +109,9 @@ def _odds(privacy: dict[str, Any]) -> str:
         return "EXACT SUMS ARE RELEASED: whoever sees the result may learn about single persons."
     better = math.exp(min(float(privacy["epsilon"]), 50.0))
     share = better / (1 + better)
+    what = "says this or that" if privacy["neighbours"] == "replace-one" else "is among the data or not"
     return (
-        f"In other words: somebody who holds it for even odds that one particular {privacy['unit']} says this or that "
+        f"In other words: somebody who holds it for even odds that one particular {privacy['unit']} {what} "
         f"is at most {share:.0%} sure after seeing everything this study releases."
     )
 

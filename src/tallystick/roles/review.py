@@ -150,7 +150,7 @@ def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
     try:
         before, after = ledger.preview(config.dataset, charge)
     except BudgetExceeded as error:
-        return Effect(dataset=config.dataset, before=view.words, after=str(error), fits=False, share=max(share, 1.0))
+        return Effect(dataset=config.dataset, before=view.words, after=error.cause, fits=False, share=max(share, 1.0))
     return Effect(dataset=config.dataset, before=_told(before), after=_told(after), fits=True, share=share)
 
 
