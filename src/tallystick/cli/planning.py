@@ -91,7 +91,7 @@ def describe(made: dict[str, Any]) -> str:
             f"  {which:<12}  {r['group']:<12} {r['coordinates']:>11,}   {r['noise_std_per_server']:>12.4g}   "
             f"{r['noise_std_total']:>11.4g}   {'' if on_mean is None else format(on_mean, '>12.3g')}"
         )
-    lines.append("")
+    lines += ["", *(f"  note: {note}" for note in made["notes"])]
     if made["hopeless"]:
         lines.append(f"  NOT WORTH RUNNING: {made['hopeless']}.")
     else:
