@@ -86,8 +86,9 @@ def test_descriptors_and_executable_memory(name: str) -> None:
         for protection in range(8):
             assert decide(before, machine.audit, number, 0, 0, protection) == ALLOW  # while it compiles
             assert both(machine, number, 0, 0, protection) == (KILL if protection & 4 else ALLOW)
-    assert decide(before, machine.audit, machine.seccomp, 1) == ALLOW
-    assert both(machine, machine.seccomp, 1) == KILL
+    assert decide(before, machine.audit, machine.prctl, 22) == ALLOW  # a second filter, and nothing else of prctl
+    assert decide(before, machine.audit, machine.prctl, 4) == REFUSE
+    assert both(machine, machine.prctl, 22) == KILL
 
 
 @settings(deadline=None, max_examples=300)
@@ -128,7 +129,7 @@ def test_the_numbers_are_the_kernels() -> None:
         machine = ARCHITECTURES[name]
         for names, table in zip(words, (machine.allowed, machine.refused), strict=True):
             assert {numbers[n] for n in names if n not in optional} == set(table)
-        for single in ("read", "write", "mmap", "mprotect", "seccomp"):
+        for single in ("read", "write", "mmap", "mprotect", "prctl"):
             assert numbers[single] == getattr(machine, single)
 
 

@@ -40,7 +40,7 @@ _COMMAND = (sys.executable or "", "-I", "-B", "-m", "tallystick.engines.sandbox.
 _PASSED_ON = ("HOME", "LANG", "LD_LIBRARY_PATH", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 _UNAVAILABLE = (
-    "Run this role on Linux (x86-64 or aarch64), in a container whose own profile allows seccomp and prctl; "
+    "Run this role on Linux (x86-64 or aarch64), in a container that lets a process filter its own system calls; "
     "or take part only in studies with built-in programs."
 )
 

@@ -49,7 +49,7 @@ def lock_in(machine: seccomp.Architecture, inbox: int, outbox: int, allowance: A
     if libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot be made undumpable")
     seccomp.forbid_new_privileges()
-    seccomp.install(machine, seccomp.no_windows(machine, inbox=INBOX, outbox=OUTBOX))
+    seccomp.install(seccomp.no_windows(machine, inbox=INBOX, outbox=OUTBOX))
     try:
         os.open("/", os.O_RDONLY)
     except PermissionError:

@@ -47,7 +47,7 @@ _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _PROT_EXEC = 4
 _X32_BIT = 0x40000000
-_SET_NO_NEW_PRIVILEGES, _SET_MODE_FILTER, _EVERY_THREAD = 38, 1, 1
+_SET_SECCOMP, _MODE_FILTER, _SET_NO_NEW_PRIVILEGES = 22, 2, 38
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Architecture:
     """The numbers of system calls on one kind of machine. ``audit`` is how the kernel names it to a filter."""
 
     audit: int
-    seccomp: int
+    prctl: int
     read: int
     write: int
     mmap: int
@@ -72,7 +72,7 @@ class Architecture:
 ARCHITECTURES = {
     "x86_64": Architecture(
         audit=0xC000003E,
-        seccomp=317,
+        prctl=157,
         read=0,
         write=1,
         mmap=9,
@@ -85,7 +85,7 @@ ARCHITECTURES = {
     ),
     "aarch64": Architecture(
         audit=0xC00000B7,
-        seccomp=277,
+        prctl=167,
         read=63,
         write=64,
         mmap=222,
@@ -114,7 +114,7 @@ def no_windows(machine: Architecture, *, inbox: int, outbox: int) -> list[Instru
         *_answer(machine.refused, _ERRNO | EACCES),
         *_first_argument_is(machine.read, inbox),
         *_first_argument_is(machine.write, outbox),
-        *_first_argument_is(machine.seccomp, _SET_MODE_FILTER),  # a stricter filter may always be added
+        *_first_argument_is(machine.prctl, _SET_SECCOMP),  # a stricter filter may always be added
         (_RETURN, 0, 0, _KILL_PROCESS),
     ]
 
@@ -124,7 +124,7 @@ def no_new_code(machine: Architecture) -> list[Instruction]:
     third = _ARGUMENTS_AT + 2 * 8  # the protection, in both calls
     return [
         *_of_this_machine(machine),
-        *_answer([machine.seccomp], _KILL_PROCESS),
+        *_answer([machine.prctl], _KILL_PROCESS),
         (_IF_EQUAL, 1, 0, machine.mmap),
         (_IF_EQUAL, 0, 2, machine.mprotect),
         (_LOAD, 0, 0, third),
@@ -169,15 +169,15 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint16), ("filters", ctypes.POINTER(_Filter)))
 
 
-def install(machine: Architecture, filters: Sequence[Instruction]) -> None:
-    """Put a filter over this process, for ever. OSError where the kernel does not take it."""
+def install(filters: Sequence[Instruction]) -> None:
+    """Put a filter over this process, for ever; it has one thread. OSError where the kernel does not take it.
+
+    By ``prctl``, which profiles of service managers and containers let through that know no ``seccomp`` call.
+    """
     steps = (_Filter * len(filters))(*(_Filter(*step) for step in filters))
     program = _Program(len(filters), steps)
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    long = ctypes.c_long
-    answer = libc.syscall(long(machine.seccomp), long(_SET_MODE_FILTER), long(_EVERY_THREAD), ctypes.byref(program))
-    if answer != 0:
+    if libc.prctl(_SET_SECCOMP, _MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the kernel does not take a seccomp filter")
 
 

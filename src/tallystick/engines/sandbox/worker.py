@@ -44,7 +44,7 @@ def serve_public(machine: seccomp.Architecture) -> NoReturn:
     def answer(asked: Mapping[str, Any], body: bytes) -> Reply:
         nonlocal program
         if asked["do"] == "load":
-            seccomp.install(machine, seccomp.no_new_code(machine))
+            seccomp.install(seccomp.no_new_code(machine))
             program = load_program(_read(asked))
             return {}, b""
         if program is None:
@@ -75,7 +75,7 @@ def serve_map(machine: seccomp.Architecture) -> NoReturn:
             state = messages.decode_state(asked["state"], body)
             compiled = compile_program(_read(asked))
             precompile(compiled, state)
-            seccomp.install(machine, seccomp.no_new_code(machine))
+            seccomp.install(seccomp.no_new_code(machine))
             return {}, b""
         if compiled is None:
             raise StudyError("the program was not loaded")
