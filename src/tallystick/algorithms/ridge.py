@@ -6,7 +6,9 @@ error anyway: then no record is. What is released is solved by :mod:`…ridge_so
 
 Sensitivities: each group's vector is bounded to 1 in its own unit; "products" has no negative coordinate, so √2 under
 replace-one; "signed_products" and "targets" have 2 (spec 0.5, "vector, norm ≤ B"). The split over the groups is the one
-of least error (:mod:`…budget_split`); a squared error of X'y counts 1/‖w‖² = 4 times one of X'X, which w multiplies.
+of least error (:mod:`…budget_split`) in the normal equations X'X w = X'y: an entry of X'X meets one coefficient w_j, so
+its squared error counts ‖w‖²/D on average over D columns, that of an entry of X'y counts 1. ‖w‖² = ½ is assumed, where
+targets lie in [−1, 1]; measured, accuracy is flat from a quarter to four times that.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ RIDGE_KEYS = frozenset({"alpha", "fit_intercept"})
 _WITHIN = 1 + 2.0**-20
 """Bounds are this much longer than any vector: rounding on the grid must not push one over."""
 _SLACK = 0.02
-_TARGET_WEIGHT = 4.0
+_SQUARED_LENGTH = 0.5
+"""‖w‖² of the coefficients that the split of the budget is made for."""
 _BLOCK_NUMBERS = 1 << 22
 _DROWNED = 1.5
 
@@ -59,10 +62,11 @@ def design_ridge(keywords: Mapping[str, Any], public: Public, budget: PublicBudg
         groups.append(Group(name="signed_products", size=sizes[1], bound=1.0))
     groups.append(Group(name="targets", size=program.moments.size, bound=1.0))
     # Errors count in the units of the matrix, so a group's weight is its squared unit.
+    heavier = program.moments.size / _SQUARED_LENGTH
     units = {
         "products": program.bounds[0],
         "signed_products": program.bounds[1],
-        "targets": math.sqrt(_TARGET_WEIGHT) * program.bounds[2],
+        "targets": math.sqrt(heavier) * program.bounds[2],
     }
     chosen = least_error(groups, budget, {name: unit**2 for name, unit in units.items()})
     return Design(
