@@ -152,8 +152,9 @@ def test_refusal_counter_proposal_and_change_of_mind(asking: Parties) -> None:
         decide(parties, study, "client-2", "counter", epsilon=1.0)
     decide(parties, study, "client-2", "counter", epsilon=0.5, reason="half would do")
     decide(parties, study, "client-3", "reject", reason="not now")
-    wait_for(lambda: stands(parties, study)["state"] == "refused")
+    wait_for(lambda: len(stands(parties, study)["rejected"]) == 1 and len(stands(parties, study)["countered"]) == 1)
     told = stands(parties, study)
+    assert told["state"] == "refused"
     assert [d["terms"] for d in told["countered"]] == [{"epsilon": 0.5}]
     assert [d["reason"] for d in told["rejected"]] == ["not now"]
 

@@ -4,13 +4,14 @@ import ast
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tallystick
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group
-from tallystick.privacy.ledger import ORDERS, Budget, Ledger, charge_of
+from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, charge_of, covers, steps
 from tallystick.privacy.plan import make_plan
 from tallystick.privacy.release import release
 from tallystick.privacy.rules import Claim
@@ -116,3 +117,39 @@ def test_one_exit():
             if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "Release":
                 makers.add(path.relative_to(root).as_posix())
     assert makers == {"privacy/release.py"}
+
+
+def _charged(neighbours: str, rho: Fraction, *, number: int) -> Charge:
+    curve = tuple(Fraction(steps(rho * order), STEPS) for order in ORDERS)
+    return Charge(study=bytes([number]) * 32, curve=curve, rho=rho, pure_epsilon=None, neighbours=neighbours)
+
+
+def test_add_remove_counts_four_times_beside_replace_one():
+    """ρ-zCDP for add-remove is 4ρ-zCDP for replace-one; alone it counts as it is."""
+    whole = rho_from_epsilon(1.0, 1e-6)
+    budget = Budget(epsilon=1.0, delta=1e-6)
+    alone = Totals().plus(_charged("add-remove", whole, number=1))
+    assert covers(budget, alone)
+    fifth = whole / 5
+    mixed = Totals().plus(_charged("replace-one", fifth, number=1)).plus(_charged("add-remove", fifth, number=2))
+    assert mixed.composed().rho == whole
+    assert covers(budget, mixed)  # 1/5 + 4/5: equality is allowed
+    over = mixed.plus(_charged("add-remove", fifth / 100, number=3))
+    assert not covers(budget, over)
+    assert covers(budget, over.minus(_charged("add-remove", fifth / 100, number=3)))
+    assert over.spent(1e-6).epsilon > 1.0 >= mixed.spent(1e-6).epsilon * (1 - 1e-9)
+
+
+def test_four_is_what_two_steps_of_a_gaussian_cost():
+    """Brute force: shift by D (one step) and by 2D (remove, then add), discrete Gaussian of variance 9."""
+    x = np.arange(-300, 301)
+    logs = -(x**2) / 18.0
+    logs -= np.logaddexp.reduce(logs)
+
+    def divergence(shift, order):
+        return np.logaddexp.reduce(order * np.roll(logs, shift) + (1 - order) * logs) / (order - 1)
+
+    for order in (1.5, 2.0, 5.0):
+        one, two = divergence(1, order), divergence(2, order)
+        assert two == pytest.approx(4 * one, rel=1e-6)
+        assert two > 2.5 * one  # the planted bug "twice" would not cover it

@@ -194,7 +194,7 @@ def test_words_for_a_steward(ledger: LedgerStore) -> None:
     words = ledger.view("default").words
     assert "1 study has spent epsilon = 0.69" in words
     assert "what is reserved counts as spent" in words
-    ledger.reserve("default", charge(2, WHOLE / 2, neighbours="add-remove"))
+    ledger.reserve("default", charge(2, WHOLE / 8, neighbours="add-remove"))
     words = ledger.view("default").words
     assert "Nothing is left." in words
     assert "different things" in words

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -90,8 +90,17 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """The exact sum of an account's charges; ``curve`` counts in 1/:data:`STEPS`."""
+    """The exact sum of an account's charges; ``curve`` counts in 1/:data:`STEPS`.
 
+    Charges for add-remove and for replace-one neighbours are kept apart as well: where both are on one account, only a
+    promise for replace-one can be made of it (:meth:`composed`).
+    """
+
+    added: int = 0
+    """Charges for add-remove neighbours among them."""
+    added_rho: Fraction = Fraction(0)
+    added_pure: Fraction = Fraction(0)
+    added_curve: tuple[int, ...] = (0,) * len(ORDERS)
     charges: int = 0
     not_pure: int = 0
     not_private: int = 0
@@ -111,7 +120,14 @@ class Totals:
         if len(charge.curve) != len(ORDERS):
             raise LocalProtocolError(f"a charge has a curve at {len(ORDERS)} orders, this one has {len(charge.curve)}")
         pure = charge.pure_epsilon
+        here = sign if charge.neighbours == "add-remove" else 0
         return Totals(
+            added=self.added + here,
+            added_rho=self.added_rho + here * charge.rho,
+            added_pure=self.added_pure + here * (pure or Fraction(0)),
+            added_curve=tuple([total + here * steps(value) for total, value in zip(self.added_curve, charge.curve)])
+            if here
+            else self.added_curve,
             charges=self.charges + sign,
             not_pure=self.not_pure + sign * (pure is None and charge.private),
             not_private=self.not_private + sign * (not charge.private),
@@ -120,8 +136,35 @@ class Totals:
             curve=tuple([total + sign * steps(value) for total, value in zip(self.curve, charge.curve)]),
         )
 
+    @property
+    def mixed(self) -> bool:
+        """Whether both relations are on the account."""
+        return 0 < self.added < self.charges
+
+    def composed(self) -> Totals:
+        """The totals as one promise: for the one relation there is, or for replace-one if there are both.
+
+        To replace a record is to remove one and to add one: ρ-zCDP for add-remove is 4ρ-zCDP for replace-one, pure ε
+        is 2ε [BS16, Prop. 1.9]; the other way round there is nothing, for replace-one says nothing about numbers.
+        """
+        if not self.mixed:
+            return self
+        curve = [
+            whole - part + steps(4 * self.added_rho * order)
+            for whole, part, order in zip(self.curve, self.added_curve, ORDERS)
+        ]
+        return replace(
+            self,
+            rho=self.rho + 3 * self.added_rho,
+            pure_epsilon=self.pure_epsilon + self.added_pure,
+            curve=tuple(curve),
+            added=0,
+        )
+
     def spent(self, delta: float = 1e-6) -> Spent:
         """Everything on the account, composed, as one statement."""
+        if self.mixed:
+            return self.composed().spent(delta)
         by_rho = epsilon_from_rho(self.rho, delta) if self.rho else 0.0
         epsilon: float | None = by_rho
         if self.charges > self.not_private and not self.not_pure:
@@ -201,6 +244,7 @@ def admit(totals: Totals, charge: Charge, budget: Budget, *, allow_not_private: 
 
 def covers(budget: Budget, totals: Totals) -> bool:
     """Whether the noised studies of this account stay within the budget; equality is within."""
+    totals = totals.composed()
     if not totals.not_pure and totals.pure_epsilon <= budget.exact_epsilon:
         return True
     if budget.delta <= 0:

@@ -192,7 +192,7 @@ def _left(budget: Budget, totals: Totals) -> float:
         return budget.epsilon
     if budget.delta <= 0:
         return float(max(Fraction(0), budget.exact_epsilon - totals.pure_epsilon)) if not totals.not_pure else 0.0
-    left = rho_from_epsilon(budget.epsilon, budget.delta) - totals.rho
+    left = rho_from_epsilon(budget.epsilon, budget.delta) - totals.composed().rho
     return min(budget.epsilon, epsilon_from_rho(left, budget.delta)) if left > 0 else 0.0
 
 
@@ -211,7 +211,10 @@ def _words(group: Group, spent: Spent, left: float, entries: tuple[StudyCharge, 
     if open_ones:
         said.append(f"{open_ones} of them not released yet; what is reserved counts as spent.")
     if len({(e.charge.neighbours, e.charge.unit) for e in entries if e.state != "voided"}) > 1:
-        said.append("They protect different things (records or persons, replaced or added); the sum treats them alike.")
+        said.append(
+            "They protect different things; the figure is for replacing one record, for which a study for adding or "
+            "removing one counts about twice its epsilon."
+        )
     if group.closed:
         said.append("CLOSED: a damaged ledger lost entries, perhaps charges; nothing is admitted until a new grant.")
     elif left >= 1e-4:
