@@ -276,6 +276,22 @@ def test_nobody_waits_for_a_client_that_says_it_is_absent() -> None:
     assert codes(give(machine, p, "c2")) == [Code.LATE]
 
 
+def test_an_absence_may_be_told_before_the_round_has_come_here() -> None:
+    p = parameters()
+    machine = server(p)
+    absent = Refused(study_hash=STUDY, round=1, code=Code.ABSENT, cause="unavailable")
+    assert machine.receive("c0", absent, 0.0) == []
+    assert machine.receive("c1", replace(absent, round=2), 0.0) == []
+    machine.receive("aggregator", opening(p), 0.0)
+    give(machine, p, "c1")
+    assert sent(give(machine, p, "c2"), ReceivedList)[0].clients == (1, 2)
+    machine.receive("aggregator", opening(p, 2), 1.0)
+    assert machine._now.absent == {1}
+    out = machine.receive("c0", replace(absent, round=2), 1.0) + machine.receive("c2", replace(absent, round=2), 1.0)
+    assert sent(out, ReceivedList)[0].clients == ()  # nobody is left to wait for
+    assert machine._absences == {}
+
+
 def test_an_absent_client_may_think_better_of_it() -> None:
     p = parameters()
     machine = opened(p)

@@ -103,6 +103,7 @@ class ServerMachine(Machine):
         self._peers = tuple(server for server in parameters.servers if server != name)
         self._now: OpenRound | None = None
         self._previous: tuple[int, dict[int, bytes]] = (0, {})  # the last round's digests, for idempotent answers
+        self._absences: dict[int, int] = {}  # client -> the last round it said it would sit out
         self._next_retry = 0.0
         self._handlers = {
             RoundOpen: self._on_open,
@@ -160,8 +161,8 @@ class ServerMachine(Machine):
             noise=noise,
         )
         self._move(_E.OPEN)
-        out += [Persist("round", record.to_bytes()), Drop(message.round - 1)]
-        return out + self._enter(record, now)
+        out += [Persist("round", record.to_bytes()), Drop(message.round - 1), *self._enter(record, now)]
+        return out + self._leave_out_absent(now)
 
     def _enter(self, record: RoundRecord, now: float) -> list[Instruction]:
         deadline = now + record.deadline_ms / 1000
@@ -411,17 +412,24 @@ class ServerMachine(Machine):
 
     def _on_refused(self, sender: str, message: Refused, now: float) -> list[Instruction]:
         """A peer knows this server under another start: then this is the copy, and it stops. A client is absent."""
-        current, p = self._now, self.parameters
-        if current is None or message.round != self.round or self.state not in ACTIVE:
-            return []
-        if sender in self._peers and message.code == Code.STALE_SERVER:
+        client = self.parameters.client_index.get(sender)
+        if client is not None and message.code == Code.ABSENT and message.round >= self.round:
+            self._absences[client] = message.round  # perhaps before the opening has come here
+            return self._leave_out_absent(now)
+        mine = message.round == self.round and self.state in ACTIVE and sender in self._peers
+        if mine and message.code == Code.STALE_SERVER:
             return self._abort(Code.STALE_SERVER, self.name, message.cause)
-        client = p.client_index.get(sender)
-        if client is None or message.code != Code.ABSENT or self.state is not _S.COLLECTING:
+        return []
+
+    def _leave_out_absent(self, now: float) -> list[Instruction]:
+        current = self._now
+        if current is None or self.state is not _S.COLLECTING:
             return []
-        if client not in current.received and client not in current.equivocators:
-            current.absent.add(client)
-        return self._list(current, now) if current.complete(p) else []
+        here = {client for client, round in self._absences.items() if round == self.round}
+        for client in here:
+            del self._absences[client]
+        current.absent |= here - current.received.keys() - current.equivocators
+        return self._list(current, now) if here and current.complete(self.parameters) else []
 
     def _on_notice(self, sender: str, message: Message, now: float) -> list[Instruction]:
         return []
