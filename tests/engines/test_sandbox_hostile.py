@@ -234,8 +234,9 @@ def test_no_sandbox_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(caught.value, TallystickError)
 
 
-def test_a_fork_server_that_does_not_start_is_said() -> None:
-    with Children(command=("/bin/false",)) as none:
+@pytest.mark.parametrize("command", ["/bin/false", "/nowhere/python"])
+def test_a_fork_server_that_does_not_start_is_said(command: str) -> None:
+    with Children(command=(command,)) as none:
         program = SandboxedProgram(read_program(program_text()), children=none)
         with pytest.raises(StudyError, match="does not start"):
             program.init(PUBLIC)

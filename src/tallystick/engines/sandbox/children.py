@@ -277,8 +277,10 @@ class Children:
         if architecture_here() is None or not self._command[0]:
             raise _unavailable("there is no seccomp filter for this system")
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with there:
-            environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        self._control = here
+        here.settimeout(self.limits.start_seconds)
+        environment = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        try:
             self._server = subprocess.Popen(
                 [*self._command, str(there.fileno())],
                 pass_fds=[there.fileno()],
@@ -289,11 +291,10 @@ class Children:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self._control = here
-        here.settimeout(self.limits.start_seconds)
-        try:
+            there.close()
             said = _hear(here)
         except (OSError, ValueError):
+            there.close()
             self._shut()
             raise _unavailable(f"`{' '.join(self._command)}` does not start") from None
         if "ready" not in said:
