@@ -22,7 +22,8 @@ record, so that must not be tried again round after round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -42,7 +43,8 @@ __all__ = ["SandboxedMap", "SandboxedProgram", "sandboxed_from_text"]
 
 RULE = "program-contained"
 _BLOCK_BYTES = 4 << 20
-_BLOCK_RECORDS = 8192
+_FIRST_BLOCK = 1024  # records
+_SOON = 0.5  # seconds
 _CHECKED_RECORDS = 16
 _SLACK = 1.0 + 1e-9
 _Error = TypeVar("_Error", bound=TallystickError)
@@ -242,11 +244,17 @@ class _Guard:
             raise _contained(DataError, owner.name, cause) from None
 
 
-def _blocks(records: NDArray[np.float64], size: int) -> list[NDArray[np.float64]]:
-    width = max(records.shape[1], size, 1)
-    step = max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // (8 * width)))
+def _blocks(records: NDArray[np.float64], size: int) -> Iterator[NDArray[np.float64]]:
+    """Few records first, more at a time if they are answered soon: a slow program keeps within its time."""
     whole = np.ascontiguousarray(records, dtype="<f8")
-    return [whole[at : at + step] for at in range(0, len(whole), step)]
+    most = max(1, _BLOCK_BYTES // (8 * max(records.shape[1], size, 1)))
+    at, step = 0, min(_FIRST_BLOCK, most)
+    while at < len(whole):
+        before = time.monotonic()
+        yield whole[at : at + step]
+        at += step
+        if time.monotonic() - before < _SOON:
+            step = min(4 * step, most)
 
 
 def _left_out(told: dict[str, Any], most: int) -> int:
