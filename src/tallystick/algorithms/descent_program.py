@@ -175,7 +175,7 @@ class DescentProgram(BlockProgram):
         self.l1 = budget.mechanism == "laplace"
         self.shapes = ColumnShapes.of(public, l1=self.l1)
         self.intercept = 1.0 if settings.fit_intercept else 0.0
-        self.share = 1 - MOMENT_SHARE if settings.standardise else 1.0
+        self.share = 1 - budget.share_of_one(MOMENT_SHARE) if settings.standardise else 1.0
         shapes2 = ColumnShapes.of(public, l1=False)
         if settings.standardise:
             self.public_trace = self.intercept + float(shapes2.spread.sum()) + len(self.shapes.numbers)
@@ -295,7 +295,7 @@ class DescentProgram(BlockProgram):
         if self.counts:
             state = state._replace(records=max(1.0, float(sums[-1])))
             sums = sums[:-1]
-        noise = noise_of_mean(self.budget, MOMENT_SHARE, self.moment_bound, state.records)
+        noise = noise_of_mean(self.budget, self.budget.share_of_one(MOMENT_SHARE), self.moment_bound, state.records)
         mean = np.clip(sums / state.records, -2, 2)  # a count drowned in noise must not blow up the means
         found = standardise(mean, noise, self.shapes, centred=self.settings.fit_intercept)
         state = state._replace(shift=found.shift, scale=found.scale)

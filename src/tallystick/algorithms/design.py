@@ -28,6 +28,12 @@ class PublicBudget:
     neighbours: str
     variance_factor: float
     person_factor: int = 1
+    ticks: int | None = None
+    """Of a stream: ``rho`` and ``epsilon`` are then those of all ticks together, and every round has 1/ticks of it."""
+
+    def share_of_one(self, share: float) -> float:
+        """What one round has that is to have this share; a stream's rounds are equal, whatever their weights."""
+        return share if self.ticks is None or self.ticks == 1 else 1 / self.ticks
 
     @property
     def sensitivity_factor(self) -> int:

@@ -168,7 +168,7 @@ class KMeansProgram(BlockProgram):
         bound = self.shapes.moment_bound
         self.moment_bound = bound if not self.counts else bound + 1 if self.l1 else math.hypot(bound, 1)
         self.free = free_coordinates(self.shapes)
-        self.share = 1 - MOMENT_SHARE if self.moments else 1.0
+        self.share = 1 - budget.share_of_one(MOMENT_SHARE) if self.moments else 1.0
         self.public = public_spread(self.shapes)
         self.steps = settings.rounds or self._choose_rounds()
         self.longest = self._longest()
@@ -325,7 +325,7 @@ class KMeansProgram(BlockProgram):
         records = state.records
         if self.counts:
             records, sums = max(1.0, float(sums[-1])), sums[:-1]
-        noise = noise_of_mean(self.budget, MOMENT_SHARE, self.moment_bound, records)
+        noise = noise_of_mean(self.budget, self.budget.share_of_one(MOMENT_SHARE), self.moment_bound, records)
         spread = spread_from_moments(np.clip(sums / records, -2, 2), noise, self.shapes)
         return state._replace(
             stage=1.0,

@@ -239,6 +239,7 @@ def _read(study: Study, features: tuple[str, ...], data: tuple[Path, ...]) -> _T
 
     wanted = list(dict.fromkeys((*features, *((study.study.target,) if study.study.target else ()))))
     wanted += [study.privacy.person] if study.privacy.unit == "person" and study.privacy.person else []
+    wanted += [study.stream.time] if study.stream is not None and study.stream.time else []
     sources: list[Any] = list(data) if data else [census()]
     tables = [read_table(s, wanted, party=None if not data else Path(s).name) for s in sources]
     try:

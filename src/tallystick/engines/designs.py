@@ -137,9 +137,47 @@ def design_of(study: Study, layout: FeatureLayout, program: Program | None) -> D
     if program is not None:
         own = program
         return designed(study, layout, lambda public, _: design_program(own, public), rounds=own.rounds)
+    if study.stream is not None:
+        return _stream_design(study, layout, study.stream.ticks)
+    return _built_in_design(study, layout, study.program)
+
+
+def _built_in_design(study: Study, layout: FeatureLayout, keywords: Mapping[str, Any]) -> Design:
     built_in = BUILT_IN[study.study.program]
-    asked = study.program.get("rounds")
-    return designed(study, layout, lambda public, budget: built_in.design(study.program, public, budget), rounds=asked)
+
+    def make(public: Public, budget: PublicBudget) -> Design:
+        return built_in.design(keywords, public, budget)
+
+    return designed(study, layout, make, rounds=keywords.get("rounds"))
+
+
+def _stream_design(study: Study, layout: FeatureLayout, ticks: int) -> Design:
+    """A built-in program with one round per tick; one that begins with rounds of another kind has steps the fewer."""
+    asked = study.program.get("rounds", "auto")
+    if asked not in ("auto", None, ticks):
+        raise StudyError(
+            f"rounds = {asked} in a stream of {ticks} ticks",
+            rule="stream-rounds-are-ticks",
+            remedy="Leave rounds out: a stream has one round per tick.",
+        )
+    if "rounds" in BUILT_IN[study.study.program].keys:
+        design = _built_in_design(study, layout, {**study.program, "rounds": ticks})
+        if ticks < design.rounds < 2 * ticks:
+            design = _built_in_design(study, layout, {**study.program, "rounds": 2 * ticks - design.rounds})
+    else:
+        design = _built_in_design(study, layout, study.program)
+    return _of_ticks(design, study.study.program, ticks)
+
+
+def _of_ticks(design: Design, name: str, ticks: int) -> Design:
+    if design.rounds != ticks:
+        raise StudyError(
+            f"{name} takes {design.rounds} round(s), the stream has {ticks} tick(s)",
+            rule="stream-rounds-are-ticks",
+            remedy="Run it without [stream], or use a program that learns step by step: logistic_regression, "
+            "linear_svc, kmeans, or one of your own.",
+        )
+    return design
 
 
 def designed(
@@ -150,6 +188,10 @@ def designed(
     stated: Any = rounds if isinstance(rounds, (int, float)) and not isinstance(rounds, bool) else 1
     check_claim(study.claim(rounds=stated, simulation=True))
     design = make(public_facts(study, layout), public_budget(study, rounds=int(stated) if stated is rounds else None))
+    if study.stream is not None and study.study.program not in BUILT_IN:
+        ticks = study.stream.ticks  # a user's program that names no rounds has one, and as many as there are ticks
+        groups = design.groups * ticks if design.rounds == 1 else design.groups
+        design = _of_ticks(dataclasses.replace(design, groups=groups), study.study.program, ticks)
     if study.privacy.groups:
         design = _with_shares(design, {g.name: g.share for g in study.privacy.groups})
     several = next((groups for groups in design.groups if len(groups) > 1), None)

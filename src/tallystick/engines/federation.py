@@ -30,6 +30,7 @@ from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.record_choice import ChosenMap, record_choice
 from tallystick.engines.run import Outcome, Progress, run_program
 from tallystick.engines.simulated import SimulatedServers
+from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.engines.study import Study
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.ledger import Ledger, Spent
@@ -236,6 +237,10 @@ class SimulatedFederation(Federation):
     def _map(
         self, study: Study, design: Design, template: Any, compiled: Any, name: str, frame: Any, records: Records
     ) -> ClientMap | ChosenMap:
+        if study.stream is not None:
+            arrivals = self._stream(study.hash, b"arrivals", name.encode())
+            ticks = simulated_ticks(study.stream, frame, records, arrivals, party=name)
+            return ChosenMap(design.program, records, template, Batches(ticks), compiled)
         choice = record_choice(study, records, lambda round: self._stream(study.hash, b"coins", round, name.encode()))
         if choice is not None:
             return ChosenMap(design.program, records, template, choice, compiled)
@@ -268,7 +273,7 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
 
     return Public(
         features=layout.names,
-        records=study.data.records,
+        records=study.data.records if study.stream is None else study.stream.records_per_tick,
         target=study.study.target,
         classes=tuple(layout.classes or ()),
         target_bounds=layout.target_bounds,
@@ -288,10 +293,12 @@ def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
     rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not laplace else math.inf
     if claim.sampling is not None and claim.sampling < 1 and private and not laplace:
         rho = _sampled_rho(claim, honest, rounds)
+    ticks = 1 if study.stream is None else study.stream.ticks
     return PublicBudget(
         mechanism=claim.mechanism,
-        rho=rho,
-        epsilon=claim.epsilon if private else math.inf,
+        rho=rho * ticks,  # designers divide by the rounds; each tick of a stream has the whole budget
+        epsilon=claim.epsilon * ticks if private else math.inf,
+        ticks=None if study.stream is None else ticks,
         neighbours=claim.neighbours,
         variance_factor=float(claim.servers) if laplace else claim.servers / max(1, honest),
         person_factor=claim.max_records * claim.max_institutions,

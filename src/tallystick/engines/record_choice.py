@@ -31,8 +31,8 @@ _BITS = 53
 class RecordChoice(Protocol):
     """Says which records are in a round."""
 
-    def rows(self, round: int) -> NDArray[np.bool_]:
-        """One flag per record."""
+    def rows(self, round: int) -> NDArray[np.bool_] | NDArray[np.int64]:
+        """One flag per record, or the positions of those that are in."""
 
 
 class CoinTosses:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from typing import Annotated, Any, Literal
+from datetime import UTC, date, datetime
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.privacy.rules import Claim, default_delta
+from tallystick.privacy.rules import MAX_ROUNDS, Claim, default_delta
 from tallystick.privacy.schema import Missing, Schema
 
 __all__ = ["Study", "apply_settings", "json_schema"]
@@ -133,6 +134,41 @@ class DataSection(_Section):
     columns: dict[str, Column] = Field(default_factory=dict)
 
 
+class StreamSection(_Section):
+    """[stream]: records come in while the study runs; each is used in the one batch that its tick of a clock closes."""
+
+    ticks: int = Field(ge=1, le=MAX_ROUNDS, description="batches, and so rounds of the program")
+    tick_seconds: float = Field(gt=0, le=31_622_400, description="between two ticks of the public clock")
+    records_per_tick: int = Field(
+        ge=1, description="what a batch of all clients together is expected to hold: a public number, the divisor"
+    )
+    time: str | None = Field(default=None, description="the column with a record's time; its arrival if left out")
+    start: float | None = Field(
+        default=None,
+        description="when tick 1 begins: unix seconds or ISO time (UTC); the study's own start if left out",
+        json_schema_extra={"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}]},
+    )
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _seconds(cls, value: object) -> object:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value)
+        if isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day)
+        if isinstance(value, datetime):
+            return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
+        return value
+
+    @model_validator(mode="after")
+    def _start_is_public(self) -> Self:
+        if self.start is not None and not abs(self.start) < 1e11:
+            raise ValueError("start is no time")
+        if self.time is not None and self.start is None:
+            raise ValueError("the column `time` needs a public `start`")
+        return self
+
+
 class ResultsSection(_Section):
     """[results]: who sees the released result."""
 
@@ -148,6 +184,7 @@ class Study(_Section):
     trust: TrustSection = TrustSection()
     data: DataSection = DataSection()
     results: ResultsSection = ResultsSection()
+    stream: StreamSection | None = None
 
     @classmethod
     def parse(cls, text: str, *, settings: tuple[str, ...] = ()) -> Study:
@@ -176,6 +213,8 @@ class Study(_Section):
         raw = self.model_dump(mode="json")
         if raw["privacy"]["sampling"] is None:
             del raw["privacy"]["sampling"]  # studies from before it was there keep their hash
+        if raw["stream"] is None:
+            del raw["stream"]
         raw["program"] = dict(sorted(raw["program"].items()))
         return json.dumps(raw, separators=(",", ":")).encode()
 
@@ -210,7 +249,10 @@ class Study(_Section):
     def claim(self, *, rounds: int, shares: tuple[float, ...] = (1.0,), simulation: bool = False) -> Claim:
         """The privacy claim of this study when run for ``rounds`` rounds."""
         p, t = self.privacy, self.trust
-        delta = p.delta if p.delta is not None else default_delta(self.data.records, p.mechanism)
+        records = self.data.records
+        if records is None and self.stream is not None:
+            records = self.stream.ticks * self.stream.records_per_tick
+        delta = p.delta if p.delta is not None else default_delta(records, p.mechanism)
         return Claim(
             epsilon=p.epsilon,
             delta=delta,
@@ -221,19 +263,20 @@ class Study(_Section):
             servers=t.servers,
             colluding=t.servers - 1 if t.colluding is None else t.colluding,
             min_clients=t.min_clients,
-            records=self.data.records,
+            records=records,
             unit=p.unit,
             max_records=p.max_records if p.unit == "person" else 1,
             max_institutions=p.max_institutions if p.unit == "person" else 1,
             shares=shares,
             simulation=simulation,
             sampling=p.sampling_rate,
+            parallel=self.stream is not None,
         )
 
     def replace(self, section: str, **values: Any) -> Study:
         """A new study with some keys of one section changed."""
         raw = self.model_dump()
-        raw[section].update(values)
+        raw[section] = {**(raw[section] or {}), **values}
         return Study.from_dict(raw)
 
 
@@ -268,7 +311,16 @@ def apply_settings(raw: dict[str, Any], settings: tuple[str, ...]) -> dict[str, 
 
 _NAMES = {
     name
-    for section in (Study, StudySection, PrivacySection, TrustSection, DataSection, ResultsSection, MissingSection)
+    for section in (
+        Study,
+        StudySection,
+        PrivacySection,
+        TrustSection,
+        DataSection,
+        ResultsSection,
+        MissingSection,
+        StreamSection,
+    )
     for name in section.model_fields
 } | {
     "type",

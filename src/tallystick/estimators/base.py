@@ -22,7 +22,7 @@ from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import PrivacyRefused, PrivacyWarning, StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.data.encoding import Records, encode
-from tallystick.engines.designs import designed, layout_of
+from tallystick.engines.designs import BUILT_IN, design_of, designed, layout_of
 from tallystick.engines.federation import Federation, Result, SimulatedFederation
 from tallystick.engines.run import Progress
 from tallystick.engines.study import Study
@@ -159,6 +159,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def design_for(self, study: Study, layout: FeatureLayout) -> Design:
         """The design of a study; spends nothing and reads no record."""
+        if study.stream is not None and study.study.program in BUILT_IN:
+            return design_of(study, layout, None)
         return designed(study, layout, self._design, rounds=self._rounds_asked_for(study))
 
     def _rounds_asked_for(self, study: Study) -> Any:
