@@ -29,7 +29,8 @@ BOOTS = {
     CrashPoint.AGGREGATOR_BOOTED: CrashPoint.AGGREGATOR_ROUND_KEPT,
 }
 LEDGER = [p for p in CrashPoint if p.value.startswith("client:ledger-void-")]  # tests/faults/test_ledger_crashes.py
-ORDINARY = [p for p in CrashPoint if p is not EQUIVOCATION and p not in (*ABORTS, *BOOTS, *LEDGER)]
+STREAM = [CrashPoint.CLIENT_WATERMARK_KEPT, CrashPoint.AGGREGATOR_CLOCK_KEPT]  # tests/faults/test_stream_roles.py
+ORDINARY = [p for p in CrashPoint if p is not EQUIVOCATION and p not in (*ABORTS, *BOOTS, *LEDGER, *STREAM)]
 # Steps of the second round or later, where there is a past to come back to.
 SECOND_ROUND = {
     CrashPoint.SERVER_NOISE_KEPT: 2,
@@ -166,4 +167,4 @@ def test_killed_after_keeping_an_abort(parties: Parties, point: CrashPoint) -> N
 
 def test_every_point_has_a_test() -> None:
     """Each test above fails if its point is never reached, so this is the whole list."""
-    assert {*ORDINARY, *BOOTS, *ABORTS, *LEDGER, EQUIVOCATION} == set(CrashPoint)
+    assert {*ORDINARY, *BOOTS, *ABORTS, *LEDGER, *STREAM, EQUIVOCATION} == set(CrashPoint)

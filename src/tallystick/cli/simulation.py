@@ -209,6 +209,8 @@ def describe_result(result: dict[str, Any]) -> str:
         f"{result['study']['name']}: {result['study']['program']} over {participants['clients']} client(s), "
         f"{cost['rounds']} round(s), {cost['seconds']:.1f} s",
     ]
+    if result.get("interim"):
+        lines.append("  interim             the study is still running; this is what it has released so far")
     evaluation = result.get("simulation", {}).get("evaluation", {})
     of = "the records it was fitted to" if evaluation.get("method") == "own records" else "kept-back records"
     measures = [(k, v) for k, v in evaluation.items() if k not in ("method", "fraction", "folds")]

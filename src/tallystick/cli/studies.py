@@ -30,6 +30,7 @@ from tallystick.roles.identity_files import load_identity, read_consortium, unix
 from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.process import members_of
 from tallystick.roles.receipts import ReceiptBook
+from tallystick.roles.results import is_interim
 from tallystick.roles.review import DEFAULT_DAYS, Review, decision_body, review
 from tallystick.roles.role_config import RoleConfig, load_role_config
 from tallystick.roles.setup import set_up
@@ -195,14 +196,14 @@ def run(name: str, config: Path, *, progress: Any = None) -> dict[str, Any]:
 
 
 def result(name: str, config: Path) -> dict[str, Any]:
-    """The stored result of a study that has run, if the study shows it to this party."""
+    """The stored result of a study that has run, or a running stream's so far, if it is shown to this party."""
     if load_role_config(config).role != "analyst":
         return _kept_result(name, config)
     with _desk(config) as desk, Place(config) as place:
         study = place.find(name)
         packed = desk.result(study)
         proposal = desk.exchange.standing(study).proposal
-        receipt = desk.receipt(study)
+        receipt = None if is_interim(packed) else desk.receipt(study)
     if proposal is None:
         raise NotApproved("nobody has proposed this study", rule="study-unknown")
     return _document(place, proposal.body, packed, receipt)

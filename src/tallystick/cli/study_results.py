@@ -31,6 +31,7 @@ from tallystick.roles.connected import unpack_result
 from tallystick.roles.consortium import Consortium
 from tallystick.roles.identity_files import read_consortium
 from tallystick.roles.process import members_of
+from tallystick.roles.results import is_interim
 from tallystick.roles.setup import set_up
 
 __all__ = ["describe_verdict", "document", "fitted", "verify", "write_canonical"]
@@ -54,6 +55,8 @@ def _signed(made: dict[str, Any]) -> bytes:
 def _contents(study: Study, program: str, packed: bytes, receipt: dict[str, Any] | None) -> dict[str, Any]:
     """Everything in the file but the signature: a function of study, program, released states and receipt."""
     made = result_document(fitted(study, program, packed), _seconds(receipt), kind="study")
+    if is_interim(packed):
+        made["interim"] = True
     return {**made, "released": base64.b64encode(packed).decode(), "receipt": receipt}
 
 

@@ -16,15 +16,17 @@ import numpy as np
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted
 from tallystick.crypto.fixed_point import to_real
-from tallystick.engines.totals import NoisyTotals, RoundRequest
+from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import Release, release
 
-__all__ = ["Outcome", "Progress", "run_program"]
+__all__ = ["Outcome", "Progress", "Released", "run_program"]
 
 Progress = Callable[[int, int], None]
 """Called with (round, rounds) after every round."""
+Released = Callable[[State, NoisyTotal], None]
+"""Called with every state as it is released, and the total it followed from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +48,7 @@ def run_program(
     study: bytes,
     ledger: Ledger,
     progress: Progress | None = None,
+    released: Released | None = None,
 ) -> Outcome:
     """Run every round of the plan (or until the program says it is finished on released state) and release the end."""
     entry = ledger.reserve(charge_of(study, plan))
@@ -75,6 +78,8 @@ def run_program(
         history.append(state)
         contributors.append(noisy.participants)
         dropped.append(noisy.dropped)
+        if released is not None:
+            released(state, noisy)
         if progress is not None:
             progress(number, len(plan.rounds))
         if program.finished(state):

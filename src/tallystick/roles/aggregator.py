@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.program import pack_state
+from tallystick.algorithms.program import State, pack_state
 from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.run import Outcome, run_program
@@ -39,12 +39,14 @@ from tallystick.roles.receipts import complete_receipt
 from tallystick.roles.results import may_see, seal_result
 from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.stores import is_storage_failure
+from tallystick.roles.stream_clock import StreamClock
 from tallystick.roles.wire import STUDY, SUM, head
 
 __all__ = ["AggregatorProcess", "AggregatorSession", "pack_outcome", "pack_total", "unpack_total"]
 
 _log = logging.getLogger("tallystick.roles")
 READY_SECONDS = 30.0
+_CLOCK = "clock"
 _SENT = {
     StudyOpen: CrashPoint.AGGREGATOR_OPENING_SENT,
     StudyStart: CrashPoint.AGGREGATOR_START_SENT,
@@ -78,6 +80,18 @@ def pack_outcome(outcome: Outcome) -> bytes:
     ).encode()
 
 
+def pack_interim(released: Sequence[tuple[State, NoisyTotal]]) -> bytes:
+    """The same of a stream that is still running: what it has released so far, and marked so."""
+    return json.dumps(
+        {
+            "history": [base64.b64encode(pack_state(state)).decode() for state, _ in released],
+            "contributors": [list(total.participants) for _, total in released],
+            "dropped": [list(total.dropped) for _, total in released],
+            "interim": True,
+        }
+    ).encode()
+
+
 class _Stopped(Exception):  # noqa: N818 - the process stops; the thread ends quietly
     pass
 
@@ -92,6 +106,10 @@ class AggregatorSession(Session):
         self._answers: queue.Queue[NoisyTotal | TallystickError | None] = queue.Queue()
         self._size = 0
         self._last: tuple[object, bytes] = (None, b"")
+        self._clock: StreamClock | None = None
+        self._awaited: RoundRequest | None = None
+        self._released: list[tuple[State, NoisyTotal]] = []
+        """What a stream has released so far."""
         records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
         self._machine, self._first = studies.AggregatorMachine.restore(
             process.members, study_hash, records, process.now(), retry_seconds=2.0
@@ -125,10 +143,12 @@ class AggregatorSession(Session):
                 process.exchange.send(party, Op.RECEIPT, raw, self.study_hash)
 
     def result_for(self, party: str, asked: bytes) -> bytes:
-        """The result, sealed to who asks, if the study shows it to them."""
+        """The result, sealed to who asks, if the study shows it to them; of a running stream, what it has released."""
         end, stored = self._machine.ending, self.process.store.study(self.study_hash)
-        if not isinstance(end, Result) or stored is None:
+        running = end is None and self._clock is not None and bool(self._released)
+        if not (isinstance(end, Result) or running) or stored is None:
             raise NotApproved("the study has no result", party=party, rule="no-result")
+        packed = end.packed if isinstance(end, Result) else pack_interim(tuple(self._released))
         proposal = self.process.exchange.standing(self.study_hash).proposal
         study = Study.from_dict(json.loads(stored.canonical))
         if not may_see(study, party, proposer=proposal.signer if proposal is not None else ""):
@@ -140,7 +160,7 @@ class AggregatorSession(Session):
         parts = self.process.parts
         return seal_result(
             self.study_hash,
-            end.packed,
+            packed,
             asked=asked,
             party=party,
             identity=self.process.members.identities[party],
@@ -170,6 +190,9 @@ class AggregatorSession(Session):
         now = self.process.now()
         if layer == "study":
             self._study(self._machine.tick(now))
+        elif layer == _CLOCK:
+            if self._awaited is not None:
+                self._open(self._awaited)
         elif self.sum is not None:
             self._sums(self.sum.tick(now))
 
@@ -300,6 +323,10 @@ class AggregatorSession(Session):
         self.sum, first = sums.AggregatorMachine.restore(
             parameters, store.records(self.study_hash), now, boots=store.boots(self.study_hash)
         )
+        if self.setup.study.stream is not None:
+            self._clock = StreamClock(
+                self.setup.study.stream, store, self.study_hash, wall=self.process.parts.wall(), now=now
+            )
         held = [step for step in first if isinstance(step, (sums.Finished, sums.Aborted))]
         self._sums([step for step in first if step not in held])
         for step in held:  # the last round had ended: its total may not have been kept as a release yet
@@ -324,6 +351,7 @@ class AggregatorSession(Session):
                 study=self.study_hash,
                 ledger=Ledger(),
                 progress=lambda done, rounds: self._post(lambda: self._study(self._machine.progress(done, rounds))),
+                released=None if self._clock is None else lambda state, total: self._released.append((state, total)),
             )
         except _Stopped:
             return
@@ -369,6 +397,12 @@ class AggregatorSession(Session):
         if kept is not None:
             self._answers.put(unpack_total(kept))
         elif self.sum.round < request.round:
+            self._awaited = None
+            due = 0.0 if self._clock is None else self._clock.due(request.round)
+            if due > self.process.now():
+                self._awaited = request
+                self.process.wake(due, self, _CLOCK)
+                return
             self._sums(self.sum.open_round(request.round, request.model, self.process.now()))
             crashpoint(CrashPoint.AGGREGATOR_ROUND_SENT)
 

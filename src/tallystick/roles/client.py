@@ -46,6 +46,7 @@ from tallystick.roles.process import Parts
 from tallystick.roles.results import ResultRequest, may_see
 from tallystick.roles.review import decision_body, review
 from tallystick.roles.setup import Setup
+from tallystick.roles.stream_batches import StreamMap
 
 __all__ = ["ClientProcess", "ClientSession"]
 
@@ -61,7 +62,7 @@ class ClientSession(ParticipantSession):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
-        self._map: ClientMap | ChosenMap | None = None
+        self._map: ClientMap | ChosenMap | StreamMap | None = None
         self._shares_out = 0
         own = self.own
         self._clearance = Clearance(
@@ -164,12 +165,15 @@ class ClientSession(ParticipantSession):
                 self.process.health.rounds = message.round
                 crashpoint(CrashPoint.CLIENT_SHARES_SENT)
 
-    def _records(self) -> ClientMap | ChosenMap:
-        """The records, read when the first round asks for them, and kept for the study."""
+    def _records(self) -> ClientMap | ChosenMap | StreamMap:
+        """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick."""
         if self._map is None:
             if self.setup is None:
                 raise StudyError("the study has not started")
             study, source = self.setup.study, self.own.source()
+            if study.stream is not None:
+                self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
+                return self._map
             records = encode(
                 source,
                 study.schema_of_data(),

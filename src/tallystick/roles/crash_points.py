@@ -48,6 +48,7 @@ class CrashPoint(Enum):
     CLIENT_READY_KEPT = "client:ready-kept"
     CLIENT_READY_SENT = "client:ready-sent"
     CLIENT_START_KEPT = "client:start-kept"
+    CLIENT_WATERMARK_KEPT = "client:watermark-kept"
     CLIENT_CONTRIBUTION_KEPT = "client:contribution-kept"
     CLIENT_SHARE_SENT = "client:share-sent-to-one-server"
     CLIENT_SHARES_SENT = "client:shares-sent-to-all-servers"
@@ -72,6 +73,7 @@ class CrashPoint(Enum):
     AGGREGATOR_OPENING_SENT = "aggregator:study-opening-sent"
     AGGREGATOR_START_KEPT = "aggregator:start-kept"
     AGGREGATOR_START_SENT = "aggregator:start-sent"
+    AGGREGATOR_CLOCK_KEPT = "aggregator:clock-kept"
     AGGREGATOR_ROUND_KEPT = "aggregator:round-kept"
     AGGREGATOR_ROUND_SENT = "aggregator:round-sent"
     AGGREGATOR_SUM_KEPT = "aggregator:sum-kept"
@@ -98,11 +100,13 @@ _AFTER_PERSIST = {
     ("server", "study/end"): CrashPoint.SERVER_END_KEPT,
     ("client", "study/ready"): CrashPoint.CLIENT_READY_KEPT,
     ("client", "study/start"): CrashPoint.CLIENT_START_KEPT,
+    ("client", "stream"): CrashPoint.CLIENT_WATERMARK_KEPT,
     ("client", "contribution"): CrashPoint.CLIENT_CONTRIBUTION_KEPT,
     ("client", "study/end"): CrashPoint.CLIENT_END_KEPT,
     ("aggregator", "study/proposal"): CrashPoint.AGGREGATOR_PROPOSAL_KEPT,
     ("aggregator", "study/open"): CrashPoint.AGGREGATOR_OPENING_KEPT,
     ("aggregator", "study/start"): CrashPoint.AGGREGATOR_START_KEPT,
+    ("aggregator", "stream"): CrashPoint.AGGREGATOR_CLOCK_KEPT,
     ("aggregator", "open"): CrashPoint.AGGREGATOR_ROUND_KEPT,
     ("aggregator", "result"): CrashPoint.AGGREGATOR_SUM_KEPT,
     ("aggregator", "aborted"): CrashPoint.AGGREGATOR_ABORT_KEPT,

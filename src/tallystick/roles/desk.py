@@ -6,6 +6,7 @@ whoever comes back tomorrow finds it there, and the rest on the notice board.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -218,9 +219,9 @@ class Desk:
         )
 
     def result(self, study: bytes, seconds: float = 60.0) -> bytes:
-        """The result of a finished study, if the study shows it to this analyst."""
-        aggregator = self.members.aggregator
-        if not self.wait(lambda: bool(self._outcome(study)), SYNC_SECONDS):
+        """The result of a finished study, or what a running stream has released, if it is shown to this analyst."""
+        aggregator, stream = self.members.aggregator, self._is_running_stream(study)
+        if not stream and not self.wait(lambda: bool(self._outcome(study)), SYNC_SECONDS):
             raise NotApproved(
                 f"the study {format_hash(study)[:19]} has no result", rule="no-result", remedy="Run it: study run."
             )
@@ -239,7 +240,14 @@ class Desk:
             aggregator=aggregator,
             identity=self.members.identities[aggregator],
             expected=self._outcome(study),
+            interim=stream,
         )
+
+    def _is_running_stream(self, study: bytes) -> bool:
+        standing = self.exchange.standing(study)
+        if standing.state != "running" or standing.proposal is None:
+            return False
+        return Study.from_dict(json.loads(standing.proposal.body["study"])).stream is not None
 
     def receipt(self, study: bytes, seconds: float = 20.0) -> bytes | None:
         """The study's privacy receipt; None if its last signature is not in yet."""

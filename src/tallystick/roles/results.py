@@ -7,6 +7,8 @@ it is dropped. Everybody else gets the privacy receipt, which needs no result.
 
 from __future__ import annotations
 
+import json
+
 from tallystick.core.errors import NotApproved, RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.core.randomness import WordSource
@@ -16,7 +18,7 @@ from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.engines.study import Study
 from tallystick.protocol.study.messages import result_digest
 
-__all__ = ["ResultRequest", "may_see", "seal_result"]
+__all__ = ["ResultRequest", "is_interim", "may_see", "seal_result"]
 
 PROPOSER = "analyst"
 _ASK = "result"  # the role the keys of this exchange are signed for; no study key has it
@@ -28,6 +30,14 @@ def may_see(study: Study, party: str, *, proposer: str) -> bool:
     a study that names nobody shows it to whoever proposed it."""
     named = set(study.results.visible_to or (PROPOSER,))
     return party in named or (party == proposer and PROPOSER in named)
+
+
+def is_interim(packed: bytes) -> bool:
+    """Whether this is what a stream has released so far, not its end."""
+    try:
+        return json.loads(packed).get("interim") is True
+    except (ValueError, AttributeError, RecursionError):
+        return False
 
 
 def _study_key(study_hash: bytes, party: str, raw: bytes, identity: VerifyKey) -> StudyKey:
@@ -50,14 +60,21 @@ class ResultRequest:
         """The fresh key and its signature."""
         return self._signed.public + self._signed.signature
 
-    def open(self, answer: bytes, *, aggregator: str, identity: VerifyKey, expected: str) -> bytes:
-        """The result, which has the digest the study's outcome was signed with."""
+    def open(
+        self, answer: bytes, *, aggregator: str, identity: VerifyKey, expected: str, interim: bool = False
+    ) -> bytes:
+        """The result, which has the digest the study's outcome was signed with.
+
+        ``interim``: a running stream's, for which there is no outcome yet and the aggregator's word alone, is welcome.
+        """
         if len(answer) <= _KEY_BYTES:
             raise RemoteProtocolError("a result is cut short", rule="X14", party=aggregator)
         theirs = _study_key(self._study, aggregator, answer[:_KEY_BYTES], identity)
         channel = derive_channel(self._key, sender=theirs, receiver=self._signed)
         packed = Opener(channel).open(answer[_KEY_BYTES:])
         self._key.erase()
+        if interim and not expected and is_interim(packed):
+            return packed
         found = format_hash(result_digest(self._study, packed))
         if found != expected:
             raise VerificationError(

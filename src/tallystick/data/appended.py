@@ -1,0 +1,135 @@
+"""Sources that grow at their end while a stream study runs, read piece by piece.
+
+A CSV file is told by bytes: what lies between two positions is read and nothing else, and a line that is still being
+written has no position yet. Every other source is told by its rows and read whole. In a stream's CSV file a record is
+one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tallystick.core.errors import DataError
+from tallystick.data.sources import column_names, csv_rows, read_table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Appended", "Piece", "appended"]
+
+_STEP = 1 << 16
+
+
+class Piece(Protocol):
+    """Some records of a source (:class:`tallystick.data.sources.TableSource`)."""
+
+    def column_names(self) -> Sequence[str]:
+        """Every column there is."""
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """These columns of every record of the piece."""
+
+
+class Appended(Protocol):
+    """A source that grows."""
+
+    def end(self) -> int:
+        """How far it goes now."""
+
+    def piece(self, first: int, last: int) -> Piece:
+        """The records from one position to another; ``first`` is 0 or what was an end."""
+
+
+def appended(source: Any, *, party: str | None = None) -> Appended:
+    """A source by its path, or any that :func:`tallystick.data.sources.read_table` takes."""
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if path.suffix.lower() in (".csv", ".tsv"):
+            return _GrowingCsv(path, party)
+    return _Whole(source, party)
+
+
+def _shorter(party: str | None) -> DataError:
+    return DataError(
+        "the source of a running stream has become shorter",
+        party=party,
+        remedy="Only append to it: what a tick has used is known by its position.",
+    )
+
+
+class _GrowingCsv:
+    def __init__(self, path: Path, party: str | None) -> None:
+        self._path, self._party = path, party
+
+    def end(self) -> int:
+        """After the last whole line; 0 if there is no line after the header."""
+        with self._open() as file:
+            at = int(file.seek(0, os.SEEK_END))
+            while at > 0:
+                first = max(0, at - _STEP)
+                file.seek(first)
+                found = int(file.read(at - first).rfind(b"\n"))
+                if found >= 0:
+                    return first + found + 1
+                at = first
+        return 0
+
+    def piece(self, first: int, last: int) -> Piece:
+        with self._open() as file:
+            header = file.readline()
+            if file.seek(0, os.SEEK_END) < last or last < first:
+                raise _shorter(self._party)
+            first = max(first, len(header))
+            file.seek(first)
+            body = file.read(max(0, last - first))
+        if last < len(header):
+            raise DataError(f"file {self._path.name} has no header yet", party=self._party)
+        return _Lines(self._path, header, body, self._party)
+
+    def _open(self) -> Any:
+        try:
+            return self._path.open("rb")
+        except OSError:
+            raise DataError(
+                f"file {self._path.name} cannot be read", party=self._party, remedy="Check its path and permissions."
+            ) from None
+
+
+class _Lines:
+    def __init__(self, path: Path, header: bytes, body: bytes, party: str | None) -> None:
+        self._path, self._header, self._body, self._party = path, header, body, party
+
+    def column_names(self) -> Sequence[str]:
+        return column_names(self._path, party=self._party)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        return csv_rows(self._header + self._body, self._path, columns, party=self._party)
+
+
+class _Whole:
+    def __init__(self, source: Any, party: str | None) -> None:
+        self._source, self._party = source, party
+
+    def end(self) -> int:
+        names = column_names(self._source, party=self._party)
+        return int(read_table(self._source, names[:1], party=self._party).num_rows)
+
+    def piece(self, first: int, last: int) -> Piece:
+        return _Rows(self._source, first, last, self._party)
+
+
+class _Rows:
+    def __init__(self, source: Any, first: int, last: int, party: str | None) -> None:
+        self._source, self._first, self._last, self._party = source, first, last, party
+
+    def column_names(self) -> Sequence[str]:
+        return column_names(self._source, party=self._party)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        table = read_table(self._source, columns, party=self._party)
+        if table.num_rows < self._last:
+            raise _shorter(self._party)
+        return table.slice(self._first, self._last - self._first)

@@ -1,0 +1,120 @@
+"""A client's batches of a stream: what came in since the last tick, told by a watermark that is durable before shares.
+
+A record is in one batch at most. Without a time column, tick t has what lies in the append-only source between the
+watermark of the last tick this client took part in and its own; so records that come while the client is down are in
+the next batch, and those of a tick whose round failed are in none. With a time column tick t has the records of that
+time among those before its watermark; what comes later is late, and is counted in this client's own log.
+
+The watermark is on disk before a share of the tick can leave, and it is all the batch depends on: after kill -9 the
+same tick has the same records, whatever was appended meanwhile, and so the same shares.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import LocalProtocolError, StudyError
+from tallystick.data.appended import Piece, appended
+from tallystick.data.encoding import Records, encode
+from tallystick.engines.client_map import ClientMap, compile_map_of
+from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
+from tallystick.privacy.plan import RoundPlan
+from tallystick.roles.crash_points import after_persist
+from tallystick.roles.setup import Setup
+from tallystick.roles.stores import RoleStore
+
+__all__ = ["StreamMap", "Watermark"]
+
+_log = logging.getLogger("tallystick.roles")
+_KEY = "stream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watermark:
+    """The last tick this client computed, and which part of its source was there for it."""
+
+    tick: int = 0
+    first: int = 0
+    last: int = 0
+
+    def to_bytes(self) -> bytes:
+        """As it is kept."""
+        return json.dumps([self.tick, self.first, self.last]).encode()
+
+    @classmethod
+    def from_bytes(cls, raw: bytes | None) -> Watermark:
+        """Inverse of :meth:`to_bytes`; before the first tick there is none."""
+        if raw is None:
+            return cls()
+        tick, first, last = json.loads(raw)
+        return cls(tick=tick, first=first, last=last)
+
+
+class StreamMap:
+    """A client's half of a stream study; ``contribute`` closes the batch of a tick."""
+
+    def __init__(self, setup: Setup, source: Any, store: RoleStore, study_hash: bytes, *, party: str) -> None:
+        if setup.study.stream is None:
+            raise StudyError("this study is no stream")
+        self._setup, self._stream, self._party = setup, setup.study.stream, party
+        self._store, self._hash = store, study_hash
+        self._source = appended(source, party=party)
+        self._program = setup.design.program
+        self._compiled = compile_map_of(self._program, setup.template)
+        self._mark = Watermark.from_bytes(store.records(study_hash).get(_KEY))
+        self._read_to = 0
+        self._pieces: list[tuple[Records, NDArray[np.int64]]] = []
+        """With a time column: what was read, and each record's tick."""
+
+    def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
+        """The client's own sum over the batch of this tick: exact, so its pieces add up."""
+        self._close(round)
+        total = np.zeros(plan.grid.size, dtype=np.int64)
+        for records in self._batch(round):
+            part = ClientMap(self._program, records, self._setup.template, compiled=self._compiled)
+            total += part.contribute(model, plan)
+        return total
+
+    def _close(self, tick: int) -> None:
+        """Fix what the tick has, durably, before anything is computed from it."""
+        if tick < self._mark.tick:
+            raise LocalProtocolError("a tick that is over", party=self._party, round=tick)
+        if tick > self._mark.tick:
+            last = max(self._source.end(), self._mark.last)
+            mark = Watermark(tick=tick, first=self._mark.last, last=last)
+            self._store.persist(self._hash, _KEY, mark.to_bytes())
+            self._mark = mark
+            after_persist("client", _KEY)
+
+    def _batch(self, tick: int) -> list[Records]:
+        mark, time = self._mark, self._stream.time
+        if time is None:
+            return [self._encoded(self._source.piece(mark.first, mark.last))]
+        if self._read_to < mark.last:
+            piece = self._source.piece(self._read_to, mark.last)
+            records = self._encoded(piece)
+            ticks = ticks_of_times(self._stream, times_of(piece, time, party=self._party))[records.rows]
+            late = int(np.count_nonzero((ticks != OUTSIDE) & (ticks < tick)))
+            if late and self._read_to:
+                _log.warning("%d record(s) came after the tick of their time and are not used", late)
+            self._pieces.append((records, ticks))
+            self._read_to = mark.last
+        self._pieces = [(r.take(t >= tick), t[t >= tick]) for r, t in self._pieces if (t >= tick).any()]
+        return [records.take(ticks == tick) for records, ticks in self._pieces]
+
+    def _encoded(self, piece: Piece) -> Records:
+        study = self._setup.study
+        return encode(
+            piece,
+            study.schema_of_data(),
+            features=study.study.features,
+            target=study.study.target,
+            missing=study.missing_policy(),
+            party=self._party,
+        )

@@ -1,0 +1,100 @@
+"""A stream study between real processes: kill -9 of each role, the bits of the simulation, one charge for it all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from consortium_fixture import SCHEMA, Parties, bits, fit
+
+import tallystick as ts
+from tallystick.engines.study import Study
+from tallystick.roles.crash_points import CrashPoint
+from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.ledger_store import LEDGER, LedgerStore
+from tallystick.roles.role_config import load_role_config
+
+PER_TICK = 6
+# who dies, right after which step, at which of its visits there (a tick or two each)
+DEATHS = (
+    ("client-2", CrashPoint.CLIENT_WATERMARK_KEPT, 3),
+    ("server-1", CrashPoint.SERVER_NOISE_KEPT, 3),
+    ("aggregator", CrashPoint.AGGREGATOR_ROUND_KEPT, 3),
+    ("client-2", CrashPoint.CLIENT_SHARE_SENT, 5),
+    ("server-2", CrashPoint.SERVER_PARTIAL_KEPT, 3),
+    ("aggregator", CrashPoint.AGGREGATOR_MODEL_KEPT, 3),
+    ("client-1", CrashPoint.CLIENT_CONTRIBUTION_KEPT, 3),
+)
+
+
+def timed_frames(clients: int, ticks: int) -> list[dict[str, Any]]:
+    """Records with times over all ticks, in no order, and some from before and after."""
+    rng = np.random.default_rng(17)
+    n = PER_TICK * ticks
+    x, z, when = rng.uniform(-1, 1, n), rng.uniform(0, 2, n), rng.uniform(-1, ticks + 1, n)
+    y = np.where(x + 0.3 * rng.normal(size=n) > 0, "yes", "no")
+    whole = {"x": x, "z": z, "y": y, "when": when}
+    return [{name: column[i::clients] for name, column in whole.items()} for i in range(clients)]
+
+
+def write(path: Path, frame: dict[str, Any], *, mode: str = "w") -> None:
+    rows = zip(*(column.tolist() for column in frame.values()))
+    with path.open(mode) as file:
+        if mode == "w":
+            file.write(",".join(frame) + "\n")
+        file.writelines(",".join(map(str, row)) + "\n" for row in rows)
+
+
+def stream_study(parties: Parties, **stream: Any) -> Study:
+    return parties.study().replace("privacy", neighbours="add-remove").replace("data", records=None).replace(
+        "program", rounds="auto"
+    ).replace("stream", **{"tick_seconds": 1.0, "records_per_tick": PER_TICK, **stream})  # fmt: skip
+
+
+def charges(parties: Parties, name: str) -> list[Any]:
+    """The charges on a stopped client's ledger."""
+    config = load_role_config(parties.configs[name][1])
+    identity = load_identity(config, read_consortium(config.consortium), wall_clock())
+    ledger = LedgerStore(config.state / LEDGER, party=name, signing=identity.signing)
+    try:
+        return list(ledger.view(config.dataset).entries)
+    finally:
+        ledger.close()
+
+
+def run_with_deaths(parties: Parties, ticks: int, deaths: tuple[tuple[str, CrashPoint, int], ...]) -> None:
+    frames = timed_frames(len(parties.clients), ticks)
+    for name, frame in zip(parties.clients, frames):
+        write(parties.folder / f"{name}.csv", frame)
+    parties.start()
+    study = stream_study(parties, ticks=ticks, time="when", start=0.0)
+    running = parties.fit_in_background(study)
+    for name, point, visits in deaths:
+        parties.die_at(name, point.value, visits)
+        assert parties.wait_dead(name) == -9, f"{point.value} was never reached\n{parties.logs()}"
+        assert parties.noted("died", name)[-1] == point.value
+        parties.start(name)
+    real = running.result()
+    simulated = fit(ts.Federation.simulate(frames, names=parties.clients, schema=SCHEMA, seed=parties.seed), study)
+    assert real.n_iter_ == ticks
+    assert bits(real) == bits(simulated), parties.logs()
+    assert real.dropped_ == ((),) * ticks
+    draws = [line.split()[1] for line in parties.noted("noise", "server-1")]
+    assert sorted(map(int, draws)) == list(range(1, ticks + 1))  # once a tick, whoever died
+    for name in list(parties.pids):
+        parties.kill(name)
+    for name in parties.clients:
+        (entry,) = charges(parties, name)
+        assert float(entry.charge.rho) == pytest.approx(float(real.plan_.rho))
+        assert float(entry.charge.rho) == max(float(r.rho) for r in real.plan_.rounds)
+
+
+def test_thirty_batches_survive_kill_9_of_each_role(parties: Parties) -> None:
+    run_with_deaths(parties, 30, DEATHS[:4])
+
+
+@pytest.mark.audit
+def test_two_hundred_batches_survive_kill_9_of_each_role(parties: Parties) -> None:
+    run_with_deaths(parties, 200, DEATHS * 3)
