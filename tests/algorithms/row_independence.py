@@ -9,6 +9,7 @@ integer totals must be equal (what is shared in the end).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import BlockProgram, State
 from tallystick.privacy.contribution import Chunked, Contribution, Dense, Factored, total, total_by_person
-from tallystick.privacy.grid import Grid
+from tallystick.privacy.grid import Grid, fraction_bits_for
 
 __all__ = ["RowsDependError", "check_row_independence"]
 
@@ -83,9 +84,16 @@ def _answers(
     out = []
     for query, grid in rounds:
         contribution = program.map_block(prepared, query)
-        person = total_by_person(contribution, grid, np.arange(len(block), dtype=np.int64))
+        person = total_by_person(contribution, _of_persons(grid), np.arange(len(block), dtype=np.int64))
         out.append((_vectors(contribution), total(contribution, grid), person))
     return out
+
+
+def _of_persons(grid: Grid) -> Grid:
+    """A group of blocks is bounded as a whole where the unit is a person (privacy.plan)."""
+    groups = tuple(replace(g, bound=g.bound + g.count, one_of=0, count=0.0) for g in grid.groups)
+    bits = min(grid.fraction_bits, *(fraction_bits_for(g.bound) for g in groups))
+    return replace(grid, groups=groups, fraction_bits=bits) if any(g.one_of for g in grid.groups) else grid
 
 
 def _vectors(contribution: Contribution) -> NDArray[np.float64]:

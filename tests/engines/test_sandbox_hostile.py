@@ -201,18 +201,19 @@ def test_every_function_on_the_allow_list_works_behind_the_lock(children: Childr
     """
     mapped = """
         x = np.abs(record) + 0.5
-        y = np.exp(x) + np.expm1(x) + np.log(x) + np.log1p(x) + np.log2(x) + np.log10(x) + np.sqrt(x) + np.square(x)
-        y += np.power(x, 2.0) + np.sin(x) + np.cos(x) + np.tan(x) + np.arcsin(x / 9) + np.arccos(x / 9) + np.arctan(x)
-        y += np.arctan2(x, x) + np.sinh(x) + np.cosh(x) + np.tanh(x) + np.floor(x) + np.ceil(x) + np.trunc(x)
-        y += np.rint(x) + np.sign(x) + np.maximum(x, 1.0) + np.minimum(x, 1.0) + np.hypot(x, x) + np.cumsum(x)
-        y += np.where(np.logical_and(np.isfinite(x), np.logical_not(np.isnan(x))), x, 0.0) + np.clip(x, 0.0, 1.0)
+        r = x[0]
+        y = np.where(np.logical_and(np.isfinite(x), np.logical_not(np.isnan(x))), np.maximum(np.exp(x), 1.0), 0.0)
+        u = np.expm1(r) + np.log(r) + np.log1p(r) + np.log2(r) + np.log10(r) + np.sqrt(r) + np.square(r) + np.sign(r)
+        u += np.power(r, 2.0) + np.sin(r) + np.cos(r) + np.tan(r) + np.arcsin(r / 9) + np.arccos(r / 9) + np.arctan(r)
+        u += np.arctan2(r, r) + np.sinh(r) + np.cosh(r) + np.tanh(r) + np.floor(r) + np.ceil(r) + np.trunc(r)
+        u += np.rint(r) + np.minimum(r, 1.0) + np.hypot(r, r) + np.cumsum(x)[0] + np.clip(x, 0.0, 1.0)[0]
         t = np.sum(x) + np.prod(x) + np.max(x) + np.min(x) + np.mean(x) + np.var(x) + np.std(x) + np.dot(x, x)
         t += np.any(np.logical_or(np.isinf(x), x > 1.0)) + np.all(x > 0.0) + np.argmax(x) + np.argmin(x)
         t += np.searchsorted(np.cumsum(x), 1.0) + np.outer(x, x)[0, 0] + np.eye(3)[1, 1] + np.full(3, 2.0)[0]
         t += np.concatenate((x, np.ones_like(x), np.zeros_like(x), np.full_like(x, 2.0)))[3] + (x @ x)
         t += math.erf(x[0]) + math.erfc(x[0]) + math.gamma(x[0]) + math.lgamma(x[0]) + math.atan2(x[0], 1.0)
         t += math.pow(x[0], 2.0) + math.hypot(x[0], 1.0) + math.copysign(1.0, x[0]) + int(x[0]) + state[0]
-        return np.array([y[0] / 1000.0, t / 1000.0])
+        return np.array([y[0] / 1000.0, (t + u) / 1000.0])
     """
     file = read_program(program_text(init=public, map=mapped))
     program = SandboxedProgram(file, children=children)

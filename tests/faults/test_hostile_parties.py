@@ -57,9 +57,10 @@ def test_x07_the_same_share_three_times_is_one_share(four: Parties) -> None:
 
 
 def test_x07_two_different_shares_and_neither_counts(four: Parties) -> None:
-    """Caught before the list, it is out; after it, the first one stands for all servers. Never both."""
+    """Caught before the list, it is out; after it, the first one stands for all servers. Never both; always named."""
     with_fourth(four, "equivocate")
     model = finish(four)
+    assert "client-4 equivocates in round" in four.log("server-1")
     assert {name for names in model.dropped_ for name in names} <= {"client-4"}
     assert "client-4" not in model.contributors_[0] or len(model.history_) == 3
 
@@ -68,6 +69,7 @@ def test_x08_unrelated_shares_are_left_out(four: Parties) -> None:
     """Their commitments differ from server to server, so they are in no intersection."""
     with_fourth(four, "unrelated_shares")
     model = finish(four)
+    assert "client-4 equivocates in round 1: the servers hold different sharings" in four.log("server-2")
     assert all(names == ("client-4",) for names in model.dropped_)
 
 

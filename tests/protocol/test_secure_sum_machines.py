@@ -13,6 +13,7 @@ from tallystick.crypto.prg import AesStream
 from tallystick.protocol.secure_sum import (
     Aborted,
     AggregatorMachine,
+    Blame,
     ClientMachine,
     Compute,
     Drop,
@@ -216,7 +217,8 @@ def test_x06_past_and_future_rounds() -> None:
     give(machine, p, "c0")
     machine.receive("aggregator", opening(p, 2), 2.0)
     assert sent(give(machine, p, "c0"), Accepted)  # same bytes: as before
-    assert codes(give(machine, p, "c0", label=b"other")) == [Code.PAST_ROUND]
+    assert codes(give(machine, p, "c0", label=b"other")) == [Code.EQUIVOCATION]
+    assert codes(give(machine, p, "c1")) == [Code.PAST_ROUND]
     assert codes(give(machine, p, "c1")) == [Code.PAST_ROUND]
     assert codes(machine.receive("aggregator", opening(p, 1), 3.0)) == [Code.PAST_ROUND]
 
@@ -253,6 +255,57 @@ def test_x07_a_crash_does_not_forget_an_equivocator() -> None:
         p, "s0", records, key=keys(2)[0], noise=ZeroNoise(), shares=store, boot=1, now=0.0
     )
     assert codes(give(machine, p, "c0")) == [Code.EQUIVOCATION]
+
+
+def blamed(steps) -> list[tuple[str, int]]:
+    return [(step.party, step.round) for step in steps if isinstance(step, Blame)]
+
+
+@pytest.mark.parametrize("state", ["collecting", "listed", "agreed", "released", "over"])
+def test_x07_an_equivocator_is_named_however_late_it_is_caught(state: str) -> None:
+    p = parameters()
+    machine, other = opened(p), opened(p, "s1")
+    for client in p.clients[: None if state != "collecting" else 1]:
+        for each in (machine, other):
+            give(each, p, client)
+    if state != "collecting":
+        assert machine.state.value == "listed"
+    if state in ("agreed", "released", "over"):
+        machine.receive("s1", other._now.lists[1], 2.0)
+    if state in ("released", "over"):
+        (agreement, *_) = sent(other.receive("s0", machine._now.lists[0], 2.0), Agreement)
+        machine.receive("s1", agreement, 2.0)
+    if state == "over":
+        machine.receive("aggregator", opening(p, 2), 3.0)
+    else:
+        assert machine.state.value == state
+    before = (machine._now.lists.get(0), machine._now.agreements.get(0), machine._now.partial)
+    out = give(machine, p, "c0", label=b"other")
+    assert codes(out) == [Code.EQUIVOCATION]
+    assert blamed(out) == [("c0", 1)]
+    assert (machine._now.lists.get(0), machine._now.agreements.get(0), machine._now.partial) == before
+    if state in ("listed", "agreed"):  # the set is as it was signed, and the sum can still be made
+        assert sorted(machine._shares.clients(1)) == [0, 1, 2]
+    again = give(machine, p, "c0", label=b"other")
+    assert codes(again) == [Code.EQUIVOCATION]
+    if state != "over":
+        assert machine.blamed == ("c0",)
+    if state in ("listed", "agreed", "released"):
+        assert blamed(again) == []  # once is enough
+        assert sent(give(machine, p, "c0"), Accepted)  # the one that counts
+        (kept,) = [step for step in out if isinstance(step, Persist)]
+        assert kept.key == "equivocators"
+
+
+def test_x07_different_sharings_at_different_servers_are_named_when_the_lists_meet() -> None:
+    p = parameters(clients=4)
+    machine, other = opened(p), opened(p, "s1")
+    for client in p.clients:
+        give(machine, p, client)
+        give(other, p, client, label=b"other" if client == "c2" else b"")
+    out = machine.receive("s1", other._now.lists[1], 2.0)
+    assert blamed(out) == [("c2", 1)]
+    assert sent(out, Agreement)[0].clients == (0, 1, 3)
 
 
 def test_nobody_waits_for_a_client_that_says_it_is_absent() -> None:

@@ -251,6 +251,18 @@ def test_only_its_owner_can_read_it(store: GovernanceStore, tmp_path: Path) -> N
     assert mode == ("wal", 2)
 
 
+def test_own_statements_are_forced_to_the_disk_and_take_what_peers_sent_with_them(store: GovernanceStore) -> None:
+    asked: list[str] = []
+    store._db.set_trace_callback(asked.append)
+    store.add(withdrawal(1).encode(), sender="hub")
+    store.add(withdrawal(2).encode(), sender="hub")
+    store.add(withdrawal(3).encode())
+    store._db.set_trace_callback(None)
+    assert [sql for sql in asked if "synchronous" in sql or sql == "COMMIT"] == [
+        "PRAGMA synchronous = NORMAL", "COMMIT", "COMMIT", "PRAGMA synchronous = FULL", "COMMIT",
+    ]  # fmt: skip
+
+
 def test_threads_share_one_store(store: GovernanceStore) -> None:
     said = [withdrawal(n) for n in range(40)]
     new: list[bool] = []

@@ -1,7 +1,13 @@
 """k-means as rounds of secure sums.
 
-    round 1          moments of the columns                                     → start centres  (:mod:`…kmeans_start`)
-    rounds 2 … T+1   per cluster: how many records, and the sum of record − centre → centres move
+    round 1          moments of the columns                                        → fine centres (:mod:`…kmeans_start`)
+    rounds 2, 3      per fine cluster: how many records, the sum of record − centre → they move; then k of them are made
+    rounds 4 … T+1   per cluster: the same                                         → centres move
+
+Lloyd's iteration ends in the valley it starts in. So where the noise allows it begins with m·k fine clusters, m ≤ 4:
+their noisy counts and means are a coarse picture of the records, in which k-means without privacy finds the k centres
+to go on with. m is the most that keeps the noise of a fine centre small; with much noise it is 1, and the k centres
+come from round 1 directly.
 
 Each record goes to its nearest centre and adds there (1, (x − c)/R): a count, and its difference to that centre in
 units of a radius R, shortened to length 1 where it is longer. The platform enforces that a record adds to one cluster
@@ -39,6 +45,7 @@ from tallystick.algorithms.descent import noise_of_mean
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import grid_scores
 from tallystick.algorithms.kmeans_start import (
+    condensed,
     free_coordinates,
     into_domain,
     public_spread,
@@ -64,11 +71,17 @@ _COUNT_L1 = 0.25
 _ROW_BITS = 20
 _FEWEST, _MOST = 4, 20
 _SMALLEST_RADIUS = 2.0**-10
+_TIGHTEST = 0.02
+"""Clusters are not taken to be smaller than this part of the whole spread: the estimate is a noisy difference."""
 _AMPLE = 0.01
 """R grows while the noise of a round's centres stays below this part of their spread."""
 _LARGEST = 2.0**100
 """Beyond any honest centre, and far from overflow."""
 _BLOCK = 8192
+_FINE_ROUNDS = 2
+_FINEST = 4
+_FINE_NOISE = 0.3
+"""Fine clusters are made while the noise on one of their centres stays below this part of the records' spread."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +140,10 @@ def design_kmeans(public: Public, budget: PublicBudget, settings: KMeansSettings
         sums = Group(name="sums", size=k * d, bound=bound, share=0.5)
         counts = Group(name="counts", size=k, bound=1.0, share=0.5)
         return Design(program=program, groups=((sums, counts),) * program.steps, details=program.details())
-    clusters = Group(name="clusters", size=k * (d + 1), bound=1.0, one_of=k, count=program.count)
-    groups: tuple[tuple[Group, ...], ...] = ((clusters,),) * program.steps
+    parts = [program.parts_at(program.moments + t) for t in range(program.steps)]
+    groups: tuple[tuple[Group, ...], ...] = tuple(
+        (Group(name="clusters", size=c * (d + 1), bound=1.0, one_of=c, count=program.count),) for c in parts
+    )
     weights: tuple[float, ...] = (1.0,) * program.steps
     if program.moments:
         first = Group(name="moments", size=program.shapes.moment_size + int(program.counts), bound=1.0)
@@ -173,6 +188,7 @@ class KMeansProgram(BlockProgram):
         self.steps = settings.rounds or self._choose_rounds()
         self.longest = self._longest()
         self.ample = self._ample()
+        self.fine = self._finest() * self.clusters
         self.rounds = self.steps + int(self.moments)
 
     # -- public rules -----------------------------------------------------------------------------------------------
@@ -215,6 +231,17 @@ class KMeansProgram(BlockProgram):
             return round(min(max(math.sqrt(wanted), 2), _MOST))
         return round(min(max(wanted, _FEWEST), _MOST))
 
+    def _finest(self) -> int:
+        """m: how many fine clusters to a cluster. Their noise is m² that of a cluster."""
+        q = self.noise_on_a_centre()
+        if not self.moments or self.steps < 2 * _FINE_ROUNDS or math.isnan(q):
+            return 1
+        return int(min(max(math.sqrt(_FINE_NOISE / max(q, 1e-9)), 1), _FINEST))
+
+    def parts_at(self, stage: float) -> int:
+        """How many clusters the round at this stage sums over."""
+        return self.fine if stage <= _FINE_ROUNDS else self.clusters
+
     def _longest(self) -> float:
         """The longest difference there can be between a record and a centre within the bounds."""
         numbers = (2.0 if self.l1 else 4.0) * len(self.shapes.numbers)
@@ -245,13 +272,14 @@ class KMeansProgram(BlockProgram):
 
     def details(self) -> dict[str, Any]:
         q = self.noise_on_a_centre()
-        return {"steps": self.steps, "noise_on_a_centre": None if math.isnan(q) or self.plain else math.sqrt(q)}
+        noise = None if math.isnan(q) or self.plain else math.sqrt(q)
+        return {"steps": self.steps, "fine_clusters": self.fine, "noise_on_a_centre": noise}
 
     # -- the three functions ----------------------------------------------------------------------------------------
 
     def init(self, public: Public) -> _State:
         k, d = self.clusters, self.shapes.size
-        centres = np.zeros((k, d))
+        centres = np.zeros((self.fine, d))
         if not self.moments:
             given = self.settings.start
             centres = random_centres(self.shapes, k, self.settings.seed) if isinstance(given, str) else np.array(given)
@@ -264,7 +292,7 @@ class KMeansProgram(BlockProgram):
             stage=0.0,
             centres=centres,
             radius=self._radius(self.public.total, self.public.length, self.public.total),
-            counts=np.zeros(k),
+            counts=np.zeros(self.fine),
             records=float(self.records or 0),
             whole=self.public.total,
             length=self.public.length,
@@ -285,7 +313,7 @@ class KMeansProgram(BlockProgram):
             if self.counts:
                 vectors = np.hstack([vectors, np.ones((len(vectors), 1))])
             return Dense(values=vectors / self.moment_bound)
-        labels = nearest(prepared.rows, state.centres)
+        labels = nearest(prepared.rows, state.centres[: self.parts_at(state.stage)])
         if self.plain:
             return self._plain_sums(prepared.features, labels)
         n, d = prepared.features.shape
@@ -293,7 +321,7 @@ class KMeansProgram(BlockProgram):
         values[:, 0] = self.count
         values[:, 1:] = (prepared.features - state.centres[labels]) / state.radius
         indices = labels[:, None] * (d + 1) + np.arange(d + 1)
-        return _sparse(indices, values, self.clusters * (d + 1))
+        return _sparse(indices, values, self.parts_at(state.stage) * (d + 1))
 
     def _plain_sums(self, features: NDArray[np.float64], labels: NDArray[np.int64]) -> Contribution:
         n, d = features.shape
@@ -329,7 +357,7 @@ class KMeansProgram(BlockProgram):
         spread = spread_from_moments(np.clip(sums / records, -2, 2), noise, self.shapes)
         return state._replace(
             stage=1.0,
-            centres=start_centres(spread, self.shapes, self.clusters, self.settings.seed),
+            centres=start_centres(spread, self.shapes, self.fine, self.settings.seed),
             records=records,
             whole=spread.total,
             length=spread.length,
@@ -342,8 +370,8 @@ class KMeansProgram(BlockProgram):
         return max(min(self.ample * size, self.longest), _SMALLEST_RADIUS)
 
     def _moved(self, total: NDArray[np.float64], state: _State) -> _State:
-        k, d = self.clusters, self.shapes.size
-        blocks = total.reshape(k, d + 1)
+        k, d = self.parts_at(state.stage), self.shapes.size
+        blocks = total[: k * (d + 1)].reshape(k, d + 1)
         noise = self._noise(self.share / self.steps)
         counts, counts_noise = blocks[:, 0] / self.count, noise / self.count
         if self.records is not None:
@@ -353,19 +381,33 @@ class KMeansProgram(BlockProgram):
         kept = np.where(square > 0, np.maximum(0.0, 1 - self.free * noise**2 / np.maximum(square, 1e-300)), 0.0)
         kept *= counts > 2 * counts_noise
         step = sums * (kept * state.radius / np.maximum(counts, max(1.0, 2 * counts_noise)))[:, None]
-        centres = into_domain(state.centres + step, self.shapes)
-        # Within = whole − between the clusters (the law of total variance), whose centres are near their means.
+        centres = into_domain(state.centres[:k] + step, self.shapes)
         weights = np.maximum(counts, 0.0)
-        weights = weights / weights.sum() if weights.sum() > 0 else np.full(k, 1 / k)
-        between = float(weights @ ((centres - weights @ centres) ** 2).sum(axis=1))
-        within = float(np.clip(state.whole - between, 0.2 * state.whole, state.whole))
+        if k > self.parts_at(state.stage + 1):
+            certain = np.maximum(counts - counts_noise, 0.0)
+            centres = condensed(centres, certain, self.shapes, self.clusters, self.settings.seed)
+            weights = np.full(self.clusters, float(weights.sum()) / self.clusters)
+        whole_counts, whole_centres = np.zeros(self.fine), np.zeros((self.fine, d))
+        whole_counts[: len(weights)], whole_centres[: len(centres)] = weights, centres
         return state._replace(
             stage=state.stage + 1,
-            centres=centres,
-            counts=np.maximum(counts, 0.0),
+            centres=whole_centres,
+            counts=whole_counts,
             records=float(self.records) if self.records is not None else max(1.0, float(counts.sum())),
-            radius=self._radius(state.whole, state.length, within),
+            radius=self._radius(state.whole, state.length, self._within(centres, weights, state.whole)),
         )
+
+    @staticmethod
+    def _within(centres: NDArray[np.float64], counts: NDArray[np.float64], whole: float) -> float:
+        """Whole − between the clusters (the law of total variance), whose centres are near their means."""
+        mass = float(counts.sum())
+        weights = counts / mass if mass > 0 else np.full(len(counts), 1 / len(counts))
+        between = float(weights @ ((centres - weights @ centres) ** 2).sum(axis=1))
+        return float(np.clip(whole - between, _TIGHTEST * whole, whole))
+
+    def model(self, state: _State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(centres in the encoded columns, noisy counts) from a final state."""
+        return state.centres[: self.clusters].copy(), state.counts[: self.clusters].copy()
 
     def _divided(self, total: NDArray[np.float64], state: _State) -> _State:
         """[PEM Alg. 2]: c_i = v_i / n_i, as it comes; a count of exactly zero keeps the centre."""

@@ -22,11 +22,21 @@ from tallystick.algorithms.moments import ColumnShapes
 from tallystick.core.identifiers import digest
 from tallystick.crypto.prg import AesStream
 
-__all__ = ["Spread", "free_coordinates", "public_spread", "random_centres", "spread_from_moments", "start_centres"]
+__all__ = [
+    "Spread",
+    "condensed",
+    "free_coordinates",
+    "into_domain",
+    "public_spread",
+    "random_centres",
+    "spread_from_moments",
+    "start_centres",
+    "without_block_sums",
+]
 
 _SMALLEST_VARIANCE = 1e-6
 _UNIFORM_VARIANCE = 1 / 3
-_RESTARTS = 5
+_RESTARTS, _RESTARTS_FEW = 5, 20
 _STEPS = 25
 _MOST_MADE_UP = 3000
 
@@ -157,25 +167,42 @@ def random_centres(shapes: ColumnShapes, clusters: int, seed: int) -> NDArray[np
 
 
 def start_centres(spread: Spread, shapes: ColumnShapes, clusters: int, seed: int) -> NDArray[np.float64]:
-    """The best of a few runs of k-means on made-up records."""
+    """The best centres for made-up records."""
     draws = _Draws("made-up records", seed)
     records = _made_up(spread, shapes, max(clusters, min(_MOST_MADE_UP, max(1000, 60 * clusters))), draws)
+    return into_domain(_best_centres(records, np.ones(len(records)), clusters, _RESTARTS, draws), shapes)
+
+
+def condensed(
+    centres: NDArray[np.float64], weights: NDArray[np.float64], shapes: ColumnShapes, clusters: int, seed: int
+) -> NDArray[np.float64]:
+    """The best few centres for released ones that stand for ``weights`` records each."""
+    if np.count_nonzero(weights > 0) < clusters:
+        weights = np.maximum(weights, 1e-6 * max(1.0, float(weights.max(initial=0.0))))
+    draws = _Draws("fine centres", seed)
+    return into_domain(_best_centres(centres, weights, clusters, _RESTARTS_FEW, draws), shapes)
+
+
+def _best_centres(
+    points: NDArray[np.float64], weights: NDArray[np.float64], clusters: int, restarts: int, draws: _Draws
+) -> NDArray[np.float64]:
+    """The best of a few runs of k-means on weighted points, none of which is a record."""
     best, least = np.empty(0), math.inf
-    for _ in range(_RESTARTS):
-        centres = _plus_plus(records, clusters, draws)
+    for _ in range(restarts):
+        centres = _plus_plus(points, weights, clusters, draws)
         for _ in range(_STEPS):
-            labels = _squared_distances(records, centres).argmin(axis=1)
-            counts = np.bincount(labels, minlength=clusters)
+            labels = _squared_distances(points, centres).argmin(axis=1)
+            mass = np.bincount(labels, weights=weights, minlength=clusters)
             sums = np.zeros_like(centres)
-            np.add.at(sums, labels, records)
-            moved = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
+            np.add.at(sums, labels, points * weights[:, None])
+            moved = np.where(mass[:, None] > 0, sums / np.where(mass > 0, mass, 1.0)[:, None], centres)
             if np.array_equal(moved, centres):
                 break
             centres = moved
-        loss = float(_squared_distances(records, centres).min(axis=1).sum())
+        loss = float(weights @ _squared_distances(points, centres).min(axis=1))
         if loss < least:
             best, least = centres, loss
-    return into_domain(best, shapes)
+    return best
 
 
 def _made_up(spread: Spread, shapes: ColumnShapes, count: int, draws: _Draws) -> NDArray[np.float64]:
@@ -196,19 +223,21 @@ def _made_up(spread: Spread, shapes: ColumnShapes, count: int, draws: _Draws) ->
     return out
 
 
-def _plus_plus(records: NDArray[np.float64], clusters: int, draws: _Draws) -> NDArray[np.float64]:
-    """k-means++ [Arthur, Vassilvitskii 2007]: the next centre is drawn with probability ∝ squared distance."""
-    first = int(draws.uniform(1)[0] * len(records))
-    chosen = [first]
-    distance = _squared_distances(records, records[[first]])[:, 0]
-    for u in draws.uniform(clusters - 1) if clusters > 1 else ():
-        weight = np.cumsum(distance)
-        chosen.append(min(int(np.searchsorted(weight, u * weight[-1], side="right")), len(records) - 1))
-        distance = np.minimum(distance, _squared_distances(records, records[[chosen[-1]]])[:, 0])
-    return records[chosen].copy()
+def _plus_plus(
+    points: NDArray[np.float64], weights: NDArray[np.float64], clusters: int, draws: _Draws
+) -> NDArray[np.float64]:
+    """k-means++ [Arthur, Vassilvitskii 2007]: the next centre is drawn with probability ∝ weight × squared distance."""
+    chosen: list[int] = []
+    distance = np.ones(len(points))
+    for u in draws.uniform(clusters):
+        mass = np.cumsum(weights * distance)
+        chosen.append(min(int(np.searchsorted(mass, u * mass[-1], side="right")), len(points) - 1))
+        nearer = _squared_distances(points, points[chosen[-1:]])[:, 0]
+        distance = nearer if len(chosen) == 1 else np.minimum(distance, nearer)
+    return points[chosen].copy()
 
 
 def _squared_distances(records: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of made-up records only: a BLAS product is not row-independent to the bit."""
+    """Of made-up records and released centres only: a BLAS product is not row-independent to the bit."""
     squares = np.einsum("ij,ij->i", records, records)[:, None] + np.einsum("ij,ij->i", centres, centres)
     return np.asarray(np.maximum(squares - 2 * records @ centres.T, 0.0))

@@ -1,7 +1,7 @@
 """Linear support vector machine (one against the rest for more than two classes): the loss.
 
 The hinge max(0, 1 − m) of a margin m = s·score, s = ±1, has a corner that a noisy descent cannot use: rounds end where
-its gradient jumps. It is smoothed over a width γ [CMS11, Cor. 13 uses another smooth hinge to the same end]:
+its gradient jumps. It is smoothed over a width γ ([CMS11] smooth it for privacy, by a like quadratic piece):
 
     ℓ(m) = 0 for m ≥ 1,   (1 − m)²/(2γ) for 1 − γ ≤ m ≤ 1,   1 − m − γ/2 for m ≤ 1 − γ
 

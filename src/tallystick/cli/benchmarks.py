@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from tallystick.core.errors import StudyError
@@ -9,8 +10,8 @@ from tallystick.core.errors import StudyError
 __all__ = ["describe", "run"]
 
 
-def run(name: str, *, quick: bool = False) -> dict[str, Any]:
-    """``{"bench": NAME, "rows": [{case, value, unit, reference, ratio}]}``."""
+def run(name: str, *, quick: bool = False, out: Path | None = None) -> dict[str, Any]:
+    """``{"bench": NAME, "rows": [{case, value, unit, reference, ratio}]}``; ``out`` for those that write files."""
     if name == "secure-sum":
         from tallystick.cli import bench_secure_sum
 
@@ -27,8 +28,14 @@ def run(name: str, *, quick: bool = False) -> dict[str, Any]:
         from tallystick.cli import bench_itemsets
 
         return {"bench": name, "rows": bench_itemsets.rows(quick)}
+    if name == "pem-figures":
+        from tallystick.cli import bench_pem_figures
+
+        return {"bench": name, "rows": bench_pem_figures.rows(quick, out)}
     raise StudyError(
-        f"there is no benchmark {name!r}", rule="unknown-bench", remedy="Use secure-sum, noise, network or itemsets."
+        f"there is no benchmark {name!r}",
+        rule="unknown-bench",
+        remedy="Use secure-sum, noise, network, itemsets or pem-figures.",
     )
 
 

@@ -129,14 +129,17 @@ def check_program(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="secure-sum, noise or network.")],
+    name: Annotated[str, typer.Argument(help="secure-sum, noise, network, itemsets or pem-figures.")],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, rougher figures.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the tables and plots of pem-figures; docs/results without it.")
+    ] = None,
     format: FormatOption = Format.text,
 ) -> None:
     """Measure this machine; every figure is a ratio to a reference in the same run."""
     from tallystick.cli import benchmarks
 
-    show_result(benchmarks.run(name, quick=quick), format, benchmarks.describe)
+    show_result(benchmarks.run(name, quick=quick, out=out), format, benchmarks.describe)
 
 
 @app.command()

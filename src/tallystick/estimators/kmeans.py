@@ -27,7 +27,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
     """k-means clustering with a stated privacy guarantee.
 
     A tenth of the budget learns the columns' means and variances; k-means on made-up records that have them gives the
-    start. Then a few rounds of Lloyd's iteration on noisy counts and sums, calibrated together.
+    start. Then a few rounds of Lloyd's iteration on noisy counts and sums, calibrated together, the first two of them
+    with more and finer clusters where the noise allows it.
 
     Parameters
     ----------
@@ -100,9 +101,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         if not isinstance(self._program, KMeansProgram):
             raise StudyError("the run was not a k-means")
-        self._encoded_centers = np.array(state.centres)
+        self._encoded_centers, self.counts_ = self._program.model(state)
         self.cluster_centers_ = in_declared_units(self._encoded_centers, layout)
-        self.counts_ = np.array(state.counts)
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
 

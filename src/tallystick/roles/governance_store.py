@@ -2,7 +2,9 @@
 
 Several processes of one party use the file at once: the role itself, and its steward's or analyst's command line. So
 there is no owner lock; WAL and short immediate transactions let them share it, ``since`` tells a role what the command
-line has added, and ``synchronous=FULL`` makes an added statement survive the loss of power.
+line has added, and ``synchronous=FULL`` makes an added statement survive the loss of power. What a peer has sent is
+not forced to the disk by itself, a thousand clients would have it wait a thousand times: it is there with the next
+statement of this party's own, which is what others may build on, and a peer sends again what power loss took.
 
 Nothing goes in that its signer, as pinned in the consortium file, did not sign; and what is read is checked again, for
 a file can be edited. What was signed with a key that is pinned no more, because the party left or was given a new one,
@@ -69,6 +71,7 @@ class GovernanceStore:
     def __init__(self, path: Path, *, party: str, identities: Mapping[str, VerifyKey]) -> None:
         self._path, self._party, self._identities = path, party, identities
         self._lock = threading.RLock()
+        self._forced = True
         self._known: dict[bytes, Statement] = {}  # digest of raw -> what was decoded and verified in this process
         self._known_bytes = 0
         with storage_guard(_WHAT, party=party):
@@ -103,8 +106,11 @@ class GovernanceStore:
             )
 
     @contextlib.contextmanager
-    def _transaction(self) -> Iterator[None]:
+    def _transaction(self, *, forced: bool = True) -> Iterator[None]:
         with self._lock, storage_guard("a statement", party=self._party):
+            if forced != self._forced:
+                self._db.execute(f"PRAGMA synchronous = {'FULL' if forced else 'NORMAL'}")  # of this connection
+                self._forced = forced
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -120,7 +126,7 @@ class GovernanceStore:
     def add(self, raw: bytes, *, sender: str | None = None) -> bool:
         """Keep a statement; whether it was new. Refuses what is malformed or not signed by who it says.
 
-        Durable when this returns. ``sender`` is who brought it, for the error.
+        Durable when this returns, unless a peer has brought it: ``sender``.
         """
         statement = self._checked(raw, sender)
         earlier = statement.body.get("supersedes")
@@ -133,7 +139,7 @@ class GovernanceStore:
             len(raw),
             raw,
         )
-        with self._transaction():
+        with self._transaction(forced=sender is None):
             run = self._db.execute
             if run("SELECT 1 FROM statements WHERE ident = ?", (statement.ident,)).fetchone():
                 return False

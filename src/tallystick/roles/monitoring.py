@@ -52,6 +52,7 @@ class _Collector:
         yield gauge("last_round", "The last round this role worked on", health.rounds)
         yield gauge("boot", "How often this role has been started", process.store.boot)
         yield counter("refused_messages", "Messages that broke the protocol", health.refused)
+        yield counter("equivocations", "Clients caught with two sharings in one round", health.blamed)
         yield counter("refused_callers", "Callers whose certificate is not pinned", counters.strangers)
         yield counter("bytes_received", "Bytes received", total.bytes_received)
         yield counter("bytes_sent", "Bytes sent", total.bytes_sent)

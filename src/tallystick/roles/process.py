@@ -59,6 +59,7 @@ class Health:
     studies: dict[str, str] = field(default_factory=dict)
     rounds: int = 0
     refused: int = 0
+    blamed: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -178,6 +178,9 @@ class ServerSession(ParticipantSession):
         return machine.receive_share(arrival.sender, arrival.share, arrival.commitment, now)
 
     def sum_step(self, step: sums.Instruction) -> None:
+        if isinstance(step, sums.Blame):
+            self.process.health.blamed += 1
+            _log.warning("%s equivocates in round %d: %s", step.party, step.round, step.cause)
         if self.spool is None:
             return
         if isinstance(step, sums.Sync):

@@ -27,6 +27,7 @@ from tallystick.protocol.study.roster import Roster
 __all__ = ["Setup", "set_up"]
 
 RETRY_SECONDS = 2.0
+LEAST_AGREEMENT_SECONDS = 10.0  # a server that crashed may take so long to be back, however short the rounds are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,7 @@ class Setup:
             result_limit=min(limit, HALF),
             model_size=len(pack_state(self.design.program.query(self.template))) // 8,
             round_seconds=self.study.trust.round_timeout_s,
+            agreement_seconds=max(LEAST_AGREEMENT_SECONDS, self.study.trust.round_timeout_s),
             retry_seconds=RETRY_SECONDS,
             last_round=len(self.plan.rounds),
         )

@@ -6,6 +6,7 @@ from tallystick.protocol.secure_sum.client import ClientMachine
 from tallystick.protocol.secure_sum.codec import decode, encode
 from tallystick.protocol.secure_sum.instructions import (
     Aborted,
+    Blame,
     Compute,
     Drop,
     Finished,
@@ -24,6 +25,7 @@ from tallystick.protocol.secure_sum.shares import MemoryShares, ShareStore
 __all__ = [
     "Aborted",
     "AggregatorMachine",
+    "Blame",
     "BootBook",
     "ClientMachine",
     "Compute",

@@ -7,6 +7,7 @@
     Witness     remember, over all studies, that a server was met under this start (X28)
     Wake        call ``tick`` at this time at the latest
     Compute     (client) map the records under this model, then call ``contribute``
+    Blame       (server) this client was caught with two different sharings in a round: tell the operator
     Finished    (aggregator) the round's one result
     Aborted     the round, or this party's part in it, is over without a result
 
@@ -29,6 +30,7 @@ from tallystick.protocol.secure_sum.messages import Message
 
 __all__ = [
     "Aborted",
+    "Blame",
     "Compute",
     "Drop",
     "Finished",
@@ -78,6 +80,13 @@ class Witness:
 
 
 @dataclass(frozen=True, slots=True)
+class Blame:
+    party: str
+    round: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     round: int
 
@@ -103,4 +112,4 @@ class Aborted:
     error: TallystickError
 
 
-Instruction = Send | Persist | Sync | Witness | Drop | Wake | Compute | Finished | Aborted
+Instruction = Send | Persist | Sync | Witness | Blame | Drop | Wake | Compute | Finished | Aborted

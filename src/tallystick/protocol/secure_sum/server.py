@@ -33,7 +33,7 @@ from tallystick.crypto.field import add_into, encode_signed, to_bytes
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import encode
-from tallystick.protocol.secure_sum.instructions import Aborted, Drop, Instruction, Persist, Send, Sync, Wake
+from tallystick.protocol.secure_sum.instructions import Aborted, Blame, Drop, Instruction, Persist, Send, Sync, Wake
 from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model, remedy_for
 from tallystick.protocol.secure_sum.messages import (
     BOOT_VALUE_BYTES,
@@ -205,15 +205,20 @@ class ServerMachine(Machine):
         if current is None or message.round > self.round:
             return self._refuse(sender, message, Code.TOO_EARLY, "this server has not opened that round; send it again")
         if message.round < self.round:  # X06
-            if message.round == self._previous[0] and self._previous[1].get(client) == bound:
+            said = self._previous[1].get(client) if message.round == self._previous[0] else None
+            if said == bound:
                 return [Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine))]
+            if said is not None:
+                blame = Blame(sender, message.round, "another share than the one accepted was sent after the round")
+                return [blame, *self._refuse(sender, message, Code.EQUIVOCATION, "another share was accepted before")]
             return self._refuse(sender, message, Code.PAST_ROUND, "the round is over")
         early = self.tick(now) if now >= current.deadline and self.state is _S.COLLECTING else []
         known = current.received.get(client)
         if known == bound:
             return [*early, Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine))]
         if self.state is not _S.COLLECTING:
-            if known is not None:
+            if known is not None:  # too late to leave it out, never too late to name it
+                early += self._late_equivocation(current, client)
                 return early + self._refuse(sender, message, Code.EQUIVOCATION, "another share was accepted before")
             return early + self._refuse(sender, message, Code.LATE, "the round no longer takes shares; join the next")
         if self._other_model(current, message):
@@ -239,10 +244,20 @@ class ServerMachine(Machine):
     def _equivocation(self, current: OpenRound, client: int) -> list[Instruction]:
         current.received.pop(client, None)
         current.absent.discard(client)
-        current.equivocators.add(client)
         self._shares.discard(self.round, client)
+        return self._blame(current, client, "two different shares were sent for one round; neither counts")
+
+    def _late_equivocation(self, current: OpenRound, client: int) -> list[Instruction]:
+        """The set is signed, so the share it stands for stays in the sum: the list has said which one that is."""
+        if client in current.equivocators:
+            return []
+        return self._blame(current, client, "another share than the one that counts was sent after the set was closed")
+
+    def _blame(self, current: OpenRound, client: int, cause: str) -> list[Instruction]:
+        current.equivocators.add(client)
         record = EquivocatorsRecord(round=self.round, clients=tuple(sorted(current.equivocators)))
-        return [Persist("equivocators", record.to_bytes())]
+        blame = Blame(self.parameters.clients[client], self.round, cause)
+        return [Persist("equivocators", record.to_bytes()), blame]
 
     # -- agreeing --------------------------------------------------------------------------------------------------
 
@@ -314,9 +329,12 @@ class ServerMachine(Machine):
         if self.state is not _S.LISTED or len(current.lists) < len(p.servers):
             return []
         agreed = current.agreed_set()
+        cause = "the servers hold different sharings of it for one round; none counts"
+        unlike = [client for client in current.blamed() if client not in current.equivocators]
+        blames: list[Instruction] = [Blame(p.clients[client], self.round, cause) for client in unlike]
         if len(agreed) < p.min_clients:  # X22
             cause = f"{len(agreed)} clients reached every server, the study asks for {p.min_clients}"
-            return self._abort(Code.TOO_FEW_CLIENTS, self.name, cause)
+            return blames + self._abort(Code.TOO_FEW_CLIENTS, self.name, cause)
         unsigned = Agreement(
             study_hash=p.study_hash,
             round=self.round,
@@ -329,7 +347,7 @@ class ServerMachine(Machine):
         own = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
         current.agreements[self.index] = own
         self._move(_E.AGREE)
-        out: list[Instruction] = [Persist("agreement", encode(own))]
+        out: list[Instruction] = [*blames, Persist("agreement", encode(own))]
         out += [Send(peer, own) for peer in (*self._peers, p.aggregator)]
         return out + self._try_release(current)
 
