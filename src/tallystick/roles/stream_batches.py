@@ -25,7 +25,7 @@ from tallystick.data.encoding import Records, encode
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
 from tallystick.privacy.plan import RoundPlan
-from tallystick.roles.crash_points import after_persist
+from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.setup import Setup
 from tallystick.roles.stores import RoleStore
 
@@ -74,9 +74,8 @@ class StreamMap:
 
     def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
         """The client's own sum over the batch of this tick: exact, so its pieces add up."""
-        self._close(round)
         total = np.zeros(plan.grid.size, dtype=np.int64)
-        for records in self._batch(round):
+        for records in self.batch(round):
             part = ClientMap(self._program, records, self._setup.template, compiled=self._compiled)
             total += part.contribute(model, plan)
         return total
@@ -90,9 +89,11 @@ class StreamMap:
             mark = Watermark(tick=tick, first=self._mark.last, last=last)
             self._store.persist(self._hash, _KEY, mark.to_bytes())
             self._mark = mark
-            after_persist("client", _KEY)
+            crashpoint(CrashPoint.CLIENT_WATERMARK_KEPT)
 
-    def _batch(self, tick: int) -> list[Records]:
+    def batch(self, tick: int) -> list[Records]:
+        """The records of a tick, in pieces; the same ones if it is asked for again, and never those of another."""
+        self._close(tick)
         mark, time = self._mark, self._stream.time
         if time is None:
             return [self._encoded(self._source.piece(mark.first, mark.last))]

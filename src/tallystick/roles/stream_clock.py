@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from tallystick.engines.study import StreamSection
-from tallystick.roles.crash_points import after_persist
+from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.stores import RoleStore
 
 __all__ = ["StreamClock"]
@@ -27,7 +27,7 @@ class StreamClock:
         if kept is None:
             kept = _START.pack(wall if stream.start is None else stream.start)
             store.persist(study_hash, _KEY, kept)
-            after_persist("aggregator", _KEY)
+            crashpoint(CrashPoint.AGGREGATOR_CLOCK_KEPT)
         self._begin = now - (wall - float(_START.unpack(kept)[0]))
         self._seconds = stream.tick_seconds
 

@@ -1,0 +1,219 @@
+"""A client's batches: no record in two of them, the same batch after a crash, whatever is appended when."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tallystick as ts
+from tallystick.core.errors import DataError, LocalProtocolError
+from tallystick.data.appended import appended
+from tallystick.engines.study import Study
+from tallystick.roles import stream_batches
+from tallystick.roles.setup import Setup, set_up
+from tallystick.roles.stores import RoleStore
+from tallystick.roles.stream_batches import StreamMap
+from tallystick.roles.stream_clock import StreamClock
+
+COLUMNS = ts.Schema({"x": ts.Number(0, 1000), "y": ts.Category(["no", "yes"])}).to_dict()
+
+
+def setup_of(**stream: Any) -> Setup:
+    raw = {
+        "study": {"name": "s", "program": "logistic_regression", "target": "y", "accept_noise": True},
+        "privacy": {"neighbours": "add-remove"},
+        "data": {"columns": COLUMNS},
+        "stream": {"ticks": 20, "tick_seconds": 10.0, "records_per_tick": 5, **stream},
+    }
+    return set_up(Study.from_dict(raw).canonical(), "")
+
+
+class Client:
+    """A client's state and source; ``tick`` is what a round does, ``crash`` is kill -9."""
+
+    def __init__(self, folder: Path, *, timed: bool = False) -> None:
+        self.file = folder / "records.csv"
+        self.file.write_text("when,x,y\n")
+        self.setup = setup_of(**({"time": "when", "start": 0.0} if timed else {}))
+        self.hash = self.setup.study.hash
+        self.store = RoleStore(folder / "role.sqlite", party="a")
+        self.store.add_study(self.hash, self.setup.study.canonical(), "")
+        self.crash()
+
+    def crash(self) -> None:
+        self.map = StreamMap(self.setup, self.file, self.store, self.hash, party="a")
+
+    def append(self, *rows: tuple[float, int], torn: str = "") -> None:
+        with self.file.open("a") as file:
+            file.write("".join(f"{when},{x},yes\n" for when, x in rows) + torn)
+
+    def tick(self, number: int) -> list[int]:
+        return [round((f + 1) * 500) for r in self.map.batch(number) for f in r.features[:, 0]]
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    made = Client(tmp_path)
+    yield made
+    made.store.close()
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> Iterator[Client]:
+    made = Client(tmp_path, timed=True)
+    yield made
+    made.store.close()
+
+
+def test_a_batch_is_what_came_since_the_last_tick(client: Client) -> None:
+    assert client.tick(1) == []
+    client.append((0, 1), (0, 2))
+    assert client.tick(2) == [1, 2]
+    client.append((0, 3))
+    assert client.tick(2) == [1, 2]  # asked again
+    client.crash()
+    client.append((0, 4))
+    assert client.tick(2) == [1, 2]  # and after a crash
+    assert client.tick(5) == [3, 4]  # down in ticks 3 and 4
+    with pytest.raises(LocalProtocolError, match="a tick that is over"):
+        client.tick(4)
+
+
+def test_a_line_that_is_being_written_waits_for_the_next_tick(client: Client) -> None:
+    client.append((0, 1), torn="0,12")
+    assert client.tick(1) == [1]
+    client.append(torn="3,yes\n")
+    assert client.tick(2) == [123]
+
+
+def test_a_batch_that_cannot_be_used_is_left_behind(client: Client) -> None:
+    client.append((0, 1), torn="0,what,yes\n")
+    with pytest.raises(DataError):
+        client.tick(1)
+    client.append((0, 2))
+    assert client.tick(2) == [2]
+
+
+def test_a_source_that_shrinks_is_refused(client: Client) -> None:
+    client.append((0, 1), (0, 2))
+    assert client.tick(1) == [1, 2]
+    client.file.write_text("when,x,y\n")
+    with pytest.raises(DataError, match="has become shorter"):
+        client.tick(2)
+
+
+def test_the_watermark_is_durable_before_the_batch_is_known(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed right after the watermark: what comes later is not in that tick."""
+
+    class Killed(Exception):  # noqa: N818
+        pass
+
+    def die(_point: object) -> None:
+        raise Killed
+
+    client.append((0, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(stream_batches, "crashpoint", die)
+        with pytest.raises(Killed):
+            client.tick(1)
+    client.append((0, 2))
+    client.crash()
+    assert client.tick(1) == [1]
+    assert client.tick(2) == [2]
+
+
+def test_a_watermark_that_is_not_kept_is_caught(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted bug: after a crash another batch has the same tick, and a record would be used twice."""
+    monkeypatch.setattr(RoleStore, "persist", lambda *_: None)
+    client.append((0, 1))
+    first = client.tick(1)
+    client.append((0, 2))
+    client.crash()
+    assert client.tick(1) != first
+
+
+def test_by_time_a_record_is_in_the_tick_of_its_time_or_late(timed: Client, caplog: pytest.LogCaptureFixture) -> None:
+    timed.append((5, 1), (15, 2), (25, 3), (-1, 4), (500, 5))
+    assert timed.tick(1) == [1]
+    timed.append((7, 6), (16, 7))
+    with caplog.at_level(logging.WARNING):
+        assert timed.tick(2) == [2, 7]
+    assert "1 record(s) came after the tick of their time" in caplog.text
+    timed.append((18, 8))
+    assert timed.tick(2) == [2, 7]
+    timed.crash()
+    assert timed.tick(2) == [2, 7]
+    assert timed.tick(3) == [3]
+    assert timed.tick(4) == []
+
+
+@settings(deadline=None, max_examples=25)
+@given(events=st.lists(st.sampled_from(["append", "tick", "again", "crash", "miss"]), max_size=25), timed=st.booleans())
+def test_whatever_happens_no_record_is_in_two_batches(
+    tmp_path_factory: pytest.TempPathFactory, events: list[str], timed: bool
+) -> None:
+    client = Client(tmp_path_factory.mktemp("stream"), timed=timed)
+    try:
+        used: dict[int, list[int]] = {}
+        tick, made = 1, 0
+        for event in events:
+            if event == "append":
+                made += 1
+                client.append((10.0 * tick - 5, made))
+            elif event == "crash":
+                client.crash()
+            elif event == "miss" and tick < 18:
+                tick += 1
+            elif event == "tick" and tick < 18:
+                tick += 1
+                used[tick] = client.tick(tick)
+            elif event == "again" and tick in used:
+                assert client.tick(tick) == used[tick]
+        everything = [x for batch in used.values() for x in batch]
+        assert len(everything) == len(set(everything))
+        if not timed and tick in used:
+            client.crash()
+            assert sorted(everything + client.tick(tick + 1)) == list(range(1, made + 1))  # and none is lost
+    finally:
+        client.store.close()
+
+
+def test_parquet_is_told_by_its_rows(tmp_path: Path) -> None:
+    path = tmp_path / "records.parquet"
+
+    def save(n: int) -> None:
+        pq.write_table(pa.table({"x": np.arange(n)}), path)
+
+    save(3)
+    source = appended(path)
+    assert source.end() == 3
+    save(5)
+    assert source.piece(3, source.end()).read(["x"])["x"].to_pylist() == [3, 4]
+    save(2)
+    with pytest.raises(DataError, match="has become shorter"):
+        source.piece(3, 5).read(["x"])
+
+
+def test_the_clock_is_the_same_after_a_restart(client: Client) -> None:
+    """Without a stated start it begins when the study does; what was missed meanwhile is due at once."""
+    stream = client.setup.study.stream
+    assert stream is not None
+    first = StreamClock(stream, client.store, client.hash, wall=1000.0, now=50.0)
+    assert (first.due(1), first.due(3)) == (60.0, 80.0)
+    again = StreamClock(stream, client.store, client.hash, wall=1025.0, now=7.0)
+    assert (again.due(1), again.due(2), again.due(3)) == (-8.0, 2.0, 12.0)
+
+
+def test_a_stated_start_is_the_clocks(timed: Client) -> None:
+    stream = timed.setup.study.stream
+    assert stream is not None
+    assert StreamClock(stream, timed.store, timed.hash, wall=5.0, now=100.0).due(1) == 105.0
