@@ -26,7 +26,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.engines.federation import seed_bytes
 from tallystick.roles import crash_points, start
-from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.identity_files import load_identity, read_consortium, unix_time, wall_clock
 from tallystick.roles.logs import configure_logs
 from tallystick.roles.process import Parts, RoleProcess
 from tallystick.roles.role_config import load_role_config
@@ -128,6 +128,7 @@ def build(role: str, config_path: str, spec: dict[str, Any]) -> RoleProcess:
         streams=streams_of(spec.get("seed"), notes),
         clock=start.SystemClock(),
         options=OPTIONS,
+        wall=lambda: unix_time() + spec.get("wall_ahead", 0.0),
     )
     process = start.PROCESSES[role](parts)
     note_sent_partials(process, notes)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from consortium_fixture import SCHEMA, Parties, bits, fit
+from consortium_fixture import SCHEMA, Parties, bits, fit, wait_for
 
 import tallystick as ts
+from tallystick.cli import studies
+from tallystick.cli.simulation import describe_result
 from tallystick.engines.study import Study
 from tallystick.roles.crash_points import CrashPoint
 from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.role_config import load_role_config
+from tallystick.roles.stream_batches import Watermark
 
 PER_TICK = 6
 # who dies, right after which step, at which of its visits there (a tick or two each)
@@ -98,3 +104,57 @@ def test_thirty_batches_survive_kill_9_of_each_role(parties: Parties) -> None:
 @pytest.mark.audit
 def test_two_hundred_batches_survive_kill_9_of_each_role(parties: Parties) -> None:
     run_with_deaths(parties, 200, DEATHS * 3)
+
+
+def wait_approved(study: Study, config: Path) -> None:
+    wait_for(lambda: studies.show(study.printed_hash, config)["state"] == "approved")
+
+
+class Left(Exception):  # noqa: N818 - the analyst has gone home
+    pass
+
+
+def test_what_is_released_so_far_is_shown_while_the_stream_runs(parties: Parties) -> None:
+    """By arrival: the second tick has what was appended after the first; the aggregator dies with its clock kept.
+
+    The second tick is due in an hour. An aggregator that was away for so long runs it at once.
+    """
+    frames = timed_frames(len(parties.clients), 10)
+    files = {name: parties.folder / f"{name}.csv" for name in parties.clients}
+    for file, frame in zip(files.values(), frames):
+        write(file, frame)
+    sizes = {name: file.stat().st_size for name, file in files.items()}
+    parties.start()
+    parties.die_at("aggregator", CrashPoint.AGGREGATOR_CLOCK_KEPT.value)
+    study = stream_study(parties, ticks=2, tick_seconds=3600.0, start=time.time() - 3700, records_per_tick=60)
+    studies.propose_study(study, parties.analyst)
+    wait_approved(study, parties.analyst)
+
+    def leave(done: int, rounds: int) -> None:
+        if done:
+            raise Left
+
+    back = threading.Thread(target=lambda: (parties.wait_dead("aggregator"), parties.start("aggregator")))
+    back.start()
+    with pytest.raises(Left):
+        studies.run(study.printed_hash, parties.analyst, progress=leave)
+    back.join()
+    assert parties.noted("died", "aggregator") == [CrashPoint.AGGREGATOR_CLOCK_KEPT.value]
+    seen = studies.result(study.printed_hash, parties.analyst)
+    assert seen["interim"] is True
+    assert seen["receipt"] is None
+    assert seen["cost"]["rounds"] == 1
+    assert "still running" in describe_result(seen)
+    write(files["client-1"], {name: column[:7] for name, column in frames[1].items()}, mode="a")
+    parties.kill("aggregator")
+    parties.start("aggregator", wall_ahead=3600.0)
+    done = studies.run(study.printed_hash, parties.analyst)
+    assert "interim" not in done
+    assert done["cost"]["rounds"] == 2
+    assert done["receipt"] is not None
+    for name, file in files.items():
+        with sqlite3.connect(parties.state(name) / "role.sqlite") as db:
+            (kept,) = db.execute("SELECT value FROM records WHERE key = 'stream'").fetchone()
+        db.close()
+        assert Watermark.from_bytes(kept) == Watermark(tick=2, first=sizes[name], last=file.stat().st_size)
+        assert (file.stat().st_size > sizes[name]) == (name == "client-1")
