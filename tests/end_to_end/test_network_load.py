@@ -3,7 +3,7 @@
 Two servers and the aggregator are the shipped processes on 127.0.0.1, their state on a disk. The clients are the
 shipped client, 250 to a driver process (this file), with their state in memory-backed files, because 1,000 institutions
 do not share a disk; what all of them derive from the study, equally, is derived once a driver. Another 1 % of the
-clients drops out of each round: it says so (unreadable data), or, in every 25th round, falls silent, so that the round
+clients drops out of each round: it says so (unreadable data), or, in every 50th round, falls silent, so that the round
 lasts until its deadline. Printed are the time per round, the processor time of each role and round, and resident
 size and open files of the servers and the aggregator, which must not grow with the rounds.
 
@@ -38,8 +38,8 @@ import pytest
 CLIENTS = int(os.environ.get("TALLYSTICK_LOAD_CLIENTS", "1000"))
 ROUNDS = int(os.environ.get("TALLYSTICK_LOAD_ROUNDS", "100"))
 PER_DRIVER = 250
-DEADLINE = 45.0  # seconds of a round in which somebody falls silent
-SILENT = 25  # every so many rounds
+DEADLINE = 90.0  # seconds of a round in which somebody falls silent
+SILENT = 50  # every so many rounds
 SETTLED = min(20, ROUNDS // 2)
 SPARE_FILES = 16  # a line that was lost and dialled again, a checkpoint under way
 GROWTH = 32 << 20  # bytes between round 20 and the end; one round's shares kept would be 1 MB a round and server

@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from consortium_fixture import Parties, wait_for
 
+import tallystick as ts
 from tallystick.cli import studies, study_results
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
 from tallystick.engines.study import Study
@@ -255,3 +257,43 @@ def test_results_are_for_those_the_study_names(parties: Parties) -> None:
     assert not kept["client-2"].exists()
     with pytest.raises(NotApproved):
         studies.result(study.printed_hash, config_of(parties, "client-2"))
+
+
+def test_a_program_of_ones_own_from_python(parties: Parties) -> None:
+    """``ProgramEstimator`` on a connected federation: the file travels, a person approves its hash, then it runs."""
+    text = (
+        "import numpy as np\nimport tallystick as ts\n\n\n"
+        "class Sums(ts.Program):\n    rounds = 1\n    bound = 3.0\n\n"
+        "    def init(self, public):\n        return np.zeros(2)\n\n"
+        "    def map_in_client(self, record, state):\n        return np.array([record[0], record[1]])\n\n"
+        "    def reduce_in_aggregator(self, total, state):\n        return total\n"
+    )
+    parties.start()
+    model = ts.ProgramEstimator.from_text(text, name="sums.py", epsilon=1.0)
+    with pytest.raises(NotApproved, match="open"):  # "approve" by default does not hold for a file nobody has read
+        model.fit(parties.federation(approval_timeout_s=6), features=["x", "z"])
+    shown = studies.listing(parties.analyst)["studies"][0]
+    assert shown["program"] == "Sums.py"
+    assert text in studies.show(shown["study"]["hash"], config_of(parties, "client-1"))["contents"]["program_text"]
+    for name in parties.clients:
+        studies.decide(shown["study"]["hash"], config_of(parties, name), "approve")
+    model.fit(parties.federation(), features=["x", "z"])
+    assert model.state_.shape == (2,)
+    with pytest.raises(StudyError, match="cannot travel"):
+        ts.ProgramEstimator(Live(), epsilon=1.0).fit(parties.federation(), features=["x", "z"])
+
+
+class Live(ts.Program):
+    """Written in a session: nothing a steward could read."""
+
+    rounds = 1
+    bound = 1.0
+
+    def init(self, public: ts.Public) -> Any:
+        return np.zeros(1)
+
+    def map_in_client(self, record: Any, state: Any) -> Any:
+        return np.array([record[0]])
+
+    def reduce_in_aggregator(self, total: Any, state: Any) -> Any:
+        return total

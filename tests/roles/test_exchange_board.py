@@ -114,3 +114,15 @@ def test_a_docket_is_what_the_file_says_and_looks_at_each_statement_once(
     again = Docket.of(STUDY, hub.members, hub.store.statements(STUDY))
     assert again.statements() == hub.exchange.docket(STUDY).statements()
     assert hub.exchange.docket(later.study_hash).statements() == (later,)
+
+
+def test_what_comes_in_within_a_turn_is_passed_on_in_one_go(hub: Board) -> None:
+    with hub.exchange.turn():
+        decisions, charges = everything(hub)
+        assert hub.sent == []
+    told = [to for to, op, _ in hub.sent if op == Op.STATEMENTS]
+    assert told.count("s0") == told.count("bob") == told.count("c0") == 1
+    assert hub.told("s1") == {s.ident for s in (PROPOSAL, *decisions, *charges)}
+    hub.sent.clear()
+    hub.hear("ana", proposal(study=study_text(2)))  # and at once outside of one
+    assert {to for to, _, _ in hub.sent} == {"s0", "s1", "bob", *hub.members.clients}

@@ -115,13 +115,18 @@ def demo(
 @app.command(name="check-program")
 def check_program(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A program file of one's own (Python).")],
-    study: Annotated[Path | None, typer.Option(help="Check it against the columns of this study.")] = None,
+    study: Annotated[
+        Path | None, typer.Option(help="Try it out on made-up records that fit the columns of this study.")
+    ] = None,
+    data: Annotated[
+        list[Path] | None, typer.Option(help="Try it out on these records of one's own; what it says stays here.")
+    ] = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Read a user's program against the allow-list and compile it. Nothing of it runs on data."""
+    """Read a user's program against the allow-list; with a study, run it: is it exact, does clipping bite?"""
     from tallystick.cli import check_program as checking
 
-    report = checking.check_program(file, study)
+    report = checking.check_program(file, study, data=tuple(data or ()))
     show_result(report, format, checking.describe)
     if not report["ok"]:
         raise typer.Exit(2)

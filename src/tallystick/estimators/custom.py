@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 from typing import Any
 
@@ -12,6 +13,7 @@ from tallystick.algorithms.program import Program, Public, State
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.engines.designs import design_program, program_from_text
+from tallystick.engines.federation import Federation
 from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.privacy.schema import FeatureLayout, Schema
@@ -52,6 +54,18 @@ class ProgramEstimator(PrivateEstimator):
         return estimator
 
     program_hash: str | None = None
+
+    def study_for(self, fed: Federation, **options: Any) -> Study:
+        """The study of a program file names the file and its hash: what each steward reads and approves."""
+        study = super().study_for(fed, **options)
+        text = getattr(self.program, "source_text", None)
+        if text is None:
+            return study
+        raw = study.model_dump()
+        raw["study"]["program"] = f"{type(self.program).__name__}.py"
+        raw["study"]["program_hash"] = format_hash(hashlib.sha256(text.encode()).digest())
+        raw["program"] = {}
+        return Study.from_dict(raw)
 
     def _design(self, public: Public, budget: PublicBudget) -> Design:
         program = self.program

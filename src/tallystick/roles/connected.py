@@ -11,6 +11,7 @@ from typing import Any
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import State, unpack_state
 from tallystick.core.errors import NotApproved, StudyError, TallystickError
+from tallystick.engines.designs import BUILT_IN
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
 from tallystick.engines.run import Outcome, Progress
 from tallystick.engines.study import Study
@@ -111,8 +112,14 @@ class ConnectedFederation(Federation):
 
     def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
         plan = plan_study(study, design, simulation=study.privacy.mechanism == "none")
-        entry = self.ledger.reserve(charge_of(study.hash, plan))
         text = getattr(design.program, "source_text", "")
+        if study.study.program not in BUILT_IN and not text:
+            raise StudyError(
+                "a program written in a session cannot travel: stewards approve files",
+                rule="program-is-a-file",
+                remedy="Put it into a file and use ts.ProgramEstimator.from_text(text, name=…).",
+            )
+        entry = self.ledger.reserve(charge_of(study.hash, plan))
         try:
             packed = self._run(study, plan, text, progress)
         except TallystickError as error:

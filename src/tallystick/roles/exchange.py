@@ -15,7 +15,8 @@ on the way is found by HAVE, said anew whenever a line comes up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, unique
 from struct import Struct
 from typing import Any
@@ -26,7 +27,6 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, make
-from tallystick.protocol.governance.statements import decode as decode_statement
 from tallystick.protocol.study.roster import Members
 from tallystick.roles.governance_store import GovernanceStore
 from tallystick.roles.wire import GOVERNANCE, head
@@ -120,6 +120,7 @@ class Exchange:
         self._others = (*members.servers, *members.analysts)
         self._dockets: dict[bytes, tuple[int, Docket]] = {}
         self._board: _Board | None = None
+        self._held: dict[str, list[Statement]] | None = None  # to be passed on at the end of a turn
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
@@ -173,8 +174,23 @@ class Exchange:
             return
         everybody = statement.kind in _FOR_ALL or len(self._clients) <= SHARED_DECISIONS
         for party in (*self._others, *(self.members.clients if everybody else ())):
-            if party not in (sender, statement.signer):
+            if party in (sender, statement.signer):
+                continue
+            if self._held is None:
                 self._tell(party, [statement])
+            else:
+                self._held.setdefault(party, []).append(statement)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """What comes in meanwhile is passed on in one go: a thousand clients decide at once."""
+        self._held = {}
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            for party, statements in held.items():
+                self._tell(party, statements)
 
     def _concerns(self, kind: str, signer: str, party: str) -> bool:
         """Whether a party is shown a statement: servers and analysts all, clients all while they are not too many."""
@@ -236,10 +252,10 @@ class Exchange:
         return True
 
     def _receive_statement(self, sender: str, raw: bytes) -> None:
-        statement = decode_statement(raw, party=sender)
-        if sender not in (statement.signer, self.members.aggregator):
-            raise RemoteProtocolError("a statement must come from who signed it", party=sender)
         try:
+            statement = self.store.check(raw, sender=sender)
+            if sender not in (statement.signer, self.members.aggregator):
+                raise RemoteProtocolError("a statement must come from who signed it", party=sender)
             self.store.add(raw, sender=sender)
         except VerificationError as error:
             raise RemoteProtocolError(f"a forged statement: {error.cause}", party=sender, rule=error.rule) from error

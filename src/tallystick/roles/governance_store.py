@@ -128,7 +128,7 @@ class GovernanceStore:
 
         Durable when this returns, unless a peer has brought it: ``sender``.
         """
-        statement = self._checked(raw, sender)
+        statement = self.check(raw, sender=sender)
         earlier = statement.body.get("supersedes")
         row = (
             statement.ident,
@@ -207,7 +207,8 @@ class GovernanceStore:
 
     # -- checking ------------------------------------------------------------------------------------------------------
 
-    def _checked(self, raw: bytes, sender: str | None) -> Statement:
+    def check(self, raw: bytes, *, sender: str | None = None) -> Statement:
+        """The statement, if it is one and who it says has signed it; the same bytes are looked at once."""
         name = digest(raw)
         known = self._known.get(name)
         if known is None:
@@ -222,7 +223,7 @@ class GovernanceStore:
     def _again(self, raw: object) -> Statement:
         try:
             if type(raw) is bytes:
-                return self._checked(raw, None)
+                return self.check(raw)
         except TallystickError:
             pass
         raise VerificationError(

@@ -179,8 +179,8 @@ class ParticipantSession(Session):
         try:
             policy = self.process.parts.config.policy
             allowed = policy.allow_not_private if policy is not None else True
+            self.approved()  # before anything of a program is so much as read
             setup = set_up(step.study, step.program, allow_not_private=allowed)
-            self.approved()
             self.decide(setup)
         except TallystickError as error:
             _log.warning("declined: %s", error)

@@ -324,8 +324,9 @@ class RoleProcess:
 
     def _messages(self, batch: tuple[Envelope, ...]) -> None:
         self._turns.release()
-        for envelope in batch:
-            self._guarded(lambda e=envelope: self._message(e))  # type: ignore[misc]
+        with self.exchange.turn():
+            for envelope in batch:
+                self._guarded(lambda e=envelope: self._message(e))  # type: ignore[misc]
 
     def _message(self, envelope: Envelope) -> None:
         kind, study_hash, payload = parse(envelope.raw, envelope.sender)

@@ -13,8 +13,6 @@ from tallystick.core.identifiers import HASH_BYTES, parse_hash
 from tallystick.engines.simulated import ServerNoise
 from tallystick.privacy.chain import Head
 from tallystick.protocol import secure_sum as sums
-from tallystick.protocol.governance.statements import decode as decode_statement
-from tallystick.protocol.governance.statements import verify
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import (
     Accepted,
@@ -256,8 +254,7 @@ class ServerProcess(ParticipantProcess):
         parts = unpack_parts(body, client)
         if len(parts) != 2 or len(parts[1]) % HASH_BYTES:
             raise RemoteProtocolError("a notice of a charge is not one", rule="X14", party=client)
-        charge = decode_statement(parts[0], party=client)
-        verify(charge, self.members.identities)
+        charge = self.exchange.store.check(parts[0], sender=client)
         if charge.kind != "charge" or charge.signer != client or charge.study_hash != study_hash:
             raise RemoteProtocolError("a notice that is not of the client's own charge", party=client)
         told = charge.body
