@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tallystick as ts
+from tallystick.cli.planning import plan
+from tallystick.cli.simulation import simulate
 from tallystick.core.errors import DataError, PrivacyRefused, StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream
@@ -280,3 +283,41 @@ def test_the_groups_of_a_users_program_are_those_of_every_tick() -> None:
     study = study.replace("stream", ticks=7, tick_seconds=1, records_per_tick=3)
     design = model.design_for(study, model.layout_for(study))
     assert design.groups == ((Group(name="all", size=2, bound=2.0),),) * 7
+
+
+def test_a_study_file_with_times_is_simulated(tmp_path: Path) -> None:
+    """The column of times need not be declared: it says when, and is nothing to learn from."""
+    frame = people(600) | {"when": np.random.default_rng(4).uniform(0, 360, 600)}
+    names = list(frame)
+    rows = [",".join(map(str, row)) for row in zip(*(frame[n].tolist() for n in names))]
+    (tmp_path / "records.csv").write_text("\n".join([",".join(names), *rows]) + "\n")
+    study = tmp_path / "study.toml"
+    study.write_text(
+        """
+        [study]
+        name = "s"
+        program = "logistic_regression"
+        target = "y"
+        accept_noise = true
+        [stream]
+        ticks = 6
+        tick_seconds = 60
+        records_per_tick = 100
+        time = "when"
+        start = 1970-01-01T00:00:00Z
+        [privacy]
+        epsilon = 5.0
+        neighbours = "add-remove"
+        [data.columns]
+        x = { type = "number", lower = -1, upper = 1 }
+        z = { type = "number", lower = 0, upper = 2 }
+        y = { type = "category", values = ["no", "yes"] }
+        """
+    )
+    made = simulate(study, data=(tmp_path / "records.csv",), clients=3, seed=1, holdout=0.2, quiet=True)
+    assert made["cost"]["rounds"] == 6
+    assert made["privacy"]["epsilon"] == 5.0
+    assert made["simulation"]["evaluation"]["accuracy"] > 0.7
+    shown = plan(study)
+    assert [r["rounds"] for r in shown["rounds"]] == [[1, 1], [2, 6]]
+    assert any("a stream of 6 ticks" in note for note in shown["notes"])

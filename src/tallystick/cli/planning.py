@@ -29,7 +29,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
     layout = estimator.layout_for(study)
     design = estimator.design_for(study, layout)
     made = plan_study(study, design, simulation=True)
-    n = study.data.records
+    n = study.data.records if study.stream is None else study.stream.records_per_tick
     rounds: list[dict[str, Any]] = []
     for number, r in enumerate(made.rounds, start=1):
         for noise in r.noise:
@@ -53,7 +53,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
         "schema": "tallystick/plan/1",
         "study": {"name": study.study.name, "hash": study.printed_hash, "program": study.study.program},
         "privacy": state_privacy(made).as_dict(),
-        "records": n,
+        "records": study.data.records,
         "columns": len(layout),
         "rounds": rounds,
         "bytes_up_per_client": len(made.rounds) * 8 * max(r.grid.size for r in made.rounds),

@@ -45,6 +45,12 @@ __all__ = [
 ]
 
 
+_STREAM_NOTE = (
+    "a stream of {ticks} ticks: each record is in the batch of one of them, so every tick has the whole budget and the "
+    "cost is the largest of theirs, not their sum"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuiltIn:
     """A built-in program: the keywords it takes under [program], and how it designs its rounds."""
@@ -194,6 +200,8 @@ def designed(
         design = _of_ticks(dataclasses.replace(design, groups=groups), study.study.program, ticks)
     if study.privacy.groups:
         design = _with_shares(design, {g.name: g.share for g in study.privacy.groups})
+    if study.stream is not None:
+        design = dataclasses.replace(design, notes=(*design.notes, _STREAM_NOTE.format(ticks=study.stream.ticks)))
     several = next((groups for groups in design.groups if len(groups) > 1), None)
     if several is not None:
         design = dataclasses.replace(design, notes=(*design.notes, split_note(several, why=design.split)))
