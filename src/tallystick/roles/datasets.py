@@ -115,7 +115,8 @@ def check_fits(dataset: DataSet, study: Study) -> None:
             remedy=f'Propose it with unit = "person", person = "{dataset.person}".',
         )
     if dataset.schema is not None:
-        for column in study.data.columns:
+        time = study.stream.time if study.stream is not None else None
+        for column in (*study.data.columns, *((time,) if time is not None else ())):
             if column not in dataset.schema:
                 raise PrivacyRefused(
                     f"the column {column!r} is not registered for studies here",

@@ -27,7 +27,7 @@ from tallystick.roles.governance_store import GovernanceStore
 from tallystick.roles.identity_files import load_identity, unix_time, wall_clock
 from tallystick.roles.process import members_of, node_for
 from tallystick.roles.receipts import ReceiptBook
-from tallystick.roles.results import ResultRequest
+from tallystick.roles.results import ResultRequest, is_interim
 from tallystick.roles.review import DEFAULT_DAYS, proposal_statement
 from tallystick.roles.role_config import RoleConfig
 from tallystick.roles.wire import GOVERNANCE, STUDY, head, parse
@@ -235,13 +235,12 @@ class Desk:
         if op == Op.NO_RESULT:
             cause = body.decode(errors="replace")
             raise NotApproved(cause, party=aggregator, rule="results-visible-to")
-        return asked.open(
-            body,
-            aggregator=aggregator,
-            identity=self.members.identities[aggregator],
-            expected=self._outcome(study),
-            interim=stream,
-        )
+        packed = asked.unseal(body, aggregator=aggregator, identity=self.members.identities[aggregator])
+        if stream and is_interim(packed):
+            return packed
+        self.wait(lambda: bool(self._outcome(study)), SYNC_SECONDS)  # a stream may have ended just now
+        asked.check(packed, aggregator=aggregator, expected=self._outcome(study))
+        return packed
 
     def _is_running_stream(self, study: bytes) -> bool:
         standing = self.exchange.standing(study)

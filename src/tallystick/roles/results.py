@@ -60,21 +60,24 @@ class ResultRequest:
         """The fresh key and its signature."""
         return self._signed.public + self._signed.signature
 
-    def open(
-        self, answer: bytes, *, aggregator: str, identity: VerifyKey, expected: str, interim: bool = False
-    ) -> bytes:
-        """The result, which has the digest the study's outcome was signed with.
+    def open(self, answer: bytes, *, aggregator: str, identity: VerifyKey, expected: str) -> bytes:
+        """The result, which has the digest the study's outcome was signed with."""
+        packed = self.unseal(answer, aggregator=aggregator, identity=identity)
+        self.check(packed, aggregator=aggregator, expected=expected)
+        return packed
 
-        ``interim``: a running stream's, for which there is no outcome yet and the aggregator's word alone, is welcome.
-        """
+    def unseal(self, answer: bytes, *, aggregator: str, identity: VerifyKey) -> bytes:
+        """What the aggregator sent, compared with nothing yet: of a running stream there is its word alone."""
         if len(answer) <= _KEY_BYTES:
             raise RemoteProtocolError("a result is cut short", rule="X14", party=aggregator)
         theirs = _study_key(self._study, aggregator, answer[:_KEY_BYTES], identity)
         channel = derive_channel(self._key, sender=theirs, receiver=self._signed)
         packed = Opener(channel).open(answer[_KEY_BYTES:])
         self._key.erase()
-        if interim and not expected and is_interim(packed):
-            return packed
+        return packed
+
+    def check(self, packed: bytes, *, aggregator: str, expected: str) -> None:
+        """Raise unless this is the result that the signed outcome names."""
         found = format_hash(result_digest(self._study, packed))
         if found != expected:
             raise VerificationError(
@@ -83,7 +86,6 @@ class ResultRequest:
                 rule="result-digest",
                 remedy=f"The outcome says {expected}, this is {found}. Do not use it; ask the aggregator's operator.",
             )
-        return packed
 
 
 def seal_result(
