@@ -172,7 +172,7 @@ def test_the_wrong_role_or_config(run: Runner, consortium: Path, tmp_path: Path)
     wrong = run("server", "start", "--config", consortium / "clinic" / "role.toml")
     assert wrong.code == 2
     assert "is the config of a client, not of a server" in wrong.err
-    assert "tallystick client" in wrong.err
+    assert "Give the role file of a server" in wrong.err
     assert run("client", "start", "--config", tmp_path / "absent.toml").code == 2
     config = consortium / "server-1" / "role.toml"
     config.write_text(config.read_text() + "seed = 1\n")

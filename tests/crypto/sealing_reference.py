@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 FILE = Path(__file__).resolve().parent.parent / "vectors" / "sealing.json"
-CHUNK = 2**20 - 64
+CHUNK = 2**21 - 64
 Q = 2**255 - 19
 
 

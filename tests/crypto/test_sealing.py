@@ -321,7 +321,7 @@ def test_nonces_never_repeat() -> None:
 
 
 def test_pieces_fit_a_frame() -> None:
-    assert PIECE_BYTES <= 1 << 20
+    assert PIECE_BYTES <= 1 << 21
     assert max(map(len, sealer().pieces(bytes(2 * CHUNK_BYTES + 1)))) == PIECE_BYTES
 
 

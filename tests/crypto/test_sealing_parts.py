@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.crypto.key_agreement import AgreementKey, ChannelKey, StudyKey, derive_channel
 from tallystick.crypto.prg import AesStream
-from tallystick.crypto.sealing import CHUNK_BYTES, Opener, Sealer
+from tallystick.crypto.sealing import CHUNK_BYTES, PIECE_BYTES, Opener, Sealer
 
 SOURCE = AesStream(bytes(32), b"sealing by parts")
 KEYS = {name: AgreementKey.generate(SOURCE) for name in ("a", "b")}
@@ -91,6 +91,23 @@ def test_parts_open_into_the_same_memory(size: int, places: list[int]) -> None:
             plain += part
     opening.finish()
     assert plain == RAW[:size]
+
+
+@settings(deadline=None, max_examples=15)
+@given(size=SIZES, places=PLACES)
+def test_views_are_the_same_bytes_in_one_memory(size: int, places: list[int]) -> None:
+    raw, memory = RAW[:size], bytearray(3 + PIECE_BYTES)
+    views = sealer().views(*(cut(raw, places) or [b""]), prefix=b"abc", memory=memory)
+    sealed = bytearray()
+    for view in views:
+        assert view.obj is memory
+        sealed += view
+    assert sealed == b"abc" + sealer().seal(raw)
+
+
+def test_views_need_room() -> None:
+    with pytest.raises(LocalProtocolError, match="too small"):
+        list(sealer().views(RAW[:5000], prefix=b"abc", memory=bytearray(5000)))
 
 
 def test_memory_holds_nothing_of_a_chunk_that_does_not_open() -> None:

@@ -37,7 +37,7 @@ from tallystick.transport.network.admission import Unwanted
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-0", "client-1", "client-2")
 SIZE = 20_000  # 160 KB: more than one frame, less than a chunk
-LONG = 300_000  # 2.4 MB: three chunks
+LONG = 600_000  # 4.8 MB: three chunks
 SOURCE = AesStream(bytes(range(32)), b"share sinks")
 
 
@@ -162,7 +162,7 @@ def test_a_transfer_that_breaks_off_gives_its_room_back(tmp_path: Path) -> None:
     for _ in range(4):
         raw = world.sealed(0, vector(0, LONG))
         sink = world.arrivals.sink("client-0", len(raw))
-        sink.write(memoryview(raw)[:1_500_000])
+        sink.write(memoryview(raw)[:2_200_000])
         with pytest.raises(RemoteProtocolError):
             sink.close()
         sink.abort()
@@ -255,10 +255,10 @@ def test_a_round_that_ends_ends_its_transfers(tmp_path: Path) -> None:
     world = World(tmp_path, LONG)
     raw = world.sealed(0, vector(0, LONG))
     sink = world.arrivals.sink("client-0", len(raw))
-    sink.write(memoryview(raw)[:1_200_000])
+    sink.write(memoryview(raw)[:2_200_000])
     world.spool.drop(1)
     with pytest.raises(Unwanted):
-        sink.write(memoryview(raw)[1_200_000:])
+        sink.write(memoryview(raw)[2_200_000:])
     sink.abort()
 
 

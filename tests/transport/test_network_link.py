@@ -16,7 +16,8 @@ from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.transport.link import Envelope, Link
 from tallystick.transport.network import NetworkLink, Node, Options, Reason, Unwanted
 from tallystick.transport.network.admission import Grants
-from tallystick.transport.network.frames import CHUNK, SMALL_BYTES
+from tallystick.transport.network.frames import CHUNK, HEADER_BYTES, SMALL_BYTES
+from tallystick.transport.network.outbound import Outbound, message_of
 
 
 @pytest.fixture
@@ -300,6 +301,33 @@ def test_only_so_many_large_messages_are_under_way_at_once() -> None:
     for node in clients:
         node.stop()
     b.stop()
+
+
+def test_frames_are_as_long_as_the_line_carries_in_a_second() -> None:
+    """A line at the lowest rate was cut: a chunk on it took longer than a line may be silent."""
+
+    async def scene() -> None:
+        outbound = Outbound(QUICK, asyncio.get_running_loop())
+        assert outbound.offer(message_of(bytes(6 * CHUNK), None), 0.0)
+        assert outbound.draw() is not None  # announced
+        assert outbound.granted(1)
+
+        def size(seconds_per_byte: float) -> int:
+            raw = outbound.draw()
+            assert raw is not None
+            outbound.paced(len(raw), len(raw) * seconds_per_byte)
+            return len(raw) - HEADER_BYTES
+
+        lowest = 1 / Options().lowest_rate
+        assert size(lowest) * lowest < Options().slow_grace  # the first, whatever the line
+        for _ in range(5):
+            assert size(lowest) == 1 << 16
+        assert size(1e-9) == 1 << 16
+        assert size(1e-9) >= CHUNK  # fast again
+        assert size(1e-6) >= CHUNK
+        assert 900_000 < size(1e-9) < 1_100_000
+
+    asyncio.run(scene())
 
 
 def test_slow_streams_make_room_for_others_one_by_one() -> None:

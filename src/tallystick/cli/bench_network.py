@@ -220,7 +220,12 @@ class _Fleet:
         self.tell(self.drivers, do="prepare", round=round)
 
     def send(self) -> _Run:
-        """All shares of the round to all servers, until the last is acknowledged."""
+        """All shares of the round to all servers, until the last is acknowledged.
+
+        As in a study that is under way, and as the reference does, the files of the round before are gone by then:
+        otherwise every round would need memory of the system's cache that nobody has used yet.
+        """
+        self.tell(self.servers, do="forget")
         return self._timed(do="send", timeout=_PATIENCE)
 
     def send_raw(self) -> _Run:

@@ -165,6 +165,11 @@ class _Server:
         if not done.wait(60):
             raise SystemExit("the round did not open")
 
+    def forget(self) -> None:
+        """The shares of the rounds before."""
+        if self._session.spool is not None and self._session.sum is not None:
+            self._session.spool.drop(self._session.sum.round - 1)
+
     def stop(self) -> None:
         self.process.stop()
         self.process.node.stop(grace=0.1)
@@ -299,6 +304,8 @@ def serve(folder: Path, line: Connection[Any, Any]) -> None:
             server = _Server(plan, **command)
         elif name == "open" and server is not None:
             server.open(**command)
+        elif name == "forget" and server is not None:
+            server.forget()
         elif name == "receiver":
             home = plan.folder / command["name"]
             ca = plan.consortium.ca_certificate.decode("ascii")

@@ -50,7 +50,9 @@ def enrol(
         decide=decide,
         budget=budget,
     )
-    facts = {"name": name, "role": role, "config": str(config)}
+    start = f"Start it: tallystick {role} start --config {config}"
+    step = f"Propose studies with it: tallystick study propose --config {config}" if role == "analyst" else start
+    facts = {"name": name, "role": role, "config": str(config), "next": step}
     return {"action": "enrol", **facts, **_head(consortium, directory / enrolment.CONSORTIUM)}
 
 
@@ -205,7 +207,7 @@ _SAID = {
     "create": "Consortium {consortium} is there; ca.key stays on this machine.\n"
     "  Next: consortium enrol (keys made here), or consortium approve (keys made at the party).",
     "enrol": "{name} is enrolled as {role}.\n"
-    "  Start it: tallystick {role} start --config {config}\n"
+    "  {next}\n"
     "  Every change gives a new consortium file: all parties need the same one.",
     "request": "Keys of {name} are made and stay here. Send {request} to the consortium's authority\n"
     "  and tell it by telephone: {fingerprint}\n"

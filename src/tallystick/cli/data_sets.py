@@ -32,15 +32,19 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set'
 
 
 @contextmanager
-def client_ledger(config: Path) -> Iterator[LedgerStore]:
-    """The ledger of the client whose config this is."""
+def client_ledger(config: Path, *, checked: bool = True) -> Iterator[LedgerStore]:
+    """The ledger of the client whose config this is; ``checked``: and it is the newest copy, as far as is known."""
     from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
+    from tallystick.roles.ledger_check import check_own_ledger
     from tallystick.roles.ledger_store import LEDGER, LedgerStore
     from tallystick.roles.role_config import load_role_config
 
     role = load_role_config(config, role="client")
-    identity = load_identity(role, read_consortium(role.consortium), wall_clock())
+    consortium = read_consortium(role.consortium)
+    identity = load_identity(role, consortium, wall_clock())
     with LedgerStore(role.state / LEDGER, party=role.name, signing=identity.signing) as ledger:
+        if checked:
+            check_own_ledger(ledger, role, consortium)
         yield ledger
 
 

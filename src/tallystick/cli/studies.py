@@ -16,7 +16,7 @@ from typing import Any
 
 from tallystick.cli.simulation import load_study, read_program_from
 from tallystick.cli.study_results import document, write_canonical
-from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError
+from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.federation import plan_study
 from tallystick.engines.study import Study
@@ -27,6 +27,7 @@ from tallystick.protocol.governance.statements import Statement, make
 from tallystick.roles.desk import Desk
 from tallystick.roles.governance_store import GovernanceStore
 from tallystick.roles.identity_files import load_identity, read_consortium, unix_time, wall_clock
+from tallystick.roles.ledger_check import check_own_ledger
 from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.process import members_of
 from tallystick.roles.receipts import ReceiptBook
@@ -185,7 +186,7 @@ def run(name: str, config: Path, *, progress: Any = None) -> dict[str, Any]:
             raise NotApproved(
                 f"the study is {standing.state}. {standing.words}",
                 rule=f"study-{standing.state}",
-                remedy="Ask those who have not decided; tallystick study status shows who.",
+                remedy="Ask those who have not decided or said no; tallystick study status shows who.",
             )
         if standing.proposal is None:
             raise NotApproved("nobody has proposed this study", rule="study-unknown")
@@ -245,7 +246,11 @@ def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:
             rule="no-receipt",
             remedy="It is made when the study has finished and every server has attested it; ask again later.",
         )
-    return {"action": "receipt", "file": str(write_canonical(json.loads(raw), out, "receipt.json"))}
+    return {
+        "action": "receipt",
+        "file": str(write_canonical(json.loads(raw), out, "receipt.json")),
+        "consortium": str(place.config.consortium),
+    }
 
 
 # -- everybody ---------------------------------------------------------------------------------------------------------
@@ -276,6 +281,10 @@ def show(name: str, config: Path) -> dict[str, Any]:
         if place.config.role == "client" and standing.proposal is not None:
             with place.ledger() as ledger:
                 found["own"] = _own(review(standing.proposal, place.config, ledger), docket, place.config.name)
+                try:
+                    check_own_ledger(ledger, place.config, place.consortium)
+                except VerificationError as error:
+                    found["own"]["problem"] = str(error)
         return found
 
 
@@ -314,6 +323,7 @@ def decide(
         with place.ledger() as ledger:
             seen = review(proposal, place.config, ledger)
             if decision == "approve":
+                check_own_ledger(ledger, place.config, place.consortium)  # a ledger set back would say it has more
                 _may_approve(seen)
             dataset = ledger.dataset(place.config.dataset).ident
         terms = _terms(decision, epsilon, proposal)
@@ -356,7 +366,7 @@ def _terms(decision: str, epsilon: float | None, proposal: Statement) -> dict[st
     asked = float(json.loads(proposal.body["study"])["privacy"]["epsilon"])
     if epsilon is None or not 0 < epsilon < asked:
         raise StudyError(
-            f"a counter-proposal states an epsilon below the {asked:g} that is asked",
+            f"a counter-proposal states an epsilon above 0 and below the {asked:g} that is asked",
             rule="lower-cap",
             remedy="Give --epsilon, or approve or reject the study as it is.",
         )

@@ -123,7 +123,7 @@ def _sentence(text: str) -> str:
 def _own(found: dict[str, Any]) -> list[str]:
     own = found["own"]
     if own["problem"]:
-        return ["Here", _para(f"This study cannot be run: {own['problem']}")]
+        return ["Here", _para(f"Nothing can be run here: {own['problem']}")]
     lines = [f"What it costs your data set {own['dataset']!r}", _para(f"So far: {_sentence(own['budget_before'])}")]
     if own["fits"]:
         share = own["share_of_what_is_left"]
@@ -166,4 +166,4 @@ def decided(found: dict[str, Any]) -> str:
 
 def receipt(found: dict[str, Any]) -> str:
     """Where the receipt was written."""
-    return f"{found['file']}: check it with tallystick verify {found['file']} --consortium consortium.toml"
+    return f"{found['file']}: check it with tallystick verify {found['file']} --consortium {found['consortium']}"

@@ -4,7 +4,7 @@
     chunk i = AES-256-GCM( key = HKDF-Expand-SHA256(channel key, "tallystick/sealed-message/v1" ‖ header),
                            nonce = number (8) ‖ last flag (1 bit), i (31 bits), all big-endian,
                            aad = digest("tallystick/sealed-chunk/v1", study, sender, receiver, header),
-                           plaintext = up to 1 MiB − 64 bytes, all chunks full but the last )
+                           plaintext = up to 2 MiB − 64 bytes, all chunks full but the last )
 
 This is the STREAM construction [Hoang, Reyhanitabar, Rogaway, Vizár 2015, §7]: counter and last flag sit in the
 nonce, so chunks that are missing, swapped, doubled or taken from another message do not open. Every message has a
@@ -45,10 +45,10 @@ __all__ = [
     "sealed_size",
 ]
 
-CHUNK_BYTES = (1 << 20) - 64
+CHUNK_BYTES = (1 << 21) - 64
 TAG_BYTES = 16
 HEADER_BYTES = 28
-PIECE_BYTES = HEADER_BYTES + CHUNK_BYTES + TAG_BYTES  # the longest piece of Sealer.pieces, below 1 MiB
+PIECE_BYTES = HEADER_BYTES + CHUNK_BYTES + TAG_BYTES  # the longest piece of Sealer.pieces, below 2 MiB
 SALT_BYTES = 16
 _MAGIC = b"TSS1"
 _HEADER = Struct(">4sQ16s")
@@ -128,17 +128,23 @@ class Sealer:
         """
         return map(bytes, self.views(*raw))
 
-    def views(self, *raw: Buffer, prefix: bytes = b"") -> Iterator[memoryview]:
+    def views(
+        self, *raw: Buffer, prefix: bytes = b"", memory: bytearray | memoryview | None = None
+    ) -> Iterator[memoryview]:
         """The same, the first piece after ``prefix``, each in the same memory: gone when the next is asked for.
 
-        For those who copy a piece into a frame at once: fresh memory would be written once more, to be zeroed.
+        For those who copy a piece into a frame at once. Give ``memory`` of ``len(prefix) + PIECE_BYTES`` that is used
+        again for the next message: fresh memory costs more than the cipher.
         """
         header, message = self._begin()
-        before = prefix + header
-        memory = memoryview(bytearray(len(before) + min(_STEP, TAG_BYTES + sum(_flat(part).nbytes for part in raw))))
-        for chunk, part, last in _cut_parts([_flat(part) for part in raw], CHUNK_BYTES):
-            memory[: len(before)] = before
-            piece = memory[: len(before) + part.nbytes + TAG_BYTES]
+        before, parts = prefix + header, [_flat(part) for part in raw]
+        most = len(before) + min(_STEP, TAG_BYTES + sum(part.nbytes for part in parts))
+        view = _flat(bytearray(most) if memory is None else memory)
+        if view.nbytes < most:
+            raise LocalProtocolError("the buffer is too small", remedy="Give it PIECE_BYTES and the prefix.")
+        for chunk, part, last in _cut_parts(parts, CHUNK_BYTES):
+            view[: len(before)] = before
+            piece = view[: len(before) + part.nbytes + TAG_BYTES]
             message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, piece[len(before) :])
             yield piece
             before = b""

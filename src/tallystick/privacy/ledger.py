@@ -232,11 +232,11 @@ def admit(totals: Totals, charge: Charge, budget: Budget, *, allow_not_private: 
         )
     if not charge.private or covers(budget, after):
         return after
-    already = totals.spent(budget.delta or 1e-6)
+    already, whole = totals.spent(budget.delta or 1e-6), after.spent(budget.delta or 1e-6)
     raise BudgetExceeded(
-        f"the data set's budget (epsilon = {budget.epsilon:g}, delta = {budget.delta:g}) does not cover "
-        "this study: "
-        f"{already.statement if already.fits else 'nothing was spent before'}",
+        f"the data set's budget is epsilon = {budget.epsilon:g}, delta = {budget.delta:g} and does not cover this "
+        f"study: with it, {f'epsilon = {whole.epsilon:.4g}' if whole.epsilon is not None else 'more than any budget'} "
+        f"would be spent; so far {already.statement if already.fits else 'nothing is'}",
         rule="budget-covers-charge",
         remedy="Lower epsilon, or ask the data steward for a larger budget.",
     )

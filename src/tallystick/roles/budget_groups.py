@@ -116,7 +116,9 @@ class BudgetGroups:
                 f"no data set is called {name!a}",
                 rule="unknown-data-set",
                 party=self.party,
-                remedy=f"Known: {', '.join(account.datasets) or 'none yet; see tallystick data add'}.",
+                remedy=f"Known: {', '.join(account.datasets)}."
+                if account.datasets
+                else "Start the client once (it registers the source of its role file), or tallystick data add.",
             )
         return account.datasets[name]
 

@@ -210,7 +210,6 @@ class ClientProcess(ParticipantProcess):
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.ledger = LedgerStore(parts.config.state / LEDGER, party=self.name, signing=parts.identity.signing)
-        self._ledger_fault: TallystickError | None = None
         self._asked: dict[bytes, ResultRequest] = {}
         self.seen_by: dict[str, int] = {}
         """How far into this client's ledger each server has seen."""
@@ -307,8 +306,8 @@ class ClientProcess(ParticipantProcess):
 
     def check_ledger(self) -> None:
         """Raise if a server has seen a later or another ledger of this client (X25)."""
-        if self._ledger_fault is not None:
-            raise self._ledger_fault
+        if self.fault is not None:
+            raise self.fault
 
     def connected_to(self, peer: str) -> None:
         super().connected_to(peer)
@@ -332,6 +331,6 @@ class ClientProcess(ParticipantProcess):
             self.ledger.compare(seen, by=sender)
             self.seen_by[sender] = seen.sequence
         except VerificationError as error:
-            self._ledger_fault = error
+            self.fault = error
             self.health.green, self.health.reason = False, str(error)
             raise

@@ -33,6 +33,8 @@ from tallystick.roles.identity_files import (
     load_identity,
     read_consortium,
 )
+from tallystick.roles.ledger_check import check_own_ledger
+from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.role_config import RoleConfig, load_role_config
 
 __all__ = ["Finding", "examine"]
@@ -78,6 +80,8 @@ def examine(path: str | Path, *, now: datetime, timeout: float = 3.0) -> dict[st
             findings += _connections(config, consortium, timeout)
         findings += _state(config)
         findings += _data(config)
+        if consortium is not None and identity is not None:
+            findings += _ledger(config, consortium, identity)
     return {
         "ok": all(f.status != PROBLEM for f in findings),
         "party": config and config.name,
@@ -222,6 +226,19 @@ def _state(config: RoleConfig) -> Iterator[Finding]:
     if folder.exists() and stat.S_IMODE(folder.stat().st_mode) & 0o077:
         remedy = f"chmod 700 {folder}"
         yield Finding(check="state", status=WARNING, what=f"{folder} is open to other users", remedy=remedy)
+
+
+def _ledger(config: RoleConfig, consortium: Consortium, identity: Identity) -> Iterator[Finding]:
+    path = config.state / LEDGER
+    if config.role != "client" or not path.exists():
+        return
+    try:
+        with LedgerStore(path, party=config.name, signing=identity.signing) as ledger:
+            check_own_ledger(ledger, config, consortium)
+    except TallystickError as error:
+        yield _problem("ledger", error)
+        return
+    yield Finding(check="ledger", status=OK, what="every link and signature is in order, as far as is known here")
 
 
 def _data(config: RoleConfig) -> Iterator[Finding]:

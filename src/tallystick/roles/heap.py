@@ -1,6 +1,6 @@
 """How a role's process uses memory that was freed: kept and used again, in few places.
 
-A vector goes through a role in chunks of a megabyte, thousands of them, each allocated and freed by one of several
+A vector goes through a role in chunks of two megabytes, thousands of them, each allocated and freed by one of several
 threads. As glibc is set by default, every thread has an arena of its own that holds what was its peak, and gives freed
 chunks back to the system only to fault them in again: more memory, and about a seventh of the time a share takes. A
 process of a role has two arenas and keeps what they have. What it may hold at once is bounded elsewhere

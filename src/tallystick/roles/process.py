@@ -159,6 +159,8 @@ class RoleProcess:
         self._turns = threading.Semaphore(2)
         self._polled = -POLL_SECONDS
         self.receipts = ReceiptBook(parts.config.state)
+        self.fault: TallystickError | None = None
+        """What keeps this role from taking part until somebody has looked: it does not pass by itself."""
         self.exchange = Exchange(
             GovernanceStore(
                 parts.config.state / "governance.sqlite", party=self.name, identities=self.members.identities
@@ -393,7 +395,7 @@ class RoleProcess:
         """One bad message or full disk does not end the process: it is refused, told, and the loop goes on."""
         try:
             work()
-            if not self.health.green and not self._laid_down:
+            if not self.health.green and not self._laid_down and self.fault is None:
                 self.health.green, self.health.reason = True, ""
                 _log.info("%s is well again", self.name)
         except ProtocolError as error:

@@ -72,13 +72,14 @@ def load_role_config(path: str | Path, *, role: str | None = None) -> RoleConfig
     try:
         text = file.read_bytes().decode("utf-8")
     except OSError as error:
-        _refuse(f"cannot read {file}: {error.strerror}", "Check the path and its permissions.")
+        _refuse(f"cannot read {file}: {error.strerror}", "Name the role file: --config path/to/role.toml.")
     except UnicodeDecodeError:
         _refuse(f"{file} is not UTF-8 text", "Save it as UTF-8.")
     config = parse_role_config(text, file)
     if role is not None and config.role != role:
         _refuse(
-            f"{file.name} is the config of a {config.role}, not of a {role}", f"Start it: tallystick {config.role}."
+            f"{file.name} is the config of a {config.role}, not of a {role}",
+            f"Give the role file of a {role}: --config path/to/role.toml.",
         )
     return config
 

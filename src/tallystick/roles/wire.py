@@ -15,7 +15,7 @@ from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import AgreementKey, derive_channel
-from tallystick.crypto.sealing import Opener, Opening, Sealer, sealed_size
+from tallystick.crypto.sealing import PIECE_BYTES, Opener, Opening, Sealer, sealed_size
 from tallystick.protocol.study.roster import Roster
 
 __all__ = ["GOVERNANCE", "HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
@@ -47,6 +47,7 @@ class Seals:
         self._own, self._name, self._roster, self._source, self._boot = own, name, roster, source, boot
         self._sealers: dict[str, Sealer] = {}
         self._openers: dict[str, Opener] = {}
+        self._memory: list[bytearray] = []  # for a piece; one at most is kept
         self.lock = threading.Lock()
 
     def seal(self, to: str, *raw: bytes) -> tuple[Iterator[memoryview], int]:
@@ -59,8 +60,20 @@ class Seals:
             channel = derive_channel(self._own, sender=keys[self._name], receiver=keys[to])
             # A sender that restarts continues above everything it used.
             self._sealers[to] = Sealer(channel, self._source, first=self._boot << 40)
-        pieces = self._sealers[to].views(*raw, prefix=head(SEALED, self._roster.study_hash))
-        return pieces, HEADER_BYTES + sealed_size(sum(map(len, raw)))
+        length = HEADER_BYTES + sealed_size(sum(map(len, raw)))
+        return self._pieces(self._sealers[to], raw, length), length
+
+    def _pieces(self, sealer: Sealer, raw: tuple[bytes, ...], length: int) -> Iterator[memoryview]:
+        first = head(SEALED, self._roster.study_hash)
+        if length <= PIECE_BYTES:
+            yield from sealer.views(*raw, prefix=first)
+            return
+        memory = self._memory.pop() if self._memory else bytearray(HEADER_BYTES + PIECE_BYTES)
+        try:
+            yield from sealer.views(*raw, prefix=first, memory=memory)
+        finally:
+            if not self._memory:
+                self._memory.append(memory)
 
     def open(self, sender: str, sealed: memoryview) -> bytes:
         """The message, or RemoteProtocolError with nothing kept."""

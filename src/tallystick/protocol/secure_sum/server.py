@@ -22,19 +22,15 @@ No message lets anyone *name* a set. The aggregator can stop a round, not steer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tallystick.core.errors import LocalProtocolError, VerificationError
-from tallystick.crypto.field import add_into, encode_signed, to_bytes
+from tallystick.core.errors import LocalProtocolError
 from tallystick.crypto.signing import SigningKey
-from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
-from tallystick.protocol.secure_sum.codec import encode
-from tallystick.protocol.secure_sum.instructions import Aborted, Blame, Drop, Instruction, Persist, Send, Sync, Wake
-from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model, remedy_for
+from tallystick.protocol.secure_sum.boots import BootBook
+from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction, Persist, Send, Sync, Wake
+from tallystick.protocol.secure_sum.machine import Transitions, check_model
 from tallystick.protocol.secure_sum.messages import (
     BOOT_VALUE_BYTES,
     Abort,
@@ -43,7 +39,6 @@ from tallystick.protocol.secure_sum.messages import (
     Code,
     Inquiry,
     Message,
-    Partial,
     ReceivedList,
     Refused,
     RoundClosed,
@@ -58,7 +53,8 @@ from tallystick.protocol.secure_sum.messages import (
 from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundRecord
-from tallystick.protocol.secure_sum.shares import ShareStore, misfit, sum_shares
+from tallystick.protocol.secure_sum.server_agreeing import AgreeingServer
+from tallystick.protocol.secure_sum.shares import ShareStore, misfit
 
 __all__ = ["NoiseSource", "ServerEvent", "ServerMachine", "ServerState"]
 
@@ -66,7 +62,7 @@ __all__ = ["NoiseSource", "ServerEvent", "ServerMachine", "ServerState"]
 _S, _E = ServerState, ServerEvent
 
 
-class ServerMachine(Machine):
+class ServerMachine(AgreeingServer):
     """One of the m servers of a secure sum."""
 
     TRANSITIONS: ClassVar[Transitions] = {
@@ -93,15 +89,9 @@ class ServerMachine(Machine):
         boot_value: bytes = bytes(BOOT_VALUE_BYTES),
         boots: BootBook | None = None,
     ) -> None:
-        super().__init__(parameters, name, _S.IDLE)
-        self.index = parameters.server_index[name]
-        if key.public != parameters.server_keys[self.index]:
-            raise LocalProtocolError("this server's key is not the one pinned in the study", party=name)
-        self._key, self._noise, self._shares = key, noise, shares
-        self._boot, self._boot_value = boot, boot_value
-        self._seen = SeenBoots(parameters, boots if boots is not None else MemoryBoots())
-        self._peers = tuple(server for server in parameters.servers if server != name)
-        self._now: OpenRound | None = None
+        super().__init__(
+            parameters, name, key=key, noise=noise, shares=shares, boot=boot, boot_value=boot_value, boots=boots
+        )
         self._previous: tuple[int, dict[int, bytes]] = (0, {})  # the last round's digests, for idempotent answers
         self._absences: dict[int, int] = {}  # client -> the last round it said it would sit out
         self._next_retry = 0.0
@@ -116,12 +106,6 @@ class ServerMachine(Machine):
             Accepted: self._on_notice,
             Inquiry: self._on_inquiry,
         }
-
-    @property
-    def blamed(self) -> tuple[str, ...]:
-        """Clients caught with two different sharings in the current round, by any server."""
-        blamed = self._now.blamed() if self._now is not None else ()
-        return tuple(self.parameters.clients[client] for client in blamed)
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -174,13 +158,6 @@ class ServerMachine(Machine):
         value, noise = record.boot_value, record.noise.astype("<i8").tobytes()
         committed = noise_commitment(self._key, self.parameters.study_hash, record.round, value, noise)
         return Start(boot=record.boot, value=value, noise=committed)
-
-    def _sooner(self, current: OpenRound, deadline: float) -> list[Instruction]:
-        """Bring the deadline forward (after a restart nobody knows how much of it was left); never put it off."""
-        if self.state is not _S.COLLECTING or deadline >= current.deadline:
-            return []
-        current.deadline, current.give_up = deadline, deadline + self.parameters.agreement_seconds
-        return [Wake(deadline)]
 
     # -- collecting ------------------------------------------------------------------------------------------------
 
@@ -237,10 +214,6 @@ class ServerMachine(Machine):
             out += self._list(current, now)
         return out
 
-    def _other_model(self, current: OpenRound, message: Share | ReceivedList) -> bool:
-        """[Pasquini22]: a sum over two models can isolate one client; such a round is given up (spec 1.11)."""
-        return message.model_hash != current.record.model_hash
-
     def _equivocation(self, current: OpenRound, client: int) -> list[Instruction]:
         current.received.pop(client, None)
         current.absent.discard(client)
@@ -259,162 +232,7 @@ class ServerMachine(Machine):
         blame = Blame(self.parameters.clients[client], self.round, cause)
         return [Persist("equivocators", record.to_bytes()), blame]
 
-    # -- agreeing --------------------------------------------------------------------------------------------------
-
-    def _list(self, current: OpenRound, now: float) -> list[Instruction]:
-        clients = tuple(sorted(current.received))
-        unsigned = ReceivedList(
-            study_hash=self.parameters.study_hash,
-            round=self.round,
-            server=self.index,
-            start=current.start,
-            model_hash=current.record.model_hash,
-            clients=clients,
-            digests=tuple([current.received[client] for client in clients]),
-            equivocators=tuple(sorted(current.equivocators)),
-        )
-        own = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
-        current.lists[self.index] = own
-        self._move(_E.LIST)
-        out: list[Instruction] = [Persist("list", encode(own))]
-        out += [Send(peer, own) for peer in self._peers]
-        out += self._try_agree(current)
-        return [*out, Wake(now + self.parameters.retry_seconds)] if self.state in ACTIVE else out
-
-    def _statement_is_good(self, sender: str, message: ReceivedList | Agreement) -> Code | None:
-        if self.parameters.server_index.get(sender) != message.server or sender == self.name:
-            return Code.WRONG_PARTY
-        named = message.clients + (message.equivocators if isinstance(message, ReceivedList) else ())
-        if named and max(named) >= len(self.parameters.clients):
-            return Code.WRONG_PARTY
-        try:
-            self.parameters.server_keys[message.server].verify(message.signed_part(), message.signature)
-        except VerificationError:
-            return Code.BAD_SIGNATURE
-        if message.round != self.round or self._now is None:
-            return Code.PAST_ROUND if message.round < self.round else Code.TOO_EARLY
-        return None
-
-    def _on_list(self, sender: str, message: ReceivedList, now: float) -> list[Instruction]:
-        current = self._now
-        known = current.lists.get(message.server) if current is not None else None
-        if known is not None and known == message:
-            return []
-        wrong = self._statement_is_good(sender, message)
-        if wrong is not None or current is None:
-            return self._refuse(sender, message, wrong or Code.TOO_EARLY, "the list is not for this round or not valid")
-        stale = self._stale(current, message)
-        if self.state not in ACTIVE:
-            return self._refuse(sender, message, Code.STALE_SERVER, stale) if stale is not None else []
-        if stale is not None:  # X28
-            return self._abort(Code.STALE_SERVER, sender, stale)
-        if known is not None:
-            return self._abort(Code.EQUIVOCATION, sender, "a server signed two different lists for one round")
-        if self._other_model(current, message):
-            return self._abort(Code.TWO_MODELS, sender, "servers were given different models for one round")
-        current.lists[message.server] = message
-        out = self._seen.note(message.server, message.start)
-        if len(message.clients) + len(message.equivocators) < len(self.parameters.clients):
-            out += self._sooner(current, now + self.parameters.retry_seconds)  # the peer's deadline has passed
-        return out + self._try_agree(current)
-
-    def _stale(self, current: OpenRound, message: ReceivedList) -> str | None:
-        opened = current.start_of(message.server, self.index)
-        if opened is not None and opened != message.start:
-            return "it has opened this round twice: it was set back to a copy, or two copies run"
-        return self._seen.objection(message.server, message.start)
-
-    def _try_agree(self, current: OpenRound) -> list[Instruction]:
-        p = self.parameters
-        if self.state is not _S.LISTED or len(current.lists) < len(p.servers):
-            return []
-        agreed = current.agreed_set()
-        cause = "the servers hold different sharings of it for one round; none counts"
-        unlike = [client for client in current.blamed() if client not in current.equivocators]
-        blames: list[Instruction] = [Blame(p.clients[client], self.round, cause) for client in unlike]
-        if len(agreed) < p.min_clients:  # X22
-            cause = f"{len(agreed)} clients reached every server, the study asks for {p.min_clients}"
-            return blames + self._abort(Code.TOO_FEW_CLIENTS, self.name, cause)
-        unsigned = Agreement(
-            study_hash=p.study_hash,
-            round=self.round,
-            server=self.index,
-            honest=p.honest,
-            model_hash=current.record.model_hash,
-            starts=tuple([current.lists[server].start for server in range(len(p.servers))]),
-            clients=agreed,
-        )
-        own = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
-        current.agreements[self.index] = own
-        self._move(_E.AGREE)
-        out: list[Instruction] = [*blames, Persist("agreement", encode(own))]
-        out += [Send(peer, own) for peer in (*self._peers, p.aggregator)]
-        return out + self._try_release(current)
-
-    def _on_agreement(self, sender: str, message: Agreement, now: float) -> list[Instruction]:
-        current = self._now
-        known = current.agreements.get(message.server) if current is not None else None
-        if known is not None and known == message:
-            return []
-        wrong = self._statement_is_good(sender, message)
-        if wrong is not None or current is None:
-            return self._refuse(
-                sender, message, wrong or Code.TOO_EARLY, "the agreement is not for this round or not valid"
-            )
-        if self.state not in ACTIVE:
-            return []
-        if known is not None:
-            return self._abort(Code.EQUIVOCATION, sender, "a server signed two different agreements for one round")
-        current.agreements[message.server] = message
-        return self._try_release(current)
-
-    def _try_release(self, current: OpenRound) -> list[Instruction]:
-        if self.state is not _S.AGREED or len(current.agreements) < len(self.parameters.servers):
-            return []
-        own = current.agreements[self.index]
-        common = own.digest()
-        for agreement in current.agreements.values():
-            if agreement.digest() != common:
-                return self._abort(*dispute(own, agreement, self.parameters.servers))
-        total = self._sum(current, own.clients)
-        add_into(total, encode_signed(current.record.noise))
-        unsigned = Partial(
-            study_hash=self.parameters.study_hash,
-            round=self.round,
-            server=self.index,
-            start=current.start,
-            agreement=common,
-            size=self.parameters.size,
-            vector=to_bytes(total),
-        )
-        current.partial = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
-        self._move(_E.RELEASE)
-        return [
-            Persist("partial", encode(current.partial)),
-            Drop(self.round),
-            Send(self.parameters.aggregator, current.partial),
-        ]
-
-    def _sum(self, current: OpenRound, agreed: tuple[int, ...]) -> NDArray[np.uint64]:
-        return sum_shares(self._shares, current.record.round, agreed, self.parameters.size)
-
     # -- ending, repeating, restarting -------------------------------------------------------------------------------
-
-    def _abort(self, code: Code, party: str, cause: str, *, tell: bool = True) -> list[Instruction]:
-        current = cast(OpenRound, self._now)
-        current.abort = Abort(
-            study_hash=self.parameters.study_hash,
-            round=self.round,
-            code=code,
-            party=party,
-            cause=cause,
-            remedy=remedy_for(code),
-        )
-        self._move(_E.ABORT)
-        out: list[Instruction] = [Persist("aborted", encode(current.abort)), Drop(self.round)]
-        if tell:
-            out += [Send(to, current.abort) for to in (*self._peers, self.parameters.aggregator)]
-        return [*out, Aborted(abort_error(current.abort))]
 
     def _on_abort(self, sender: str, message: Abort, now: float) -> list[Instruction]:
         p = self.parameters

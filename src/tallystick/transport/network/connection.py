@@ -198,7 +198,10 @@ class Connection:
                 self._farewell = True
                 self.outbound.close()
                 self.outbound.control(close_frame(end.reason, end.text))
+                until = time.monotonic() + self._node.options.linger
                 await asyncio.wait({writer}, timeout=self._node.options.linger)
+                # What is written is not yet read: a call that is cancelled now would take it back from the peer.
+                await asyncio.wait({reader}, timeout=max(0.0, until - time.monotonic()))
             return end
         except Exception:
             _log.exception("the connection with %s failed", self.peer)
@@ -356,10 +359,11 @@ class Connection:
                 except TimeoutError:
                     raw = frame(Kind.BEAT)
             self._make_ahead()
-            self._writing_since = time.monotonic()
+            self._writing_since = started = time.monotonic()
             if not await stream.write(raw):
                 return
             self._writing_since = None
+            outbound.paced(len(raw), time.monotonic() - started)
             counters.sent(self.peer, len(raw))
             if self._farewell and outbound.idle():
                 return

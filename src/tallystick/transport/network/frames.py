@@ -2,7 +2,7 @@
 
 A gRPC message is one frame: a header of 10 bytes, little-endian, and a payload.
 
-    type 1 byte | flags 1 byte | message id 8 bytes | payload, at most 1 MiB + 1 KiB
+    type 1 byte | flags 1 byte | message id 8 bytes | payload, at most 2 MiB + 1 KiB
 
     HELLO    first frame each way; payload is the name and version of this format
     SMALL    a whole message of at most 64 KiB
@@ -49,7 +49,7 @@ __all__ = [
     "parse_open",
 ]
 
-CHUNK = 1 << 20
+CHUNK = 1 << 21
 SMALL_BYTES = 1 << 16
 HEAD_BYTES = 256
 HEADER_BYTES = 10

@@ -4,6 +4,10 @@ Any thread offers; the connection's writer draws. Small messages go first, so
 that a control message overtakes a vector; a large message is announced, and
 drawn in chunks once it is granted. A large message is held by reference: the
 same model queued for a thousand clients is in memory once.
+
+A frame of data is as long as the line carries in about a second: on a slow one
+a whole chunk would take longer than a line may be silent, and hold up what is
+small all that time.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ __all__ = ["Buffer", "Outbound", "OutgoingMessage", "message_of"]
 
 Buffer = bytes | bytearray | memoryview
 _MAX_PIECE = MAX_FRAME - HEADER_BYTES
+_FIRST_STEP, _LEAST_STEP = 1 << 18, 1 << 16  # bytes of the first frame of data, and of the shortest
+_STEP_SECONDS = 1.0  # how long a frame should take
 
 
 @dataclass(slots=True)
@@ -88,6 +94,7 @@ class Outbound:
         self._current: _Current | None = None
         self._count = 0
         self._closed = False
+        self._step = _FIRST_STEP
         self.declined = 0
         self.wake = asyncio.Event()
 
@@ -138,6 +145,11 @@ class Outbound:
             self.declined += 1
             self.wake.set()
         return True
+
+    def paced(self, size: int, seconds: float) -> None:
+        """A frame of this size took this long: on a slow line frames are short, so that it is not taken for dead."""
+        if size >= min(self._step, _FIRST_STEP):
+            self._step = int(min(max(size / max(seconds, 1e-6) * _STEP_SECONDS, _LEAST_STEP), CHUNK))
 
     def idle(self) -> bool:
         """Whether everything has been drawn."""
@@ -225,7 +237,7 @@ class Outbound:
         return frame(Kind.DATA, current.ident, b"", LAST | ABANDON)
 
     def _draw_data(self, current: _Current) -> bytes:
-        size = len(current.rest) if len(current.rest) <= _MAX_PIECE else CHUNK
+        size = min(len(current.rest), _MAX_PIECE if self._step == CHUNK else self._step)
         chunk, current.rest = current.rest[:size], current.rest[size:]
         current.left -= size
         if not current.left:
