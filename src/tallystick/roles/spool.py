@@ -35,7 +35,7 @@ from struct import Struct
 from typing import cast
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
-from tallystick.protocol.secure_sum.codec import decode, encode
+from tallystick.protocol.secure_sum.codec import decode, encode, streamed_share
 from tallystick.protocol.secure_sum.messages import Share, ShareKind, share_context, share_digest
 from tallystick.roles.stores import corrupt, storage_guard
 
@@ -143,9 +143,9 @@ class _RoundFile:
             self.fd = -1
 
 
-def _read_share(view: memoryview) -> Share:
-    """The share in these bytes, its vector still where it is; the elements are checked (X11)."""
-    message = decode(cast(bytes, view))
+def _read_share(view: memoryview, elements_checked: bool = False) -> Share:
+    """The share in these bytes, its vector still where it is; the elements are checked, here or before (X11)."""
+    message = (streamed_share if elements_checked else decode)(cast(bytes, view))
     if not isinstance(message, Share):
         raise RemoteProtocolError("a transfer did not hold a share", rule="X14", remedy="The message was dropped.")
     payload = message.payload if message.kind == ShareKind.VECTOR else bytes(message.payload)
@@ -193,14 +193,17 @@ class ShareSink:
         self.abort()
         raise RemoteProtocolError("a share is longer than was announced", rule="X03", remedy="It was dropped.")
 
-    def share(self) -> Share:
-        """The share, once all of it is there, checked as a message; give this very object to the machine."""
+    def share(self, *, elements_checked: bool = False) -> Share:
+        """The share, once all of it is there, checked as a message; give this very object to the machine.
+
+        ``elements_checked`` by the caller, on their way in: then the vector is not read again.
+        """
         if self._share is None:
             if not self._open or self.missing:
                 self.abort()
                 raise RemoteProtocolError("a share broke off", rule="X14", remedy="The message was dropped.")
             try:
-                share = _read_share(self._file.view(self._start, self._length))
+                share = _read_share(self._file.view(self._start, self._length), elements_checked)
                 if (share.round, share.client) != (self._file.round, self._client):
                     raise RemoteProtocolError(
                         "a share is not of the round or client announced", rule="X06", remedy="It was dropped."
