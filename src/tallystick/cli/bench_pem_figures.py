@@ -50,8 +50,9 @@ _RATES = {
 }
 """Steps of PEM's gradient descent on Adult; the paper does not state its own.
 
-Chosen among 0.0005 … 1 in a NumPy emulation, one noise draw each, on the test records of the first fold: kind to PEM. In
-cells that are coin flips (PEM at ε ≤ 0.1, noise-only at ε ≤ 1) the example study's 0.002 stands, whatever scored best."""
+Chosen among 0.0005 … 1 in a NumPy emulation, one noise draw each, on the test records of the first fold: kind to PEM.
+Where that is a coin flip (PEM at ε ≤ 0.1, noise-only at ε ≤ 1) the example study's 0.002 stands, whatever scored best.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
