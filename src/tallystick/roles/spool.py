@@ -245,7 +245,11 @@ class SpoolShares:
         with self._lock:
             sink = self._sinks.get((share.round, share.client))
             if sink is None or sink._share is not share:
-                sink = self._write(share)
+                raw = encode(share)
+                if share.kind != ShareKind.VECTOR and not self._file(share.round).free.get(_room_for(len(raw))):
+                    self._append_share(share, raw)
+                    return
+                sink = self._write(share, raw)
             file = sink._file
             entry = _Entry(self._head(share), sink._start, sink._length, sink._room, file.end)
             self._append(file, _frame(_COMMIT, share.client, sink._room, sink._length, _head_check(share)))
@@ -383,8 +387,7 @@ class SpoolShares:
             self._rounds[round] = file
         return file
 
-    def _write(self, share: Share) -> ShareSink:
-        raw = encode(share)
+    def _write(self, share: Share, raw: bytes) -> ShareSink:
         sink = self.begin(share.round, share.client, len(raw))
         try:
             sink.write(raw)
@@ -392,6 +395,20 @@ class SpoolShares:
             sink.abort()
             raise
         return sink
+
+    def _append_share(self, share: Share, raw: bytes) -> None:
+        """A seed: room, share and commit in one write, for they are most of what a server is sent."""
+        old = self._sinks.get((share.round, share.client))
+        if old is not None:
+            old.abort()  # the client has dialled again
+        file, length = self._file(share.round), _room_for(len(raw))
+        room, start = file.end, file.end + _FRAME_BYTES + _SHIFT
+        committed = room + _FRAME_BYTES + length
+        head = _frame(_ROOM, share.client, room, length) + bytes(_SHIFT)
+        commit = _frame(_COMMIT, share.client, room, len(raw), _head_check(share))
+        file.write(room, b"".join((head, raw, bytes(length - _SHIFT - len(raw)), commit)))
+        file.end = committed + _FRAME_BYTES
+        file.entries[share.client] = _Entry(share, start, len(raw), room, committed)
 
     def _append(self, file: _RoundFile, frame: bytes) -> None:
         file.write(file.end, frame)
