@@ -340,6 +340,7 @@ def test_a_thousand_clients_and_a_hundred_rounds(tmp_path: Path, monkeypatch: py
             model.fit_study(fed, study, progress=progress)
         print(report(times, seen, model, ready - began, times[0] - ready))
         assert model.n_iter_ == ROUNDS
+        assert in_study(model) >= 0.9 * CLIENTS  # whoever is not ready in time is left out
         early, late = seen[SETTLED], seen[max(seen)]
         for name in roles:
             assert late[name][0] - early[name][0] < GROWTH, (name, early[name], late[name])
@@ -347,6 +348,10 @@ def test_a_thousand_clients_and_a_hundred_rounds(tmp_path: Path, monkeypatch: py
         missing = [len(dropped) for dropped in model.dropped_[SETTLED:]]
         assert np.median(missing) <= CLIENTS // 20  # 1 % by design; the rest was too slow for its deadline
         assert all(process.poll() is None for process in roles.values())
+
+
+def in_study(model: Any) -> int:
+    return len(model.contributors_[0]) + len(model.dropped_[0])
 
 
 def report(times: list[float], seen: dict[int, dict[str, Look]], model: Any, enrolled: float, agreed: float) -> str:
@@ -363,7 +368,8 @@ def report(times: list[float], seen: dict[int, dict[str, Look]], model: Any, enr
 
     return json.dumps(
         {
-            "clients": CLIENTS,
+            "lines_of_clients": CLIENTS,
+            "clients_in_the_study": in_study(model),
             "rounds": len(times),
             "deadline_s": DEADLINE,
             "setting_up_s": round_to(enrolled, 1),

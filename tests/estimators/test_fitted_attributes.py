@@ -43,6 +43,7 @@ ALLOWED = {
     ts.LinearSVC: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
     ts.Summary: COMMON | {"table_"},
+    ts.KMeans: COMMON | {"cluster_centers_", "counts_", "_encoded_centers"},
     ts.FrequentItemsets: COMMON | {"itemsets_", "min_support_", "_levels", "_counted"},
     ts.ClassifierEvaluation: COMMON | {"evaluation_"},
     ts.ProgramEstimator: COMMON | {"state_", "program_hash"},
@@ -97,6 +98,8 @@ def fitted(route: str) -> Any:
         return ts.Ridge().fit(fed, target="age")
     if route == "summary":
         return ts.Summary().fit(fed)
+    if route == "kmeans":
+        return ts.KMeans(3).fit(fed)
     if route in ("levels", "basis"):
         return ts.FrequentItemsets(0.3, epsilon=5.0, method=route).fit(fed)
     if route == "evaluation":
@@ -113,6 +116,7 @@ ROUTES = (
     "linear_svc",
     "ridge",
     "summary",
+    "kmeans",
     "levels",
     "basis",
     "evaluation",

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from spool_shares import MODEL, STUDY, make_shares
 
 from tallystick.core.errors import RemoteProtocolError
+from tallystick.crypto.field import MODULUS
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey
 from tallystick.crypto.prg import AesStream
+from tallystick.crypto.sealing import CHUNK_BYTES
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.codec import encode, encode_parts, share_head
@@ -152,6 +154,29 @@ def test_a_changed_byte_leaves_nothing(world: World, where: int) -> None:
     raw[where] ^= 1
     with pytest.raises(RemoteProtocolError):
         world.send(0, bytes(raw))
+    assert not world.arrivals.take()
+    assert len(world.spool) == 0
+
+
+ACROSS = (CHUNK_BYTES - 225) // 8  # the element that lies across the end of the first chunk
+
+
+@pytest.mark.parametrize("step", [1 << 21, 700_001, 4096])
+@pytest.mark.parametrize("place", [0, ACROSS - 1, ACROSS, ACROSS + 1, LONG - 1])
+def test_x11_an_element_that_is_not_below_p_wherever_it_is(tmp_path: Path, place: int, step: int) -> None:
+    world, good = World(tmp_path, LONG), vector(0, LONG)
+    for value, fits in ((MODULUS - 1, True), (MODULUS, False), (2**64 - 1, False)):
+        payload = bytearray(good.payload)
+        payload[8 * place : 8 * place + 8] = value.to_bytes(8, "little")
+        raw = world.sealed(0, replace(good, payload=bytes(payload)))
+        if fits:
+            world.send(0, raw, step)
+            (arrival,) = world.arrivals.take()
+            arrival.settle()
+        else:
+            with pytest.raises(RemoteProtocolError) as refusal:
+                world.send(0, raw, step)
+            assert refusal.value.rule == "X11"
     assert not world.arrivals.take()
     assert len(world.spool) == 0
 

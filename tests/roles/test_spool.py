@@ -346,6 +346,33 @@ def test_x16_no_space_is_said_before_the_transfer(spool: SpoolShares, monkeypatc
     store.close()
 
 
+def test_x16_a_seed_that_is_written_in_part(spool: SpoolShares, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room, share and commit of a seed are one write; what there is of it when the disk is full is written over."""
+    seeds = [make_shares(c, SIZE)[1] for c in range(3)]
+    spool.put(seeds[0])
+    spool.sync()
+    whole = os.pwrite
+    for kept in (1, 32, 60, len(encode(seeds[1])) + 40):
+        room = [kept]
+
+        def full(fd: int, raw: memoryview, at: int, room: list[int] = room) -> int:
+            if not room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return whole(fd, raw[: room.pop()], at)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", full)
+            with pytest.raises(RoundAborted):
+                spool.put(seeds[1])
+        assert tuple(spool.clients(1)) == (0,)
+        assert set(SpoolShares(spool._directory).clients(1)) == {0}
+    spool.put(seeds[2])
+    spool.sync()
+    store = again(spool)
+    assert content(store) == {c: encode(seeds[c]) for c in (0, 2)}
+    store.close()
+
+
 def test_x16_writes_the_kernel_refuses(spool: SpoolShares) -> None:
     spool.put(make_shares(0, SIZE)[0])
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -70,7 +70,7 @@ _COUNT_L1 = 0.25
 """In L1 sums and counts share the sensitivity 2(1 + c); a sum's noise is d times as long as a count's."""
 _ROW_BITS = 20
 _FEWEST, _MOST = 4, 20
-_SMALLEST_RADIUS = 2.0**-10
+_SMALLEST_RADIUS = 2.0**-14
 _TIGHTEST = 0.02
 """Clusters are not taken to be smaller than this part of the whole spread: the estimate is a noisy difference."""
 _AMPLE = 0.01

@@ -48,9 +48,11 @@ _RATES = {
     "PEM": {0.05: 0.002, 0.1: 0.002, 0.5: 0.01, 1.0: 0.05, 2.0: 1.0, 10.0: 1.0},
     "noise-only": {0.05: 0.002, 0.1: 0.002, 0.5: 0.002, 1.0: 0.002, 2.0: 0.05, 10.0: 0.2},
 }
-"""Steps of PEM's gradient descent on Adult: the best of six at each ε on one fold's test records, which is kind to PEM.
+"""Steps of PEM's gradient descent on Adult; the paper does not state its own.
 
-The paper does not state its own."""
+Chosen among 0.0005 … 1 in a NumPy emulation, one noise draw each, on the test records of the first fold: kind to PEM.
+Where that is a coin flip (PEM at ε ≤ 0.1, noise-only at ε ≤ 1) the example study's 0.002 stands, whatever scored best.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

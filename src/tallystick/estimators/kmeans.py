@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +103,9 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
             raise StudyError("the run was not a k-means")
         self._encoded_centers, self.counts_ = self._program.model(state)
         self.cluster_centers_ = in_declared_units(self._encoded_centers, layout)
+
+    def _fit_plain(self, X: Any, y: Any) -> Self:
+        return super()._fit_plain(X, None)  # y is there for pipelines and is not read
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
 

@@ -47,6 +47,7 @@ __all__ = ["AggregatorProcess", "AggregatorSession", "pack_outcome", "pack_total
 _log = logging.getLogger("tallystick.roles")
 READY_SECONDS = 30.0
 _CLOCK = "clock"
+READY_SECONDS_A_CLIENT = 0.05  # a thousand answers take their time
 _SENT = {
     StudyOpen: CrashPoint.AGGREGATOR_OPENING_SENT,
     StudyStart: CrashPoint.AGGREGATOR_START_SENT,
@@ -267,7 +268,8 @@ class AggregatorSession(Session):
         except TallystickError as error:
             self._study(self._machine.reject(error))
             return
-        ready = min(READY_SECONDS, setup.study.trust.round_timeout_s)
+        patience = READY_SECONDS + READY_SECONDS_A_CLIENT * len(self.process.members.clients)
+        ready = min(patience, setup.study.trust.round_timeout_s)
         self._study(self._machine.accept(min_clients=setup.min_clients, ready_seconds=ready, now=self.process.now()))
 
     def _approved(self) -> None:

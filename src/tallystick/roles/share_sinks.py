@@ -4,7 +4,7 @@ A vector share never sits in memory, however long it is and however many clients
 The network's workers open chunks and write them; the server's loop alone has the machine. What a worker has finished
 it hands to the loop, which asks the machine, makes everything durable with one fsync, and only then answers.
 
-    worker   write … write, close    room in the spool at the first chunk, the share read back and checked at the end
+    worker   write … write, close    room in the spool; elements and commitment chunk by chunk, then the head
     loop     arrived                 machine.receive(that very share): put, or the room is given back
 
 A room belongs to one transfer until the machine has spoken: a client that sends its share again while the first still
@@ -19,7 +19,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
+import numpy as np
+
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.crypto.field import ELEMENT_BYTES, MODULUS, is_canonical
 from tallystick.crypto.sealing import CHUNK_BYTES, Opening, opened_size
 from tallystick.protocol.secure_sum import SumParameters
 from tallystick.protocol.secure_sum.codec import share_head, vector_share_bytes
@@ -29,6 +32,8 @@ from tallystick.roles.wire import HEADER_BYTES, Seals
 from tallystick.transport.network.admission import Unwanted
 
 __all__ = ["Arrival", "ArrivingShare", "ShareArrivals"]
+
+_SHIFT = 7  # as in the spool: after the head of a share, 1 byte more than a multiple of 8, its elements are aligned
 
 
 class Arrival:
@@ -108,7 +113,7 @@ class ShareArrivals:
     def memory(self) -> Iterator[bytearray]:
         """Room for one opened chunk, used again and again: it stays in the processor's cache."""
         with self._lock:
-            found = self._memory.pop() if self._memory else bytearray(CHUNK_BYTES)
+            found = self._memory.pop() if self._memory else bytearray(_SHIFT + CHUNK_BYTES)
         try:
             yield found
         finally:
@@ -127,6 +132,27 @@ class ShareArrivals:
             self._reserved.discard((round, client))
 
 
+class _Elements:
+    """The elements of a vector that comes in by parts, cut anywhere."""
+
+    def __init__(self) -> None:
+        self._begun = b""  # the first bytes of an element that lies across a cut
+
+    def below_the_modulus(self, part: memoryview) -> bool:
+        """Whether all that end in this part are (X11)."""
+        if self._begun:
+            some = ELEMENT_BYTES - len(self._begun)
+            self._begun, part = self._begun + part[:some], part[some:]
+            if len(self._begun) < ELEMENT_BYTES:
+                return True
+            if int.from_bytes(self._begun, "little") >= MODULUS:
+                return False
+        whole = part.nbytes // ELEMENT_BYTES * ELEMENT_BYTES
+        self._begun = bytes(part[whole:])
+        vector = np.frombuffer(part[:whole], dtype="<u8").astype(np.uint64, copy=False)
+        return is_canonical(vector if vector.flags.aligned else vector.copy())
+
+
 class ArrivingShare:
     """One transfer; a ``Sink`` of the network."""
 
@@ -137,6 +163,7 @@ class ArrivingShare:
         self._round = 0
         self._sink: ShareSink | None = None
         self._digest: ShareDigest | None = None
+        self._elements = _Elements()
         self._before = self._inside = 0  # bytes before the payload, bytes of it, still to come
 
     def write(self, chunk: memoryview, /) -> None:
@@ -147,11 +174,11 @@ class ArrivingShare:
             chunk = chunk[skipped:]
         try:
             with self._arrivals.memory() as memory:
-                for part in self._opening.take(chunk, memory):
+                for part in self._opening.take(chunk, memoryview(memory)[_SHIFT:]):
                     if self._sink is None:
                         self._sink = self._begin(bytes(part[: self._arrivals.head_bytes]))
                     self._sink.write(part)
-                    self._hash(part)
+                    self._look(memoryview(part))
         except LocalProtocolError:  # the round ended, or the client has dialled again
             raise Unwanted from None
 
@@ -166,16 +193,20 @@ class ArrivingShare:
         )
         return self._arrivals.room(self._sender, head.round, head.client, self._size)
 
-    def _hash(self, part: bytes | bytearray | memoryview) -> None:
-        """The commitment, while the chunk is still in the cache; the machine compares it."""
-        payload = memoryview(part)[self._before :][: self._inside]
+    def _look(self, part: memoryview) -> None:
+        """Elements and commitment, while the chunk is in the cache; the machine compares the commitment."""
+        payload = part[self._before :][: self._inside]
         self._before = max(0, self._before - len(part))
         self._inside -= payload.nbytes
+        if not self._elements.below_the_modulus(payload):
+            raise RemoteProtocolError(
+                "a share has an element that is not below the modulus", rule="X11", party=self._sender
+            )
         if self._digest is not None:
             self._digest.update(payload)
 
     def close(self) -> None:
-        """All of it is there: read it back, check it as a message, and hand it to the loop."""
+        """All of it is there: check it as a message, and hand it to the loop."""
         sink, arrivals, digest = self._sink, self._arrivals, self._digest
         if sink is None or digest is None:
             raise RemoteProtocolError("a transfer did not hold a share", rule="X14", party=self._sender)
@@ -191,7 +222,7 @@ class ArrivingShare:
             arrivals.release(self._round, self._client, sink)
 
         try:
-            share = sink.share()
+            share = sink.share(elements_checked=True)
         except BaseException:
             settle()
             raise

@@ -35,7 +35,7 @@ from struct import Struct
 from typing import cast
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
-from tallystick.protocol.secure_sum.codec import decode, encode
+from tallystick.protocol.secure_sum.codec import decode, encode, streamed_share
 from tallystick.protocol.secure_sum.messages import Share, ShareKind, share_context, share_digest
 from tallystick.roles.stores import corrupt, storage_guard
 
@@ -143,9 +143,9 @@ class _RoundFile:
             self.fd = -1
 
 
-def _read_share(view: memoryview) -> Share:
-    """The share in these bytes, its vector still where it is; the elements are checked (X11)."""
-    message = decode(cast(bytes, view))
+def _read_share(view: memoryview, elements_checked: bool = False) -> Share:
+    """The share in these bytes, its vector still where it is; the elements are checked, here or before (X11)."""
+    message = (streamed_share if elements_checked else decode)(cast(bytes, view))
     if not isinstance(message, Share):
         raise RemoteProtocolError("a transfer did not hold a share", rule="X14", remedy="The message was dropped.")
     payload = message.payload if message.kind == ShareKind.VECTOR else bytes(message.payload)
@@ -193,14 +193,17 @@ class ShareSink:
         self.abort()
         raise RemoteProtocolError("a share is longer than was announced", rule="X03", remedy="It was dropped.")
 
-    def share(self) -> Share:
-        """The share, once all of it is there, checked as a message; give this very object to the machine."""
+    def share(self, *, elements_checked: bool = False) -> Share:
+        """The share, once all of it is there, checked as a message; give this very object to the machine.
+
+        ``elements_checked`` by the caller, on their way in: then the vector is not read again.
+        """
         if self._share is None:
             if not self._open or self.missing:
                 self.abort()
                 raise RemoteProtocolError("a share broke off", rule="X14", remedy="The message was dropped.")
             try:
-                share = _read_share(self._file.view(self._start, self._length))
+                share = _read_share(self._file.view(self._start, self._length), elements_checked)
                 if (share.round, share.client) != (self._file.round, self._client):
                     raise RemoteProtocolError(
                         "a share is not of the round or client announced", rule="X06", remedy="It was dropped."
@@ -242,7 +245,11 @@ class SpoolShares:
         with self._lock:
             sink = self._sinks.get((share.round, share.client))
             if sink is None or sink._share is not share:
-                sink = self._write(share)
+                raw = encode(share)
+                if share.kind != ShareKind.VECTOR and not self._file(share.round).free.get(_room_for(len(raw))):
+                    self._append_share(share, raw)
+                    return
+                sink = self._write(share, raw)
             file = sink._file
             entry = _Entry(self._head(share), sink._start, sink._length, sink._room, file.end)
             self._append(file, _frame(_COMMIT, share.client, sink._room, sink._length, _head_check(share)))
@@ -380,8 +387,7 @@ class SpoolShares:
             self._rounds[round] = file
         return file
 
-    def _write(self, share: Share) -> ShareSink:
-        raw = encode(share)
+    def _write(self, share: Share, raw: bytes) -> ShareSink:
         sink = self.begin(share.round, share.client, len(raw))
         try:
             sink.write(raw)
@@ -389,6 +395,20 @@ class SpoolShares:
             sink.abort()
             raise
         return sink
+
+    def _append_share(self, share: Share, raw: bytes) -> None:
+        """A seed: room, share and commit in one write, for they are most of what a server is sent."""
+        old = self._sinks.get((share.round, share.client))
+        if old is not None:
+            old.abort()  # the client has dialled again
+        file, length = self._file(share.round), _room_for(len(raw))
+        room, start = file.end, file.end + _FRAME_BYTES + _SHIFT
+        committed = room + _FRAME_BYTES + length
+        head = _frame(_ROOM, share.client, room, length) + bytes(_SHIFT)
+        commit = _frame(_COMMIT, share.client, room, len(raw), _head_check(share))
+        file.write(room, b"".join((head, raw, bytes(length - _SHIFT - len(raw)), commit)))
+        file.end = committed + _FRAME_BYTES
+        file.entries[share.client] = _Entry(share, start, len(raw), room, committed)
 
     def _append(self, file: _RoundFile, frame: bytes) -> None:
         file.write(file.end, frame)

@@ -46,6 +46,7 @@ __all__ = [
     "encode",
     "encode_parts",
     "share_head",
+    "streamed_share",
 ]
 
 MAGIC = b"TSUM"
@@ -169,7 +170,14 @@ def share_head(raw: bytes) -> tuple[Share, int, int]:
     return head, middle, length
 
 
-def _decode_share(raw: bytes) -> Share:
+def streamed_share(raw: bytes) -> Share:
+    """The share in these bytes, as ``decode`` gives it; its elements were looked at when they came in, one by one."""
+    if len(raw) < HEADER_BYTES + _SHARE.size + 4 or raw[:HEADER_BYTES] != _ENCODERS[Share][0]:
+        _refuse("this is not a share")
+    return _decode_share(raw, elements_checked=True)
+
+
+def _decode_share(raw: bytes, elements_checked: bool = False) -> Share:
     study, round, client, server, servers, size, kind, model_hash, blind, length = _SHARE.unpack_from(raw, HEADER_BYTES)
     start = HEADER_BYTES + _SHARE.size
     middle = start + 32 * servers
@@ -185,7 +193,7 @@ def _decode_share(raw: bytes) -> Share:
     else:
         _refuse(f"share kind {kind} is unknown", "X02")
     payload = raw[middle:end]
-    if kind == _VECTOR:
+    if kind == _VECTOR and not elements_checked:
         from_bytes(payload, size)  # X11: every element below p
     (proof,) = _U32.unpack_from(raw, end)
     _exact(raw, end + 4 + proof)

@@ -15,11 +15,12 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import wait as _wait
 from typing import Any, TypeVar
 
-__all__ = ["Workers", "background_loop", "call"]
+__all__ = ["Workers", "background_loop", "call", "wake_soon"]
 
 _T = TypeVar("_T")
 _lock = threading.Lock()
 _running: tuple[int, asyncio.AbstractEventLoop] | None = None
+_waking: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = {}
 _WORKERS = max(2, min(8, os.cpu_count() or 2))  # more than processors only take turns, each with a chunk of its own
 _pool = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="tallystick-network-worker")
 
@@ -38,6 +39,26 @@ def background_loop() -> asyncio.AbstractEventLoop:
 def call(work: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
     """Run a coroutine there and wait for what it returns."""
     return asyncio.run_coroutine_threadsafe(work, background_loop()).result(timeout)
+
+
+def wake_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of the loop from any thread; the loop is woken once for all that wait to be set by then."""
+    with _lock:
+        others = _waking.setdefault(loop, [])
+        others.append(event)
+        first = len(others) == 1
+    if first:
+        try:
+            loop.call_soon_threadsafe(_wake_all, loop)
+        except RuntimeError:  # the loop is closed
+            _wake_all(loop)
+
+
+def _wake_all(loop: asyncio.AbstractEventLoop) -> None:
+    with _lock:
+        events = _waking.pop(loop, [])
+    for event in events:
+        event.set()
 
 
 class Workers(Executor):

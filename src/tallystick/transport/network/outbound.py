@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tallystick.core.errors import LocalProtocolError
+from tallystick.transport.network.background import wake_soon
 from tallystick.transport.network.frames import (
     ABANDON,
     CHUNK,
@@ -119,7 +120,7 @@ class Outbound:
                 self._small_bytes += message.length
             else:
                 self._large.append(message)
-        self._loop.call_soon_threadsafe(self.wake.set)
+        wake_soon(self._loop, self.wake)
         return True
 
     def control(self, raw: bytes) -> None:
