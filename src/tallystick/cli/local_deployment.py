@@ -229,8 +229,8 @@ def _undivided() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    for number in came:  # now, to whoever would have had it
-        signal.raise_signal(number)
+    for caught in came:  # now, to whoever would have had it
+        signal.raise_signal(caught)
 
 
 def _free_ports(count: int) -> list[int]:
