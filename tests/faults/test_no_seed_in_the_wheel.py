@@ -26,7 +26,10 @@ PACKAGE = Path(tallystick.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 ROLE_TREES = {path: tree for path, tree in TREES.items() if "roles" in path.relative_to(PACKAGE).parts}
 # Where a seed is a word of the interface: simulation and benchmarks, never a role.
-SEEDABLE = {"demonstration.py", "simulation.py", "planning.py", "bench_noise.py", "bench_secure_sum.py", "main.py"}
+SEEDABLE = {
+    "demonstration.py", "simulation.py", "planning.py", "bench_noise.py", "bench_secure_sum.py", "main.py",
+    "made_up.py", "pem_runs.py",
+}  # fmt: skip
 # Silencing gRPC's own log, and handing the environment on to the processes of the demonstration.
 # What a locked child is handed on of it is a fixed list of paths and words for the C library (checked below).
 HARMLESS = (

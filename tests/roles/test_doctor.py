@@ -68,7 +68,7 @@ def running(
 
 
 def look(folder: Path, slug: str = "hospital-a", **more: Any) -> dict[str, Any]:
-    report = doctor(folder / slug / "role.toml", now=more.pop("now", NOW), timeout=2.0)
+    report = doctor(folder / slug / "role.toml", now=more.pop("now", None) or wall_clock(), timeout=2.0)
     json.dumps(report, allow_nan=False)
     for finding in report["findings"]:
         assert finding["status"] in ("ok", "warning", "problem")

@@ -19,6 +19,7 @@ __all__ = [
     "ReusedNoise",
     "clip_in_the_wrong_norm",
     "float_noise_of",
+    "negative_passes",
     "scaled_noise",
 ]
 
@@ -45,6 +46,15 @@ def scaled_noise(factor: Fraction) -> Callable[[Plan], Plan]:
 def clip_in_the_wrong_norm(plan: Plan) -> Plan:
     """Clients clip in L2 what is charged in L1: a record spread over k coordinates moves √k times what was planned."""
     return replace(plan, rounds=tuple(replace(r, grid=replace(r.grid, norm="l2")) for r in plan.rounds))
+
+
+def negative_passes(plan: Plan) -> Plan:
+    """Clients do not clip at zero what is charged as non-negative: a record may be replaced by its opposite."""
+    rounds = []
+    for r in plan.rounds:
+        groups = tuple(replace(g, nonnegative=False) for g in r.grid.groups)
+        rounds.append(replace(r, grid=replace(r.grid, groups=groups)))
+    return replace(plan, rounds=tuple(rounds))
 
 
 class ReusedNoise(ServerNoise):

@@ -64,6 +64,8 @@ class Setting:
     """Rounds of one plan; the record's sign alternates, so that their difference is what tells most."""
     count: bool = False
     """Also sum a 1 per record, in a group of its own with half the budget (add-remove needs n noised)."""
+    nonnegative: bool = False
+    """A record is (v, −v) in a group that declares itself non-negative: (v, 0) or (0, −v) after the platform's clip."""
     bound: float = BOUND
     fraction_bits: int = 0
     background: bool = True
@@ -96,7 +98,7 @@ class _OneBlockEach(BlockProgram):
     def groups_of_a_round(self) -> tuple[Group, ...]:
         s = self.setting
         share = 0.5 if s.count else 1.0
-        groups = (Group(name="sum", size=self.size, bound=s.bound, share=share),)
+        groups = (Group(name="sum", size=self.size, bound=s.bound, share=share, nonnegative=s.nonnegative),)
         return (*groups, Group(name="count", size=self.experiments, bound=1.0, share=share)) if s.count else groups
 
     def init(self, public: object) -> np.ndarray:
@@ -110,6 +112,8 @@ class _OneBlockEach(BlockProgram):
         which = prepared[:, 0].astype(np.int64)
         indices = which[:, None] * s.width + np.arange(s.width)
         values = np.repeat(prepared[:, 1:] * state[0], s.width, axis=1)
+        if s.nonnegative:
+            values[:, 1::2] *= -1
         if s.count:
             indices = np.hstack([indices, self.size + which[:, None]])
             values = np.hstack([values, np.ones((n, 1))])

@@ -27,6 +27,7 @@ from audit_bugs import (
     ReusedNoise,
     clip_in_the_wrong_norm,
     float_noise_of,
+    negative_passes,
     scaled_noise,
 )
 from audit_protocol import Setting, is_tight, observe
@@ -52,6 +53,8 @@ SOUND |= {
     "laplace over four coordinates": replace(LAPLACE, width=4),
     "laplace with n": replace(LAPLACE, count=True),
     "gaussian with n": replace(GAUSSIAN, count=True),
+    "gaussian non-negative": replace(GAUSSIAN, neighbours="replace-one", width=2, nonnegative=True),
+    "laplace non-negative": replace(LAPLACE, neighbours="replace-one", width=2, nonnegative=True),
     "laplace in unit steps": replace(LAPLACE, bound=1.0, fraction_bits=20, background=False),
 }
 
@@ -71,6 +74,10 @@ PLANTED = {
     "three shares missing, m=5": (replace(GAUSSIAN, servers=5), {"noise": OneHonestServerForgets}),
     "reused noise, gaussian": (replace(GAUSSIAN, rounds=2), {"noise": ReusedNoise}),
     "reused noise, laplace": (replace(LAPLACE, rounds=2), {"noise": ReusedNoise}),
+    "negative where non-negative is charged": (
+        replace(GAUSSIAN, neighbours="replace-one", width=2, nonnegative=True),
+        {"tamper": negative_passes, **FINE},
+    ),
     "wrong norm": (replace(LAPLACE, width=4), {"tamper": clip_in_the_wrong_norm}),
     "n leaked": (replace(LAPLACE, count=True), {"noise": CountWithoutNoise}),
     "n leaked, gaussian": (replace(GAUSSIAN, count=True), {"noise": CountWithoutNoise}),

@@ -92,7 +92,7 @@ def demo(
         with LocalDeployment(
             folder, name="demonstration", servers=SERVERS, institutions=files, asking=asking
         ) as deployment:
-            deployment.start_all(timeout=START_SECONDS, told=lambda party: story.tell(f"{party} is up"))
+            deployment.start_all(timeout=START_SECONDS, told=lambda party: _up(party, story))
             processes = deployment.running()
             victim = _Victim(deployment, story)
             try:
@@ -183,6 +183,7 @@ def _second_study(deployment: LocalDeployment, study: Study, story: StoryProgres
 def _until(done: Callable[[], bool], otherwise: str, *, every: float = 0.2) -> None:
     deadline = time.monotonic() + DECISION_SECONDS
     while not done():
+        _go_on()
         if time.monotonic() > deadline:
             raise RoundAborted(otherwise, rule="demonstration", remedy="Try again when the machine is less busy.")
         time.sleep(every)
@@ -232,6 +233,7 @@ class _Victim:
         self._last, self._done = time.monotonic(), 0
 
     def round(self, done: int, rounds: int) -> None:
+        _go_on()
         if done <= self._done:
             return  # told again, because the line is quiet
         self._story.step(done, rounds)
@@ -279,6 +281,20 @@ def _folder(keep: Path | None) -> Iterator[Path]:
     yield keep
 
 
+_interrupted = threading.Event()
+
+
+def _go_on() -> None:
+    """An interrupt that struck inside a library, which dropped it, still counts."""
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+def _up(party: str, story: StoryProgress) -> None:
+    _go_on()
+    story.tell(f"{party} is up")
+
+
 @contextmanager
 def _stoppable() -> Iterator[None]:
     """SIGTERM and SIGHUP end the demonstration as Ctrl-C does: processes stopped, folder removed."""
@@ -286,10 +302,13 @@ def _stoppable() -> Iterator[None]:
         yield
         return
 
+    _interrupted.clear()
+
     def interrupt(_number: int, _frame: object) -> None:
+        _interrupted.set()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

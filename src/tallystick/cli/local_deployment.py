@@ -13,8 +13,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -99,7 +101,7 @@ class LocalDeployment:
             return
         role, config = self._configs[party]
         command = [sys.executable, "-m", "tallystick.cli.main", role, "start", "--config", str(config)]
-        with self.log(party).open("ab") as log:
+        with self.log(party).open("ab") as log, _undivided():
             self._processes[party] = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -211,6 +213,24 @@ class LocalDeployment:
             return None
         finally:
             line.close()
+
+
+@contextmanager
+def _undivided() -> Iterator[None]:
+    """An interrupt that comes between the start of a process and its entry in our list would leave it behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda caught, _frame: came.append(caught)) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for caught in came:  # now, to whoever would have had it
+        signal.raise_signal(caught)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -1,7 +1,7 @@
 """The sensitivity registry: how far one record can move a sum, per row of spec/privacy 0.5.
 
 A mechanism may use a sensitivity only from here. Each row is brute-forced on tiny domains under both relations in
-``tests/privacy/test_sensitivity.py``.
+``tests/privacy/test_sensitivity.py`` and ``test_geometry.py``.
 
 Neighbours. ``add-remove``: one record more or less; the number of records is secret. ``replace-one``: one record
 differs; the number of records is public.
