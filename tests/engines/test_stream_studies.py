@@ -14,18 +14,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import tallystick as ts
+from tallystick.algorithms.program import pack_state
 from tallystick.cli.planning import plan
-from tallystick.cli.simulation import simulate
-from tallystick.core.errors import DataError, PrivacyRefused, StudyError
+from tallystick.cli.simulation import result_document, simulate
+from tallystick.core.errors import DataError, PrivacyRefused, RoundAborted, StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream
 from tallystick.data.encoding import Records, encode
 from tallystick.engines.designs import design_of, layout_of
-from tallystick.engines.federation import plan_study
+from tallystick.engines.federation import plan_study, public_facts
+from tallystick.engines.run import Outcome, run_program
 from tallystick.engines.stream import Batches, simulated_ticks, ticks_of_times, times_of
 from tallystick.engines.study import StreamSection, Study
+from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.grid import Group
-from tallystick.privacy.ledger import charge_of
+from tallystick.privacy.ledger import Ledger, charge_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 SCHEMA = ts.Schema({"x": ts.Number(-1, 1), "z": ts.Number(0, 2), "y": ts.Category(["no", "yes"])})
@@ -175,6 +178,87 @@ def test_kmeans_runs_as_a_stream() -> None:
     model.fit_study(fed, study.replace("stream", ticks=8, tick_seconds=1, records_per_tick=375))
     found = np.sort(model.cluster_centers_[:, 0])
     assert found == pytest.approx([-0.7, 0.7], abs=0.25)
+
+
+# -- lost ticks ------------------------------------------------------------------------------------------------------
+
+
+class SomeLost:
+    """Totals of ones, but for the ticks that are given up, and why."""
+
+    def __init__(self, why: dict[int, str]) -> None:
+        self.why = why
+
+    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+        if request.round in self.why:
+            raise RoundAborted("the round was given up", rule=self.why[request.round], round=request.round)
+        ones = np.full(request.plan.grid.size, 1 << request.plan.grid.fraction_bits, dtype=np.int64)
+        return NoisyTotal(values=ones, participants=("a", "b"), dropped=())
+
+
+def outcome_with(study: Study, why: dict[int, str], ledger: Ledger) -> Outcome:
+    layout = layout_of(study)
+    design = design_of(study, layout, None)
+    plan = plan_study(study, design, simulation=True)
+    return run_program(
+        design.program, public_facts(study, layout), plan, SomeLost(why), study=study.hash, ledger=ledger
+    )
+
+
+def plain_stream() -> Study:
+    return Study.from_dict(raw_study() | {"program": {"standardise": False}})
+
+
+def test_a_lost_tick_leaves_the_state_and_the_charge_as_they_are() -> None:
+    ledger, whole = Ledger(), Ledger()
+    lost = outcome_with(plain_stream(), {1: "too-few-clients", 5: "missing-server", 12: "missing-server"}, ledger)
+    assert lost.lost == (1, 5, 12)
+    packed = [pack_state(s) for s in lost.history]
+    assert len(packed) == 12
+    assert packed[4] == packed[3] != packed[5]
+    assert packed[11] == packed[10]
+    assert lost.contributors[3:6] == (("a", "b"), (), ("a", "b"))
+    others = outcome_with(plain_stream(), {}, whole)
+    assert others.lost == ()
+    assert [pack_state(s) for s in others.history[:9]] == [p for i, p in enumerate(packed, 1) if i not in (1, 5, 12)]
+    assert ledger.spent() == whole.spent()
+
+
+@pytest.mark.parametrize(
+    ("why", "program"),
+    [
+        ({4: "set-disagreement"}, {"standardise": False}),
+        ({4: "out-of-range"}, {"standardise": False}),
+        ({4: "storage-full"}, {"standardise": False}),
+        ({1: "missing-server"}, {"standardise": True}),  # tick 1 has the moments, which no other tick can make up for
+        (dict.fromkeys(range(1, 13), "too-few-clients"), {"standardise": False}),
+    ],
+    ids=["disagreement", "range", "storage", "moments", "every tick"],
+)
+def test_a_stream_ends_where_it_cannot_go_on_and_stays_charged(why: dict[int, str], program: dict[str, Any]) -> None:
+    ledger = Ledger()
+    with pytest.raises(RoundAborted):
+        outcome_with(Study.from_dict(raw_study() | {"program": program}), why, ledger)
+    assert ledger.spent().epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+def test_a_study_that_is_no_stream_ends_with_its_first_lost_round() -> None:
+    raw = raw_study() | {"program": {"standardise": False, "rounds": 12}}
+    del raw["stream"]
+    raw["data"] |= {"records": 1200}
+    with pytest.raises(RoundAborted):
+        outcome_with(Study.from_dict(raw), {5: "missing-server"}, Ledger())
+
+
+def test_clients_that_stay_away_cost_a_simulated_stream_ticks_not_its_life() -> None:
+    fed = ts.Federation.simulate([people(200, i) for i in range(4)], schema=SCHEMA, seed=3, drop=0.3, min_clients=3)
+    model = ts.LogisticRegression(epsilon=2.0, neighbours="add-remove", standardise=False)
+    study = model.study_for(fed, target="y", features=None, name="stream")
+    model.fit_study(fed, study.replace("stream", ticks=20, tick_seconds=1, records_per_tick=40))
+    assert 0 < len(model.lost_ticks_) < 20
+    assert len(model.history_) == 20
+    assert len(model.contributors_) >= 3
+    assert result_document(model, 1.0, kind="study")["stream"] == {"ticks": 20, "lost": list(model.lost_ticks_)}
 
 
 # -- neighbours ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,11 @@ BOOTS = {
     CrashPoint.AGGREGATOR_BOOTED: CrashPoint.AGGREGATOR_ROUND_KEPT,
 }
 LEDGER = [p for p in CrashPoint if p.value.startswith("client:ledger-void-")]  # tests/faults/test_ledger_crashes.py
-STREAM = [CrashPoint.CLIENT_WATERMARK_KEPT, CrashPoint.AGGREGATOR_CLOCK_KEPT]  # tests/faults/test_stream_roles.py
+STREAM = [  # tests/faults/test_stream_roles.py
+    CrashPoint.CLIENT_WATERMARK_KEPT,
+    CrashPoint.AGGREGATOR_CLOCK_KEPT,
+    CrashPoint.AGGREGATOR_LOSS_KEPT,
+]
 ORDINARY = [p for p in CrashPoint if p is not EQUIVOCATION and p not in (*ABORTS, *BOOTS, *LEDGER, *STREAM)]
 # Steps of the second round or later, where there is a past to come back to.
 SECOND_ROUND = {

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 from consortium_fixture import SCHEMA, Parties, bits, fit, wait_for
 
 import tallystick as ts
-from tallystick.cli import studies
+from tallystick.cli import studies, study_results
 from tallystick.cli.simulation import describe_result
+from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.study import Study
 from tallystick.roles.crash_points import CrashPoint
 from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
@@ -53,10 +56,10 @@ def write(path: Path, frame: dict[str, Any], *, mode: str = "w") -> None:
         file.writelines(",".join(map(str, row)) + "\n" for row in rows)
 
 
-def stream_study(parties: Parties, **stream: Any) -> Study:
-    return parties.study().replace("privacy", neighbours="add-remove").replace("data", records=None).replace(
-        "program", rounds="auto"
-    ).replace("stream", **{"tick_seconds": 1.0, "records_per_tick": PER_TICK, **stream})  # fmt: skip
+def stream_study(parties: Parties, *, trust: dict[str, Any] | None = None, **stream: Any) -> Study:
+    study = parties.study(**(trust or {})).replace("privacy", neighbours="add-remove").replace("data", records=None)
+    stream = {"tick_seconds": 1.0, "records_per_tick": PER_TICK, **stream}
+    return study.replace("program", rounds="auto").replace("stream", **stream)
 
 
 def charges(parties: Parties, name: str) -> list[Any]:
@@ -106,12 +109,111 @@ def test_two_hundred_batches_survive_kill_9_of_each_role(parties: Parties) -> No
     run_with_deaths(parties, 200, DEATHS * 3)
 
 
+def test_a_tick_without_enough_clients_is_lost_and_the_stream_goes_on(parties: Parties) -> None:
+    """Client 2 is away for tick 4. The aggregator is killed with the loss kept, and the stream ends as in simulation.
+
+    The receipt holds, the loss is told, and the charge is what it was.
+    """
+    ticks, lost = 8, 4
+    frames = timed_frames(len(parties.clients), ticks)
+    for name, frame in zip(parties.clients, frames):
+        write(parties.folder / f"{name}.csv", frame)
+    parties.start()
+    study = stream_study(parties, trust={"round_timeout_s": 4}, ticks=ticks, time="when", start=0.0)
+    parties.die_at("client-2", CrashPoint.CLIENT_WATERMARK_KEPT.value, lost)
+    parties.die_at("aggregator", CrashPoint.AGGREGATOR_LOSS_KEPT.value)
+    studies.propose_study(study, parties.analyst)
+    wait_approved(study, parties.analyst)
+    made: list[dict[str, Any]] = []
+    running = threading.Thread(target=lambda: made.append(studies.run(study.printed_hash, parties.analyst)))
+    running.start()
+    assert parties.wait_dead("client-2") == -9
+    assert parties.wait_dead("aggregator") == -9, parties.logs()
+    parties.start("client-2")
+    parties.wait_up("client-2", times=2)
+    parties.start("aggregator")
+    running.join(120)
+    assert made, parties.logs()
+    assert made[0]["stream"] == {"ticks": ticks, "lost": [lost]}
+    assert "1 tick(s) released nothing" in describe_result(made[0])
+    file = study_results.write_canonical(made[0], parties.folder, "result.json")
+    assert study_results.verify(file, parties.home / "consortium.toml")["sound"]
+
+    fed = ts.Federation.simulate(frames, names=parties.clients, schema=SCHEMA, seed=parties.seed)
+    with pytest.MonkeyPatch.context() as patch:
+        gone = {lost: frozenset({"client-2"})}
+        patch.setattr(SimulatedServers, "_absent", lambda _, round: gone.get(round, frozenset()))
+        simulated = fit(fed, study)
+    assert simulated.lost_ticks_ == (lost,)
+    assert made[0]["model"]["coef"] == simulated.model_document()["coef"]
+    for name in list(parties.pids):
+        parties.kill(name)
+    for name in parties.clients:
+        (entry,) = charges(parties, name)
+        assert float(entry.charge.rho) == max(float(r.rho) for r in simulated.plan_.rounds)
+
+
+def test_a_client_restored_from_a_backup_takes_no_part_in_the_stream(parties: Parties) -> None:
+    """By arrival, ticks an hour apart, each run at once when the aggregator's clock says so.
+
+    The whole state of client 2 is put back to what it was before tick 2: its own disk tells it nothing. The servers do.
+    """
+    frames = timed_frames(len(parties.clients), 10)
+    for name, frame in zip(parties.clients, frames):
+        write(parties.folder / f"{name}.csv", frame)
+    parties.start()
+    began = time.time() - 3700
+    study = stream_study(
+        parties, trust={"round_timeout_s": 4}, ticks=4, tick_seconds=3600.0, start=began, records_per_tick=60
+    )
+    studies.propose_study(study, parties.analyst)
+    wait_approved(study, parties.analyst)
+    with pytest.raises(Left):
+        studies.run(study.printed_hash, parties.analyst, progress=leave_after(1))
+    parties.kill("client-2")
+    backup = parties.folder / "backup"
+    shutil.copytree(parties.state("client-2"), backup)
+    parties.start("client-2")
+    parties.wait_up("client-2", times=2)
+    parties.kill("aggregator")
+    parties.start("aggregator", wall_ahead=3600.0)
+    with pytest.raises(Left):
+        studies.run(study.printed_hash, parties.analyst, progress=leave_after(2))
+    parties.kill("client-2")
+    shutil.rmtree(parties.state("client-2"))
+    backup.rename(parties.state("client-2"))
+    parties.start("client-2")
+    parties.wait_up("client-2", times=3)
+    parties.kill("aggregator")
+    parties.start("aggregator", wall_ahead=10800.0)
+    done = studies.run(study.printed_hash, parties.analyst)
+    assert done["stream"] == {"ticks": 4, "lost": [3, 4]}  # three clients are the least, and one refuses
+    assert "[watermark-rolled-back]" in parties.log("client-2")
+    assert watermark(parties, "client-2").tick == 1  # nothing was made of it
+    assert watermark(parties, "client-1").tick == 4
+
+
 def wait_approved(study: Study, config: Path) -> None:
     wait_for(lambda: studies.show(study.printed_hash, config)["state"] == "approved")
 
 
 class Left(Exception):  # noqa: N818 - the analyst has gone home
     pass
+
+
+def leave_after(tick: int) -> Callable[[int, int], None]:
+    def leave(done: int, rounds: int) -> None:
+        if done >= tick:
+            raise Left
+
+    return leave
+
+
+def watermark(parties: Parties, name: str) -> Watermark:
+    with sqlite3.connect(parties.state(name) / "role.sqlite") as db:
+        (kept,) = db.execute("SELECT value FROM records WHERE key = 'stream'").fetchone()
+    db.close()
+    return Watermark.from_bytes(kept)
 
 
 def test_what_is_released_so_far_is_shown_while_the_stream_runs(parties: Parties) -> None:
@@ -130,14 +232,10 @@ def test_what_is_released_so_far_is_shown_while_the_stream_runs(parties: Parties
     studies.propose_study(study, parties.analyst)
     wait_approved(study, parties.analyst)
 
-    def leave(done: int, rounds: int) -> None:
-        if done:
-            raise Left
-
     back = threading.Thread(target=lambda: (parties.wait_dead("aggregator"), parties.start("aggregator")))
     back.start()
     with pytest.raises(Left):
-        studies.run(study.printed_hash, parties.analyst, progress=leave)
+        studies.run(study.printed_hash, parties.analyst, progress=leave_after(1))
     back.join()
     assert parties.noted("died", "aggregator") == [CrashPoint.AGGREGATOR_CLOCK_KEPT.value]
     seen = studies.result(study.printed_hash, parties.analyst)
@@ -153,8 +251,5 @@ def test_what_is_released_so_far_is_shown_while_the_stream_runs(parties: Parties
     assert done["cost"]["rounds"] == 2
     assert done["receipt"] is not None
     for name, file in files.items():
-        with sqlite3.connect(parties.state(name) / "role.sqlite") as db:
-            (kept,) = db.execute("SELECT value FROM records WHERE key = 'stream'").fetchone()
-        db.close()
-        assert Watermark.from_bytes(kept) == Watermark(tick=2, first=sizes[name], last=file.stat().st_size)
+        assert watermark(parties, name) == Watermark(tick=2, first=sizes[name], last=file.stat().st_size)
         assert (file.stat().st_size > sizes[name]) == (name == "client-1")

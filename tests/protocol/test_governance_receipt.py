@@ -487,9 +487,9 @@ def test_planted_bugs_are_caught() -> None:
         "countersigned another entry": ('("ledger", "sequence", "head")', '("ledger", "head")'),
         "countersigned another ledger": ('("ledger", "sequence", "head")', '("sequence", "head")'),
         "charge on another head": ('("ledger", "sequence", "head")', '("ledger", "sequence")'),
-        "less noise": ('        "noise": noise,\n', ""),
-        "another plan": ('        "plan": plan_digest(plan),\n', ""),
-        "other participants": ('        "participants": sections["participants"],\n', ""),
+        "less noise": ('            "noise": noise,\n', ""),
+        "another plan": ('            "plan": plan_digest(plan),\n', ""),
+        "other participants": ('            "participants": told,\n', ""),
         "two results": ("elif told != {", "elif (sections['result'], 'finished') not in told and told != {"),
     }
     real = check_receipt.__globals__
@@ -503,3 +503,69 @@ def test_planted_bugs_are_caught() -> None:
         finally:
             real.update(before)
         assert rule in rules(check(with_statements(said))), lie
+
+
+# -- a stream's lost ticks ---------------------------------------------------------------------------------------------
+
+
+STREAM_TEXT = json.dumps(json.loads(study_text()) | {"stream": {"ticks": 4}}, separators=(",", ":"))
+STREAM_PLAN = PLAN | {"rounds": 4, "noise": [[1, ["500/1"]]]}
+ALL = ["c0", "c1", "c2"]
+LOSSES = [ALL, [], ALL, []]
+
+
+def stream_receipt(rounds: list[list[str]], servers: Mapping[str, dict[str, Any]], text: str = STREAM_TEXT) -> bytes:
+    """A study that went well but for ticks without a release, and what its servers attest to."""
+    proposed = proposal(study=text, plan=STREAM_PLAN)
+    of = {"hash": hash_of(text)}
+    approved = [decision(c, **of, proposal=proposed.ident) for c in ALL]
+    charged = [charge(c, **of) for c in ALL]
+    said = [proposed, *approved, start(approved, **of, proposal=proposed.ident), *charged, outcome(**of)]
+    said += [countersignature(s, one, **of) for one in charged for s in MEMBERS.servers]
+    for server, told in servers.items():
+        attests = {"plan": plan_digest(STREAM_PLAN), "noise": STREAM_PLAN["noise"], **of, **told}
+        attests["partials"] = [digest_of(f"{server} {r}") if r != 2 else "" for r in range(1, told["rounds"] + 1)]
+        said.append(attestation(server, **attests))
+    return make_receipt(
+        Docket.of(proposed.study_hash, MEMBERS, said), consortium=FILE, participants=rounds, now=NOW, key=KEYS["hub"]
+    )
+
+
+def stream_rules(raw: bytes) -> set[str]:
+    return rules(check(raw, plan_of=lambda _study, _program: copy.deepcopy(STREAM_PLAN)))
+
+
+SAW_NOTHING = {"rounds": 3, "participants": [[1, ALL], [2, []], [3, ALL]]}
+SAW_MORE = {"rounds": 4, "participants": [[1, ALL], [2, ["c0", "c1"]], [3, ALL]]}
+
+
+def test_lost_ticks_of_a_stream_are_no_fault_whatever_the_servers_saw_of_them() -> None:
+    assert stream_rules(stream_receipt(LOSSES, {"s0": SAW_NOTHING, "s1": SAW_NOTHING})) == set()
+    assert stream_rules(stream_receipt(LOSSES, {"s0": SAW_NOTHING, "s1": SAW_MORE})) == set()
+
+
+def test_a_tick_is_lost_only_in_a_stream() -> None:
+    raw = stream_receipt(LOSSES, {"s0": SAW_NOTHING, "s1": SAW_NOTHING}, text=study_text())
+    assert stream_rules(raw) == {"quorum"}
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        [ALL, ALL, ALL, []],  # a tick that s0 released nothing in
+        [ALL, [], ALL, ALL],  # and one after its last
+        [ALL, [], ["c0", "c1", "c3"], []],
+        [ALL, []],  # fewer than were run
+    ],
+)
+def test_what_a_receipt_calls_released_every_server_released(rounds: list[list[str]]) -> None:
+    assert "wrong-attestation" in stream_rules(stream_receipt(rounds, {"s0": SAW_NOTHING, "s1": SAW_MORE}))
+
+
+def test_a_stream_that_released_nothing_has_no_receipt() -> None:
+    assert "participants" in stream_rules(stream_receipt([[]] * 4, {"s0": SAW_NOTHING, "s1": SAW_NOTHING}))
+
+
+def test_a_receipt_of_more_rounds_than_there_can_be_is_found_at_once() -> None:
+    sections = sections_of(stream_receipt(LOSSES, {"s0": SAW_NOTHING, "s1": SAW_NOTHING}))
+    assert "rounds" in stream_rules(sealed(sections | {"rounds": 2**60}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tallystick as ts
-from tallystick.core.errors import DataError, LocalProtocolError
+from tallystick.core.errors import DataError, LocalProtocolError, RemoteProtocolError, VerificationError
 from tallystick.data.appended import appended
 from tallystick.engines.study import Study
 from tallystick.roles import stream_batches
@@ -23,6 +24,7 @@ from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.stores import RoleStore
 from tallystick.roles.stream_batches import StreamMap
 from tallystick.roles.stream_clock import StreamClock
+from tallystick.roles.stream_ticks import SeenTicks, pack_tick, unpack_tick
 
 COLUMNS = ts.Schema({"x": ts.Number(0, 1000), "y": ts.Category(["no", "yes"])}).to_dict()
 
@@ -217,3 +219,76 @@ def test_a_stated_start_is_the_clocks(timed: Client) -> None:
     stream = timed.setup.study.stream
     assert stream is not None
     assert StreamClock(stream, timed.store, timed.hash, wall=5.0, now=100.0).due(1) == 105.0
+
+
+# -- a client restored from an old copy ------------------------------------------------------------------------------
+
+
+class Servers:
+    """Two servers that answer at once; ``seen`` is what each has seen of the client."""
+
+    def __init__(self, **seen: int) -> None:
+        self.seen, self.woken = seen, 0
+        self.ticks = SeenTicks(["s1", "s2"], party="a", ask=self._ask, again=self._again)
+        self.silent: set[str] = set()
+
+    def _ask(self, server: str, body: bytes) -> None:
+        asked, _ = unpack_tick(body, "a")
+        if server not in self.silent:
+            self.ticks.hear(server, pack_tick(asked, self.seen[server]))
+
+    def _again(self) -> None:
+        self.woken += 1
+
+    def allow(self, tick: int, own: int) -> bool:
+        self.ticks.given(tick, own)  # asks
+        return self.ticks.given(tick, own)
+
+
+@pytest.mark.parametrize("restored", [True, False], ids=["old copy", "newest"])
+def test_an_old_copy_of_a_client_makes_no_batch(tmp_path: Path, restored: bool) -> None:
+    """The old watermark alone would put records of tick 2 into tick 3 as well: the last lines show that it would."""
+    client = Client(tmp_path)
+    client.append((0, 1))
+    assert client.tick(1) == [1]
+    client.store.close()
+    shutil.copy(tmp_path / "role.sqlite", tmp_path / "backup")
+    client.store = RoleStore(tmp_path / "role.sqlite", party="a")
+    client.crash()
+    client.append((0, 2), (0, 3))
+    assert client.tick(2) == [2, 3]
+    servers = Servers(s1=2, s2=1)  # the share reached one server before the disk was lost
+    client.store.close()
+    if restored:
+        shutil.copy(tmp_path / "backup", tmp_path / "role.sqlite")
+    client.store = RoleStore(tmp_path / "role.sqlite", party="a")
+    client.crash()
+    try:
+        if restored:
+            with pytest.raises(VerificationError, match="s1 has this client's shares of tick 2") as refused:
+                servers.allow(3, client.map.tick)
+            assert refused.value.rule == "watermark-rolled-back"
+            assert client.tick(3) == [2, 3]
+        else:
+            assert servers.allow(3, client.map.tick)
+            assert client.tick(3) == []
+    finally:
+        client.store.close()
+
+
+def test_every_server_is_asked_at_every_tick_and_nothing_is_made_before_all_have_answered() -> None:
+    servers = Servers(s1=4, s2=4)
+    servers.silent = {"s2"}
+    assert not servers.allow(5, 4)
+    assert servers.woken == 2
+    assert not servers.ticks.hear("s2", pack_tick(4, 4))  # an answer about another tick
+    assert not servers.ticks.hear("eve", pack_tick(5, 4))
+    assert servers.ticks.hear("s2", pack_tick(5, 4))
+    assert servers.allow(5, 4)
+    servers.seen["s2"] = 6  # two copies run: the other one was quicker
+    servers.silent = set()
+    with pytest.raises(VerificationError):
+        servers.allow(6, 5)
+    assert servers.allow(6, 6)  # made before, killed, asked for again
+    with pytest.raises(RemoteProtocolError):
+        servers.ticks.hear("s1", b"short")

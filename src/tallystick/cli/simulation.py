@@ -166,6 +166,8 @@ def result_document(
         "model": estimator.model_document(),
         "cost": {"seconds": seconds, **estimator.cost_},
     }
+    if study.stream is not None:
+        document["stream"] = {"ticks": len(estimator.history_), "lost": list(estimator.lost_ticks_)}
     if estimator.plan_.hopeless:
         document["noise_warning"] = estimator.plan_.hopeless
     if simulation is not None:
@@ -211,6 +213,9 @@ def describe_result(result: dict[str, Any]) -> str:
     ]
     if result.get("interim"):
         lines.append("  interim             the study is still running; this is what it has released so far")
+    lost = result.get("stream", {}).get("lost", [])
+    if lost:
+        lines.append(f"  lost                {len(lost)} tick(s) released nothing; their records are spent")
     evaluation = result.get("simulation", {}).get("evaluation", {})
     of = "the records it was fitted to" if evaluation.get("method") == "own records" else "kept-back records"
     measures = [(k, v) for k, v in evaluation.items() if k not in ("method", "fraction", "folds")]

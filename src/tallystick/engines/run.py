@@ -4,6 +4,9 @@
 
 The charge is reserved before the first round and stays spent from the first noisy total on, whatever happens then. If
 nothing noised has left (the first round aborted), the reservation is withdrawn.
+
+A stream goes on past a tick whose round was given up (:func:`is_lost_tick`): the tick releases nothing, its records are
+in no other (clients keep a watermark), and the charge stays as it is.
 """
 
 from __future__ import annotations
@@ -14,19 +17,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from tallystick.algorithms.program import Program, Public, State, pack_state
-from tallystick.core.errors import RoundAborted
+from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.fixed_point import to_real
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import Release, release
 
-__all__ = ["Outcome", "Progress", "Released", "run_program"]
+__all__ = ["Outcome", "Progress", "Released", "is_lost_tick", "run_program"]
 
 Progress = Callable[[int, int], None]
 """Called with (round, rounds) after every round."""
-Released = Callable[[State, NoisyTotal], None]
-"""Called with every state as it is released, and the total it followed from."""
+Released = Callable[[State, NoisyTotal | None], None]
+"""Called with the state after every round, and the total it followed from; None if a tick was lost."""
+_LOST = frozenset({"missing-server", "too-few-clients"})
+"""Why a round may be given up without anybody being at fault; after anything else a person looks first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,23 @@ class Outcome:
     history: tuple[State, ...]
     contributors: tuple[tuple[str, ...], ...]
     dropped: tuple[tuple[str, ...], ...]
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Ticks of a stream that released nothing."""
+        return tuple([number for number, names in enumerate(self.contributors, start=1) if not names])
+
+
+def is_lost_tick(plan: Plan, error: TallystickError) -> bool:
+    """Whether a stream goes on after its round ended so.
+
+    The state stays, and the program asks in the next tick what it asked in this one; so the next must have the same
+    grid and noise. A tick of another kind (moments, before the first step) cannot be made up for.
+    """
+    if not plan.claim.parallel or error.rule not in _LOST or error.round is None:
+        return False
+    this, following = plan.rounds[error.round - 1], plan.rounds[error.round : error.round + 1]
+    return all(this == other for other in following)
 
 
 def run_program(
@@ -58,16 +80,20 @@ def run_program(
     dropped: list[tuple[str, ...]] = []
     for number, round_plan in enumerate(plan.rounds, start=1):
         model = pack_state(program.query(state))
+        noisy: NoisyTotal | None = None
         try:
             noisy = totals.noisy_total(RoundRequest(round=number, model=model, plan=round_plan))
-        except RoundAborted:
-            if number == 1:
-                ledger.withdraw(entry)
-            raise
-        total = to_real(noisy.values, round_plan.grid.fraction_bits)
-        if plan.claim.sampling is not None:
-            total = total / plan.claim.sampling  # of the sample to that of all records; by the public rate
-        state = program.reduce_in_aggregator(total, state)
+        except RoundAborted as error:
+            last_chance = number == len(plan.rounds) and not any(contributors)
+            if last_chance or not is_lost_tick(plan, error):
+                if number == 1 and not plan.claim.parallel:  # a stream's records are spent with their watermark
+                    ledger.withdraw(entry)
+                raise
+        if noisy is not None:
+            total = to_real(noisy.values, round_plan.grid.fraction_bits)
+            if plan.claim.sampling is not None:
+                total = total / plan.claim.sampling  # of the sample to that of all records; by the public rate
+            state = program.reduce_in_aggregator(total, state)
         if not np.isfinite(np.frombuffer(pack_state(state), dtype="<f8")).all():
             raise RoundAborted(
                 "the program's state holds NaN or infinity after this round",
@@ -76,8 +102,8 @@ def run_program(
                 remedy="Take smaller steps or bound the update. What was spent stays spent.",
             )
         history.append(state)
-        contributors.append(noisy.participants)
-        dropped.append(noisy.dropped)
+        contributors.append(() if noisy is None else noisy.participants)
+        dropped.append(() if noisy is None else noisy.dropped)
         if released is not None:
             released(state, noisy)
         if progress is not None:

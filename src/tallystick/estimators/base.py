@@ -175,7 +175,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         release = result.outcome.release
         self.privacy_ = release.privacy
         self.plan_ = result.plan
-        self.contributors_ = result.outcome.contributors[-1]
+        self.contributors_ = next(names for names in reversed(result.outcome.contributors) if names)
         self.dropped_ = result.outcome.dropped
         self.history_ = result.outcome.history
         self.n_iter_ = len(result.outcome.history)
@@ -184,6 +184,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             "bytes_up_per_client": result.bytes_up_per_client,
             "bytes_down_per_client": result.bytes_down_per_client,
         }
+        if result.study.stream is not None:
+            self.lost_ticks_ = result.outcome.lost
         self.study_ = result.study
         self.min_clients_ = result.min_clients
         self.feature_names_in_ = np.array(result.layout.names, dtype=object)

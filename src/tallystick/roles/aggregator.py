@@ -21,7 +21,7 @@ import numpy as np
 from tallystick.algorithms.program import State, pack_state
 from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.core.identifiers import format_hash
-from tallystick.engines.run import Outcome, run_program
+from tallystick.engines.run import Outcome, is_lost_tick, run_program
 from tallystick.engines.study import Study
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.ledger import Ledger
@@ -40,6 +40,7 @@ from tallystick.roles.results import may_see, seal_result
 from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.stores import is_storage_failure
 from tallystick.roles.stream_clock import StreamClock
+from tallystick.roles.stream_losses import lost_of, pack_lost
 from tallystick.roles.wire import STUDY, SUM, head
 
 __all__ = ["AggregatorProcess", "AggregatorSession", "pack_outcome", "pack_total", "unpack_total"]
@@ -81,13 +82,13 @@ def pack_outcome(outcome: Outcome) -> bytes:
     ).encode()
 
 
-def pack_interim(released: Sequence[tuple[State, NoisyTotal]]) -> bytes:
+def pack_interim(released: Sequence[tuple[State, NoisyTotal | None]]) -> bytes:
     """The same of a stream that is still running: what it has released so far, and marked so."""
     return json.dumps(
         {
             "history": [base64.b64encode(pack_state(state)).decode() for state, _ in released],
-            "contributors": [list(total.participants) for _, total in released],
-            "dropped": [list(total.dropped) for _, total in released],
+            "contributors": [list(total.participants) if total is not None else [] for _, total in released],
+            "dropped": [list(total.dropped) if total is not None else [] for _, total in released],
             "interim": True,
         }
     ).encode()
@@ -109,7 +110,7 @@ class AggregatorSession(Session):
         self._last: tuple[object, bytes] = (None, b"")
         self._clock: StreamClock | None = None
         self._awaited: RoundRequest | None = None
-        self._released: list[tuple[State, NoisyTotal]] = []
+        self._released: list[tuple[State, NoisyTotal | None]] = []
         """What a stream has released so far."""
         records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
         self._machine, self._first = studies.AggregatorMachine.restore(
@@ -146,7 +147,7 @@ class AggregatorSession(Session):
     def result_for(self, party: str, asked: bytes) -> bytes:
         """The result, sealed to who asks, if the study shows it to them; of a running stream, what it has released."""
         end, stored = self._machine.ending, self.process.store.study(self.study_hash)
-        running = end is None and self._clock is not None and bool(self._released)
+        running = end is None and self._clock is not None and any(total is not None for _, total in self._released)
         if not (isinstance(end, Result) or running) or stored is None:
             raise NotApproved("the study has no result", party=party, rule="no-result")
         packed = end.packed if isinstance(end, Result) else pack_interim(tuple(self._released))
@@ -257,6 +258,7 @@ class AggregatorSession(Session):
                 case sums.Finished(result=result):
                     self._finished(result)
                 case sums.Aborted(error=error):
+                    self._keep_loss(error)
                     self._answers.put(error)
                 case _:
                     pass
@@ -334,7 +336,7 @@ class AggregatorSession(Session):
         for step in held:  # the last round had ended: its total may not have been kept as a release yet
             if isinstance(step, sums.Finished):
                 self._keep(step.result)
-            else:
+            elif not self._keep_loss(step.error):
                 self._answers.put(step.error)
         threading.Thread(target=self._program, name=f"study {self.study_hash.hex()[:12]}", daemon=True).start()
 
@@ -388,16 +390,23 @@ class AggregatorSession(Session):
                 raise answer
             total = answer
         else:
-            total = unpack_total(kept)
+            total = self._kept(kept)
         values = total.values[: request.plan.grid.size]
         return NoisyTotal(values=values, participants=total.participants, dropped=total.dropped)
+
+    def _kept(self, body: bytes) -> NoisyTotal:
+        """The total of a round that has ended; raises if it was a tick that was lost."""
+        loss = lost_of(body)
+        if loss is not None:
+            raise loss
+        return unpack_total(body)
 
     def _open(self, request: RoundRequest) -> None:
         if self.sum is None:
             return
         kept = self.process.store.release(self.study_hash, request.round)
         if kept is not None:
-            self._answers.put(unpack_total(kept))
+            self._answers.put(lost_of(kept) or unpack_total(kept))
         elif self.sum.round < request.round:
             self._awaited = None
             due = 0.0 if self._clock is None else self._clock.due(request.round)
@@ -417,6 +426,15 @@ class AggregatorSession(Session):
         crashpoint(CrashPoint.AGGREGATOR_MODEL_KEPT)
         self.process.health.rounds = result.round
         return total
+
+    def _keep_loss(self, error: TallystickError) -> bool:
+        """Keep that a tick was lost, if that is what it is: the stream goes on without it, also after a restart."""
+        if self.setup is None or error.round is None or not is_lost_tick(self.setup.plan, error):
+            return False
+        self.process.store.put_release(self.study_hash, error.round, pack_lost(error))
+        crashpoint(CrashPoint.AGGREGATOR_LOSS_KEPT)
+        _log.warning("tick %d of the stream is lost: %s", error.round, error)
+        return True
 
     def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
         self.over = True

@@ -17,7 +17,7 @@ from tallystick.protocol.secure_sum.messages import Agreement, Partial
 from tallystick.roles.setup import Setup
 from tallystick.roles.stores import RoleStore
 
-__all__ = ["attestation_body", "note_partial"]
+__all__ = ["attestation_body", "last_rounds", "note_partial"]
 
 
 def note_partial(store: RoleStore, study_hash: bytes, partial: Partial, clients: tuple[str, ...]) -> None:
@@ -31,11 +31,18 @@ def note_partial(store: RoleStore, study_hash: bytes, partial: Partial, clients:
     store.put_release(study_hash, partial.round, json.dumps(note).encode())
 
 
+def last_rounds(store: RoleStore, study_hash: bytes) -> dict[str, int]:
+    """The last round in which each client's share is in a partial sum that was noted here."""
+    return {name: round for round, body in store.releases(study_hash) for name in json.loads(body)["participants"]}
+
+
 def attestation_body(store: RoleStore, study_hash: bytes, setup: Setup) -> dict[str, Any] | None:
-    """The statement's body, or None if this server has released nothing in the study."""
-    notes = [json.loads(body) for _, body in store.releases(study_hash)]
-    if not notes:
+    """The statement's body, up to the last round released in; None if this server has released nothing."""
+    found = {round: json.loads(body) for round, body in store.releases(study_hash)}
+    if not found:
         return None
+    nothing = {"participants": [], "partial": ""}  # a tick of a stream that this server released nothing in
+    notes = [found.get(round, nothing) for round in range(1, max(found) + 1)]
     return {
         "hash": format_hash(study_hash),
         "plan": plan_digest(summarise(setup.plan)),

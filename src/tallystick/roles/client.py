@@ -47,6 +47,7 @@ from tallystick.roles.results import ResultRequest, may_see
 from tallystick.roles.review import decision_body, review
 from tallystick.roles.setup import Setup
 from tallystick.roles.stream_batches import StreamMap
+from tallystick.roles.stream_ticks import TICKS, SeenTicks
 
 __all__ = ["ClientProcess", "ClientSession"]
 
@@ -74,6 +75,12 @@ class ClientSession(ParticipantSession):
             again=lambda: own.wake(own.now() + ASK_SECONDS, self, CLEARANCE),
         )
         self._held: sums.Compute | None = None
+        self._seen_ticks = SeenTicks(
+            own.members.servers,
+            party=own.name,
+            ask=lambda server, body: own.exchange.send(server, Op.TICK, body, self.study_hash),
+            again=lambda: own.wake(own.now() + ASK_SECONDS, self, TICKS),
+        )
 
     def cleared(self) -> None:
         """A server has countersigned: go on if it was the last one."""
@@ -86,7 +93,34 @@ class ClientSession(ParticipantSession):
             if self._held is not None:
                 self._clearance.ask()
             return
+        if layer == TICKS:
+            self.cleared()  # asks again, if an answer is still missing
+            return
         super().tick(layer)
+
+    def heard_tick(self, server: str, body: bytes) -> None:
+        """A server says which tick of a stream it has seen last: go on if it was the last answer."""
+        if self._seen_ticks.hear(server, body):
+            self.cleared()
+
+    def _may_use_records(self, step: sums.Compute) -> bool:
+        """Whether no server knows a later tick of a stream than this client does.
+
+        False while that is being asked: the step is taken up again with the last answer. False for good if one does:
+        then this client sits the tick out, and every later one, until its newest state runs.
+        """
+        if self.setup is None or self.setup.study.stream is None or not isinstance(self.sum, sums.ClientMachine):
+            return True
+        made = self._records()
+        try:
+            given = not isinstance(made, StreamMap) or self._seen_ticks.given(step.round, made.tick)
+        except VerificationError as error:
+            _log.error("this client takes no part in the stream: %s", error)
+            self.own.health.green, self.own.health.reason = False, str(error)
+            self.sums(self.sum.withdraw(step.round))
+            return False
+        self._held = None if given else step
+        return given
 
     def decide(self, setup: Setup) -> None:
         """Its steward has approved, its limits still hold, and its budget covers it: reserved before anything is said.
@@ -143,6 +177,8 @@ class ClientSession(ParticipantSession):
             return
         if not self._clearance.given(self.setup):
             self._held = step  # taken up again when the last server has countersigned
+            return
+        if not self._may_use_records(step):
             return
         try:
             plan = self.setup.plan.rounds[step.round - 1]
@@ -320,6 +356,11 @@ class ClientProcess(ParticipantProcess):
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
         if op == Op.RESULT and sender == self.members.aggregator:
             self._take_result(study_hash, body)
+            return
+        if op == Op.TICK_SEEN and sender in self.members.servers:
+            session = self.sessions.get(study_hash)
+            if isinstance(session, ClientSession):
+                self.post_for(session, lambda: session.heard_tick(sender, body))
             return
         if op != Op.SEEN or sender not in self.members.servers:
             super().governance(sender, study_hash, op, body)

@@ -74,6 +74,7 @@ class CrashPoint(Enum):
     AGGREGATOR_START_KEPT = "aggregator:start-kept"
     AGGREGATOR_START_SENT = "aggregator:start-sent"
     AGGREGATOR_CLOCK_KEPT = "aggregator:clock-kept"
+    AGGREGATOR_LOSS_KEPT = "aggregator:loss-of-a-tick-kept"
     AGGREGATOR_ROUND_KEPT = "aggregator:round-kept"
     AGGREGATOR_ROUND_SENT = "aggregator:round-sent"
     AGGREGATOR_SUM_KEPT = "aggregator:sum-kept"

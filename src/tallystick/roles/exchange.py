@@ -8,6 +8,7 @@
                         SEEN        server to client: this one
                         RESULT_WANTED / RESULT / NO_RESULT    the result of a study, sealed to who may see it
                         RECEIPT_WANTED / RECEIPT              its privacy receipt, for everybody
+                        TICK / TICK_SEEN    a stream's client to server and back: the last tick seen (stream_ticks)
 
 Nothing here is believed because of who sent it: a statement counts by its signature, whoever passes it on. What is lost
 on the way is found by HAVE, said anew whenever a line comes up.
@@ -55,6 +56,8 @@ class Op(IntEnum):
     NO_RESULT = 9
     RECEIPT_WANTED = 10
     RECEIPT = 11
+    TICK = 12
+    TICK_SEEN = 13
 
 
 def pack_parts(parts: Iterable[bytes]) -> bytes:

@@ -26,7 +26,7 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.secure_sum.open_round import OpenRound
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.attestation import attestation_body, note_partial
+from tallystick.roles.attestation import attestation_body, last_rounds, note_partial
 from tallystick.roles.clearance import pack_head
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.exchange import Op, pack_parts, unpack_parts
@@ -37,6 +37,7 @@ from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.sharded_sum import SpoolSum
 from tallystick.roles.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.spool import SpoolShares
+from tallystick.roles.stream_ticks import pack_tick, unpack_tick
 from tallystick.roles.wire import HEADER_BYTES, SEALED, Seals
 from tallystick.transport.network.admission import Sink, Unwanted
 
@@ -70,6 +71,8 @@ class ServerSession(ParticipantSession):
     keys_erased = CrashPoint.SERVER_KEYS_ERASED
     spool: SpoolShares | None = None
     arrivals: ShareArrivals | None = None
+    _summed: dict[str, int] | None = None
+    """The last round each client was in, as noted; None when there is more to read."""
 
     def decide(self, setup: Setup) -> None:
         """A server holds no data: it takes part in whatever it can calibrate (the plan was made, so it can)."""
@@ -190,9 +193,18 @@ class ServerSession(ParticipantSession):
             crashpoint(CrashPoint.SERVER_SHARES_DROPPED)
             self.process.health.rounds = step.round
 
+    def last_round_of(self, client: str) -> int:
+        """The last round in which this server holds a client's share, or has summed it; 0 if none. Durable."""
+        if isinstance(self.sum, sums.ServerMachine) and self.sum.holds_share_of(client):
+            return self.sum.round
+        if self._summed is None:
+            self._summed = last_rounds(self.process.store, self.study_hash)
+        return self._summed.get(client, 0)
+
     def _send(self, to: str, message: Message) -> None:
         if isinstance(message, Partial) and self.sum is not None:
             note_partial(self.process.store, self.study_hash, message, self.sum.parameters.clients)
+            self._summed = None
         super()._send(to, message)
 
     def finished(self, result: bytes | None, error: TallystickError | None) -> None:
@@ -242,6 +254,13 @@ class ServerProcess(ParticipantProcess):
 
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
         """A client shows its ledger's head, or asks which one was seen last."""
+        if op == Op.TICK and sender in self.members.clients:
+            session = self.sessions.get(study_hash)
+            asked, _ = unpack_tick(body, sender)
+            if isinstance(session, ServerSession) and session.sum is not None:
+                answer = pack_tick(asked, session.last_round_of(sender))
+                self.exchange.send(sender, Op.TICK_SEEN, answer, study_hash)
+            return  # not up yet: it asks again
         if op not in (Op.NOTICE, Op.HEAD) or sender not in self.members.clients:
             super().governance(sender, study_hash, op, body)
             return

@@ -72,6 +72,11 @@ class StreamMap:
         self._pieces: list[tuple[Records, NDArray[np.int64]]] = []
         """With a time column: what was read, and each record's tick."""
 
+    @property
+    def tick(self) -> int:
+        """The last tick whose batch is fixed."""
+        return self._mark.tick
+
     def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
         """The client's own sum over the batch of this tick: exact, so its pieces add up."""
         total = np.zeros(plan.grid.size, dtype=np.int64)

@@ -14,7 +14,7 @@ from typing import Any
 from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.protocol.governance.bodies import check_folded_names
 from tallystick.protocol.governance.docket import Docket
-from tallystick.protocol.governance.plan_summary import plan_digest
+from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold
 from tallystick.protocol.governance.receipt import study_facts
 from tallystick.protocol.governance.standing import quorum_of
 from tallystick.protocol.governance.statements import Statement, canonical
@@ -102,9 +102,12 @@ def agreed(
             what = "it is of another proposal, or was given after this one had expired."
             yield _finding("not-approved", where, what, f"{members.aggregator} started it all the same.")
     rounds = _participants(sections)
-    if not rounds:
+    if not any(names for _, names in rounds):
         yield _finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
+    stream = bool(json.loads(proposal.body["study"]).get("stream"))
     for number, names in rounds:
+        if stream and not names:
+            continue  # a tick that was lost: nothing was released in it
         strangers = [name for name in names if name not in approvals]
         if strangers:
             what = f"{', '.join(strangers)} took part, and the study was not started with them."
@@ -151,18 +154,27 @@ def paid(
 # -- attested, planned, released ---------------------------------------------------------------------------------------
 
 
+MAX_ROUNDS = 100_000
+_ATTESTED = ("rounds", "participants", "plan", "noise")
+
+
+def _padded(body: Mapping[str, Any], rounds: int) -> list[list[str]]:
+    """A server's participants by round, and nobody in the rounds after its last one."""
+    names = unfold(body["participants"], body["rounds"])
+    return [*names, *([] for _ in range(rounds - len(names)))]
+
+
 def attested(
     sections: Mapping[str, Any], members: Members, known: Sequence[Statement], plan: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Every server says the same of rounds, participants, plan and noise, and it is what the receipt says."""
-    rounds = sections["rounds"]
-    noise = [entry for entry in plan["noise"] if entry[0] <= rounds]
-    wanted = {
-        "rounds": rounds,
-        "participants": sections["participants"],
-        "plan": plan_digest(plan),
-        "noise": noise,
-    }
+    """Every server says the same of rounds, participants, plan and noise, and it is what the receipt says.
+
+    Of a stream's tick that the receipt calls lost (no participants) a server may have released its part before another
+    one was missed, or not; of the last ticks, if lost, it may not even have heard. Everything else must be the same.
+    """
+    rounds, told = sections["rounds"], _participants(sections)
+    span = min(rounds, MAX_ROUNDS)  # a receipt can claim any number; no server attests to more
+    lost = {number for number, names in enumerate(unfold(told, span), start=1) if not names}
     if not 1 <= rounds <= plan["rounds"]:
         what = f"{rounds} rounds were run, and the plan has {plan['rounds']}."
         yield _finding("rounds", "section rounds", what, "The aggregator and all servers went on, or it was changed.")
@@ -171,9 +183,20 @@ def attested(
         if not own:
             yield _finding("missing-attestation", where, "it is missing.", f"{server} did not make it, or: {MAKER}")
             continue
-        if any(s.body[key] != own[0].body[key] for s in own for key in ("partials", *wanted)):
+        body = own[0].body
+        if any(s.body[key] != body[key] for s in own for key in ("partials", *_ATTESTED)):
             yield _finding("two-attestations", where, "it says two different things.", f"{server} signed both.")
-        different = [key for key, value in wanted.items() if own[0].body[key] != value]
+        attests = fold([[] if n in lost else names for n, names in enumerate(_padded(body, span), start=1)])
+        reaches = body["rounds"] <= rounds and all(n in lost for n in range(body["rounds"] + 1, rounds + 1))
+        noise = [entry for entry in plan["noise"] if entry[0] <= body["rounds"]]
+        wanted = {
+            "rounds": rounds if reaches else None,
+            "participants": told,
+            "plan": plan_digest(plan),
+            "noise": noise,
+        }
+        has = {**{key: body[key] for key in _ATTESTED}, "rounds": rounds, "participants": attests}
+        different = [key for key, value in wanted.items() if has[key] != value]
         if different:
             what = f"{', '.join(different)} differ from what was approved and from the rest of the receipt."
             yield _finding("wrong-attestation", where, what, f"{server} did, or signed, something else than agreed.")

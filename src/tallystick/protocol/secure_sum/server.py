@@ -107,6 +107,10 @@ class ServerMachine(AgreeingServer):
             Inquiry: self._on_inquiry,
         }
 
+    def holds_share_of(self, client: str) -> bool:
+        """Whether this client's share of the current round is kept here."""
+        return self._now is not None and self.parameters.client_index.get(client) in self._now.received
+
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def _on_open(self, sender: str, message: RoundOpen, now: float) -> list[Instruction]:
