@@ -14,6 +14,7 @@ from consortium_fixture import Parties, wait_for
 import tallystick as ts
 from tallystick.cli import studies, study_results
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
+from tallystick.core.identifiers import parse_hash
 from tallystick.engines.study import Study
 from tallystick.protocol.governance.statements import canonical
 from tallystick.roles.crash_points import CrashPoint
@@ -40,10 +41,12 @@ def config_of(parties: Parties, name: str) -> Path:
     return parties.analyst if name == "analyst" else parties.configs[name][1]
 
 
-def wait_known(parties: Parties, study: Study, *names: str) -> None:
+def wait_known(parties: Parties, study: Study | bytes, *names: str) -> None:
+    wanted = study.hash if isinstance(study, Study) else study
+
     def known(name: str) -> bool:
         with studies.Place(config_of(parties, name)) as place:
-            return any(h == study.hash for h in place.store.hashes())
+            return any(h == wanted for h in place.store.hashes())
 
     wait_for(lambda: all(known(name) for name in names or parties.clients))
 
@@ -274,6 +277,7 @@ def test_a_program_of_ones_own_from_python(parties: Parties) -> None:
         model.fit(parties.federation(approval_timeout_s=6), features=["x", "z"])
     shown = studies.listing(parties.analyst)["studies"][0]
     assert shown["program"] == "Sums.py"
+    wait_known(parties, parse_hash(shown["study"]["hash"]))  # on a slow machine it is still on its way to the clients
     assert text in studies.show(shown["study"]["hash"], config_of(parties, "client-1"))["contents"]["program_text"]
     for name in parties.clients:
         studies.decide(shown["study"]["hash"], config_of(parties, name), "approve")

@@ -292,3 +292,39 @@ def test_every_server_is_asked_at_every_tick_and_nothing_is_made_before_all_have
     assert servers.allow(6, 6)  # made before, killed, asked for again
     with pytest.raises(RemoteProtocolError):
         servers.ticks.hear("s1", b"short")
+
+
+# -- what is wrong with one record stays with it ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spoilt", ['"5,1', "5,1", "5,1,yes,more", "\xff", "never,1,yes", ",1,yes", '5,"1,yes\n5,"2', "5\r5,1,yes"]
+)
+def test_a_spoilt_line_is_left_out_and_spoils_no_other_record(tmp_path: Path, spoilt: str) -> None:
+    for timed in (False, True):
+        folder = tmp_path / str(timed)
+        folder.mkdir()
+        client = Client(folder, timed=timed)
+        try:
+            client.append((5, 10), (15, 20))
+            with client.file.open("ab") as file:
+                file.write(spoilt.encode("latin-1") + b"\n")
+            client.append((5, 30), (25, 40))
+            usable = timed or spoilt[0] not in "n,"  # without a column of times nobody looks at the time
+            assert client.tick(1) == ([10, 30] if timed else [10, 20, *([] if usable else [1]), 30, 40])
+            client.crash()
+            assert client.tick(2) == ([20] if timed else [])
+            assert client.tick(3) == ([40] if timed else [])
+        finally:
+            client.store.close()
+
+
+def test_by_time_a_record_that_cannot_be_encoded_costs_its_own_tick_only(timed: Client) -> None:
+    timed.append((5, 1), (15, 2), (25, 3), torn="15,what,yes\n")
+    assert timed.tick(1) == [1]
+    with pytest.raises(DataError):
+        timed.tick(2)
+    timed.crash()
+    with pytest.raises(DataError):
+        timed.tick(2)
+    assert timed.tick(3) == [3]

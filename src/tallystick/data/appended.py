@@ -1,19 +1,23 @@
 """Sources that grow at their end while a stream study runs, read piece by piece.
 
 A CSV file is told by bytes: what lies between two positions is read and nothing else, and a line that is still being
-written has no position yet. Every other source is told by its rows and read whole. In a stream's CSV file a record is
-one line.
+written has no position yet. Every other source is told by its rows and read whole.
+
+In a stream's CSV file a record is one line, and each line is read by itself: a quote that is not closed, too many cells
+or bytes that are no text spoil their own record and no other, as neighbouring streams must differ in one batch only.
 """
 
 from __future__ import annotations
 
+import csv
 import os
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tallystick.core.errors import DataError
-from tallystick.data.sources import column_names, csv_rows, read_table
+from tallystick.data.sources import column_names, read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,12 +105,25 @@ class _GrowingCsv:
 class _Lines:
     def __init__(self, path: Path, header: bytes, body: bytes, party: str | None) -> None:
         self._path, self._header, self._body, self._party = path, header, body, party
+        self._delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
 
     def column_names(self) -> Sequence[str]:
-        return column_names(self._path, party=self._party)
+        return [name.strip() for name in self._cells(self._header.removeprefix(BOM_UTF8).removesuffix(b"\n"))]
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        return csv_rows(self._header + self._body, self._path, columns, party=self._party)
+        import pyarrow as pa
+
+        names = self.column_names()
+        rows = [row for row in map(self._cells, self._body.split(b"\n")) if len(row) == len(names)]
+        places = [names.index(column) for column in columns]
+        return pa.table({c: pa.array([row[i] for row in rows], pa.string()) for c, i in zip(columns, places)})
+
+    def _cells(self, line: bytes) -> list[str]:
+        """The cells of one line, as text; none of a line that is blank or cannot be read."""
+        try:
+            return next(csv.reader([line.removesuffix(b"\r").decode()], delimiter=self._delimiter), [])
+        except (UnicodeDecodeError, csv.Error):
+            return []
 
 
 class _Whole:

@@ -28,7 +28,7 @@ from tallystick.privacy.schema import closest, label_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableSource", "column_names", "csv_rows", "read_table"]
+__all__ = ["TableSource", "column_names", "read_table"]
 
 _MAX_SHOWN = 40
 
@@ -183,19 +183,8 @@ def _open_csv(path: Path, where: str, party: str | None, delimiter: str) -> _Ope
     )
 
 
-def csv_rows(raw: bytes, path: Path, columns: Sequence[str], *, party: str | None = None) -> pa.Table:
-    """These columns of a piece of a CSV file, its header line before it."""
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    where = f"file {path.name}"
-    try:
-        header = next(csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""), delimiter=delimiter), [])
-    except UnicodeDecodeError:
-        raise DataError(f"{where} is not UTF-8 text", remedy="Save it as UTF-8 CSV.", party=party) from None
-    return _read_csv(raw, where, party, delimiter, header, columns)
-
-
 def _read_csv(
-    source: Path | bytes, where: str, party: str | None, delimiter: str, header: Sequence[str], columns: Sequence[str]
+    path: Path, where: str, party: str | None, delimiter: str, header: Sequence[str], columns: Sequence[str]
 ) -> pa.Table:
     """Every cell as text. Arrow reads; on failure it reads again on one thread, where its message has the line."""
     import pyarrow as pa
@@ -207,7 +196,7 @@ def _read_csv(
     for threads in (True, False):
         try:
             table = arrow_csv.read_csv(
-                pa.BufferReader(source) if isinstance(source, bytes) else str(source),
+                str(path),
                 read_options=arrow_csv.ReadOptions(column_names=positions, skip_rows=0, use_threads=threads),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=delimiter, newlines_in_values=True, ignore_empty_lines=len(header) > 1

@@ -52,18 +52,20 @@ def simulated_ticks(
 
 
 def ticks_of_times(stream: StreamSection, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Tick t is the time from start + (t−1)·tick_seconds until before start + t·tick_seconds."""
+    """Tick t is the time from start + (t−1)·tick_seconds until before start + t·tick_seconds; NaN is in none."""
     past = np.floor((seconds - (stream.start or 0.0)) / stream.tick_seconds) + 1
     return np.where((past >= 1) & (past <= stream.ticks), past, OUTSIDE).astype(np.int64)
 
 
-def times_of(frame: Any, column: str, *, party: str | None = None) -> NDArray[np.float64]:
+def times_of(frame: Any, column: str, *, party: str | None = None, lenient: bool = False) -> NDArray[np.float64]:
     """A column of times as unix seconds: numbers, ISO text, or the source's own timestamps (UTC if they name no zone).
 
-    Text is read as a number first; every cell by itself.
+    Text is read as a number first; every cell by itself. What is no time is refused, or is NaN where ``lenient``.
     """
     cells = read_table(frame, [column], party=party).column(column).to_pylist()
     seconds = np.fromiter((_seconds(cell) for cell in cells), dtype=np.float64, count=len(cells))
+    if lenient:
+        return seconds
     if not np.isfinite(seconds).all():
         raise DataError(
             f"column {column!r} has cells that are no time",

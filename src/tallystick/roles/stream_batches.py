@@ -5,6 +5,10 @@ watermark of the last tick this client took part in and its own; so records that
 the next batch, and those of a tick whose round failed are in none. With a time column tick t has the records of that
 time among those before its watermark; what comes later is late, and is counted in this client's own log.
 
+What is wrong with a record stays with its own tick: a line that is no record and a time that is none are left out, and
+a batch that cannot be encoded costs this client that batch. Otherwise one record could silence a client from then on,
+and neighbouring streams would differ in more than one batch.
+
 The watermark is on disk before a share of the tick can leave, and it is all the batch depends on: after kill -9 the
 same tick has the same records, whatever was appended meanwhile, and so the same shares.
 """
@@ -20,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, StudyError
-from tallystick.data.appended import Piece, appended
+from tallystick.data.appended import appended
 from tallystick.data.encoding import Records, encode
+from tallystick.data.sources import read_table
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
 from tallystick.privacy.plan import RoundPlan
@@ -69,8 +74,8 @@ class StreamMap:
         self._compiled = compile_map_of(self._program, setup.template)
         self._mark = Watermark.from_bytes(store.records(study_hash).get(_KEY))
         self._read_to = 0
-        self._pieces: list[tuple[Records, NDArray[np.int64]]] = []
-        """With a time column: what was read, and each record's tick."""
+        self._pieces: list[tuple[Any, NDArray[np.int64]]] = []
+        """With a time column: tables as they were read, and each record's tick. A tick's own are encoded, then."""
 
     @property
     def tick(self) -> int:
@@ -103,18 +108,30 @@ class StreamMap:
         if time is None:
             return [self._encoded(self._source.piece(mark.first, mark.last))]
         if self._read_to < mark.last:
-            piece = self._source.piece(self._read_to, mark.last)
-            records = self._encoded(piece)
-            ticks = ticks_of_times(self._stream, times_of(piece, time, party=self._party))[records.rows]
+            table = read_table(self._source.piece(self._read_to, mark.last), self._columns(time), party=self._party)
+            seconds = times_of(table, time, party=self._party, lenient=True)
+            ticks = ticks_of_times(self._stream, seconds)
             late = int(np.count_nonzero((ticks != OUTSIDE) & (ticks < tick)))
             if late and self._read_to:
                 _log.warning("%d record(s) came after the tick of their time and are not used", late)
-            self._pieces.append((records, ticks))
+            none = int(np.count_nonzero(~np.isfinite(seconds)))
+            if none:
+                _log.warning("%d record(s) have no readable time and are not used", none)
+            self._pieces.append((table, ticks))
             self._read_to = mark.last
-        self._pieces = [(r.take(t >= tick), t[t >= tick]) for r, t in self._pieces if (t >= tick).any()]
-        return [records.take(ticks == tick) for records, ticks in self._pieces]
+        self._pieces = [(p.filter(t >= tick), t[t >= tick]) for p, t in self._pieces if (t >= tick).any()]
+        return [self._encoded(table.filter(ticks == tick)) for table, ticks in self._pieces]
 
-    def _encoded(self, piece: Piece) -> Records:
+    def _columns(self, time: str) -> list[str]:
+        """What is read of a source whose records say their time."""
+        study = self._setup.study
+        layout = study.schema_of_data().layout(
+            study.study.features, target=study.study.target, missing=study.missing_policy()
+        )
+        target = [] if study.study.target is None else [study.study.target]
+        return list(dict.fromkeys([*layout.columns, *target, time]))
+
+    def _encoded(self, piece: Any) -> Records:
         study = self._setup.study
         return encode(
             piece,
