@@ -16,6 +16,7 @@ import numpy as np
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted
 from tallystick.crypto.fixed_point import to_real
+from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotals, RoundRequest
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.plan import Plan
@@ -61,6 +62,8 @@ def run_program(
             if number == 1:
                 ledger.withdraw(entry)
             raise
+        if plan.threshold is not None:
+            noisy = thresholded(noisy, round_plan, plan.threshold)
         total = to_real(noisy.values, round_plan.grid.fraction_bits)
         if plan.claim.sampling is not None:
             total = total / plan.claim.sampling  # of the sample to that of all records; by the public rate
