@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tallystick.algorithms.program import Program, Public, State, pack_state
+from tallystick.core.errors import StudyError
 from tallystick.engines.study import Study
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.plan import RoundPlan
@@ -48,10 +49,19 @@ def thresholded(noisy: NoisyTotal, plan: RoundPlan, threshold: float) -> NoisyTo
 
 
 def threshold_notes(study: Study) -> tuple[str, ...]:
-    """What the plan says to the analyst and to the stewards, if the study sets a threshold."""
+    """What the plan says to the analyst and to the stewards, if the study sets a threshold.
+
+    An evaluation is refused one: its intervals speak of noise alone, and would be wrong for what was set to 0.
+    """
     threshold = study.privacy.threshold
     if threshold is None:
         return ()
+    if study.study.program == "evaluation":
+        raise StudyError(
+            "the intervals of an evaluation do not hold for thresholded totals",
+            rule="threshold-spoils-intervals",
+            remedy="Leave `threshold` out under [privacy].",
+        )
     return (
         f"coordinates of a noisy total below {threshold:g} standard deviations of their noise are set to 0: "
         "post-processing of what is noised already, which costs no budget; the state then travels sparse where that "

@@ -28,7 +28,8 @@ LEVEL = 0.95
 class Summary(PrivateEstimator):
     """A table of noisy statistics of every column, each with the standard error and a 95 % interval of its noise.
 
-    One round. Errors are those of the noise alone: the number for these very records lies in its interval.
+    One round. Errors are those of the noise alone: the number for these very records lies in its interval. A study with
+    a threshold has estimates only: what was set to 0 has an error that nobody knows.
 
     Parameters
     ----------
@@ -130,6 +131,8 @@ class Summary(PrivateEstimator):
             complete=[c.name for c in program.columns if _complete(schema[c.name])],
             z=quantile(LEVEL, self.plan_.claim.mechanism),
         )
+        if self.plan_.threshold:  # of a total that was set to 0 the noise's error says too little
+            self.table_ = [{**row, "standard_error": None, "lower": None, "upper": None} for row in self.table_]
 
     # -- scikit-learn: a target is ignored, as unsupervised estimators have it ------------------------------------
 
