@@ -58,7 +58,7 @@ class Reader:
 
 
 def shortest(model: bytes) -> int:
-    """The type a model travels under: 11 (entries other than eight zero bytes) if that is shorter, else 1 (all of it)."""
+    """The type a model travels under: 11 (entries that are not eight zero bytes) where shorter, else 1 (all of it)."""
     if len(model) % 8:
         return 1
     entries = sum(any(model[i : i + 8]) for i in range(0, len(model), 8))
