@@ -113,7 +113,11 @@ class Summary(PrivateEstimator):
 
     def design_for(self, study: Study, layout: FeatureLayout) -> Design:
         """The design of a study: by the [program] it states, in which the schema's bins have become cut points."""
-        return designed(study, layout, lambda public, budget: design_summary(study.program, public, budget), rounds=1)
+        # No number of rounds, as the roles have it: a sampled summary is refused by both. Its totals would carry the
+        # coins' error, which no interval of the table counts, and a sample of one round buys no noise back.
+        return designed(
+            study, layout, lambda public, budget: design_summary(study.program, public, budget), rounds=None
+        )
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program
