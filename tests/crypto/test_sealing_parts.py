@@ -95,19 +95,22 @@ def test_parts_open_into_the_same_memory(size: int, places: list[int]) -> None:
 
 @settings(deadline=None, max_examples=15)
 @given(size=SIZES, places=PLACES)
-def test_views_are_the_same_bytes_in_one_memory(size: int, places: list[int]) -> None:
+def test_sealing_gives_the_same_bytes_into_any_memory(size: int, places: list[int]) -> None:
     raw, memory = RAW[:size], bytearray(3 + PIECE_BYTES)
-    views = sealer().views(*(cut(raw, places) or [b""]), prefix=b"abc", memory=memory)
-    sealed = bytearray()
-    for view in views:
-        assert view.obj is memory
-        sealed += view
+    parts = cut(raw, places) or [b""]
+    sealing, sealed = sealer().sealing(*parts, prefix=b"abc"), bytearray()
+    assert sealing.longest <= len(memory)
+    while used := sealing.into(memory):
+        sealed += memory[:used]
+    assert sealing.into(memory) == 0
     assert sealed == b"abc" + sealer().seal(raw)
+    assert b"".join(map(bytes, sealer().views(*parts, prefix=b"abc"))) == sealed
 
 
-def test_views_need_room() -> None:
+def test_sealing_needs_room() -> None:
+    sealing = sealer().sealing(RAW[:5000], prefix=b"abc")
     with pytest.raises(LocalProtocolError, match="too small"):
-        list(sealer().views(RAW[:5000], prefix=b"abc", memory=bytearray(5000)))
+        sealing.into(bytearray(5000))
 
 
 def test_memory_holds_nothing_of_a_chunk_that_does_not_open() -> None:

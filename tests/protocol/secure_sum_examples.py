@@ -35,6 +35,7 @@ from tallystick.protocol.secure_sum.messages import (
 SEED = bytes(range(32))
 STUDY = derive(SEED, b"study")
 MODEL = np.array([0.5, -2.0]).tobytes()
+SPARSE_MODEL = np.array([0.0, 0.0, -0.0, 0.0, 0.0, 1.5, 0.0]).tobytes()
 SIZE = 5
 
 
@@ -140,6 +141,7 @@ def every_message() -> dict[str, Message]:
     vector, seed = (first, second) if first.kind == ShareKind.VECTOR else (second, first)
     return {
         "round_open": opening(p),
+        "round_open_sparse": opening(p, model=SPARSE_MODEL),
         "share_seed": seed,
         "share_vector": vector,
         "accepted": Accepted(study_hash=STUDY, round=7, digest=mark),

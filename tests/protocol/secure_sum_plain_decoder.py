@@ -57,7 +57,15 @@ class Reader:
         return text
 
 
-def plain_decode(raw: bytes) -> dict:
+def shortest(model: bytes) -> int:
+    """The type a model travels under: 11 (entries that are not eight zero bytes) where shorter, else 1 (all of it)."""
+    if len(model) % 8:
+        return 1
+    entries = sum(any(model[i : i + 8]) for i in range(0, len(model), 8))
+    return 11 if 4 + 12 * entries < len(model) else 1
+
+
+def plain_decode(raw: bytes, limit: int = 1 << 20) -> dict:
     r = Reader(raw)
     need(r.take(4) == b"TSUM")
     need(r.number("H") == 1)
@@ -68,6 +76,7 @@ def plain_decode(raw: bytes) -> dict:
         m["deadline_ms"] = r.number("I")
         m["model_hash"] = r.hex(32)
         m["model"] = r.hex(r.number("Q"))
+        need(shortest(bytes.fromhex(m["model"])) == 1)
     elif kind == 2:
         m["client"], m["server"] = r.number("I"), r.number("H")
         servers = r.number("H")
@@ -112,6 +121,19 @@ def plain_decode(raw: bytes) -> dict:
         m["party"], m["cause"], m["remedy"] = r.text(), r.text(), r.text()
     elif kind == 9:
         m["agreement"] = r.hex(32)
+    elif kind == 11:
+        m["deadline_ms"] = r.number("I")
+        m["model_hash"] = r.hex(32)
+        size = r.number("Q")
+        need(size <= limit and size % 8 == 0)
+        indices = r.indices(r.number("I"))
+        need(all(i < size // 8 for i in indices))
+        entries = [r.take(8) for _ in indices]
+        need(all(any(entry) for entry in entries))
+        held = dict(zip(indices, entries))
+        model = b"".join(held.get(i, bytes(8)) for i in range(size // 8))
+        need(shortest(model) == 11)
+        m["model"] = model.hex()
     else:
         need(kind == 10)
     need(r.at == len(raw))

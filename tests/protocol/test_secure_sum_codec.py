@@ -68,6 +68,35 @@ def mutations() -> dict[str, tuple[bytes, str]]:
         "refused_text_not_utf8": (refused[:45] + struct.pack("<H", 1) + b"\xff", "X14"),
         "refused_control_character": (refused[:45] + struct.pack("<H", 2) + b"a\n", "X30"),
         "inquiry_truncated": (good["inquiry"][:-2], "X14"),
+        **sparse_mutations(good["round_open_sparse"]),
+    }  # fmt: skip
+
+
+def sparse_mutations(good: bytes) -> dict[str, tuple[bytes, str]]:
+    """The same for a model that travels sparse: 7 entries, of which 2 (−0.0) and 5 (1.5) are not zero."""
+    head, size = good[:80], struct.pack("<Q", 56)
+    zero, half, one = struct.pack("<d", -0.0), struct.pack("<d", 1.5), struct.pack("<d", 1.0)
+
+    def body(indices: list[int], *entries: bytes, size: bytes = size, count: int | None = None) -> bytes:
+        many = len(indices) if count is None else count
+        return head + size + struct.pack(f"<I{len(indices)}I", many, *indices) + b"".join(entries)
+
+    dense = good[:6] + b"\x01" + good[7:80]
+    assert body([2, 5], zero, half) == good
+    return {
+        "sparse_truncated": (good[:90], "X14"),
+        "sparse_head_truncated": (good[:50], "X14"),
+        "sparse_trailing_byte": (good + b"\x00", "X14"),
+        "sparse_indices_descending": (body([5, 2], half, zero), "X14"),
+        "sparse_index_twice": (body([5, 5], half, half), "X14"),
+        "sparse_index_beyond_the_model": (body([2, 7], zero, half), "X14"),
+        "sparse_zero_spelt_out": (body([2, 5], bytes(8), half), "X14"),
+        "sparse_no_shorter_than_dense": (body([0, 2, 3, 5, 6], one, zero, one, half, one), "X14"),
+        "sparse_of_no_whole_entries": (body([2, 5], zero, half, size=struct.pack("<Q", 57)), "X14"),
+        "sparse_count_huge": (body([2, 5], zero, half, count=2**32 - 1), "X14"),
+        "sparse_model_huge": (body([2, 5], zero, half, size=struct.pack("<Q", 2**62)), "X03"),
+        "dense_where_sparse_is_shorter": (
+            dense + size + b"".join([bytes(16), zero, bytes(16), half, bytes(8)]), "X14"),
     }  # fmt: skip
 
 
@@ -148,7 +177,7 @@ def test_decoders_agree_on_anything_and_only_refuse(raw: bytes) -> None:
     except ValueError:
         plain = None
     try:
-        message = decode(raw)
+        message = decode(raw, limit=1 << 20)
     except RemoteProtocolError:
         assert plain is None
         return

@@ -36,6 +36,7 @@ from tallystick.roles.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.spool import SpoolShares
 from tallystick.roles.wire import SEALED, Seals
 from tallystick.transport.network.admission import Unwanted
+from tallystick.transport.network.frames import Room
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-0", "client-1", "client-2")
 SIZE = 20_000  # 160 KB: more than one frame, less than a chunk
@@ -80,7 +81,7 @@ class World:
 
     def sealed(self, client: int, share: Share) -> bytes:
         pieces, length = self.seals[CLIENTS[client]].seal("server-1", *encode_parts(share))
-        raw = b"".join(map(bytes, pieces))
+        raw = b"".join(bytes(piece.view() if isinstance(piece, Room) else piece) for piece in pieces)
         assert len(raw) == length
         return raw
 

@@ -281,7 +281,8 @@ class _Peak:
 
 def _usage(peak: _Peak | None) -> dict[str, float]:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return {"cpu": used.ru_utime + used.ru_stime, "peak_mb": peak.megabytes if peak is not None else 0.0}
+    peaked = peak.megabytes if peak is not None else 0.0
+    return {"cpu": used.ru_utime + used.ru_stime, "resident_mb": _resident(), "peak_mb": peaked}
 
 
 def serve(folder: Path, line: Connection[Any, Any]) -> None:

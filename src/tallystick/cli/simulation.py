@@ -229,6 +229,13 @@ def describe_result(result: dict[str, Any]) -> str:
     lines.append(
         f"  traffic a client    {cost['bytes_up_per_client']:,} bytes up, {cost['bytes_down_per_client']:,} down"
     )
+    if "bytes_state_per_client" in cost:
+        sent, dense = cost["bytes_state_per_client"], cost["bytes_state_dense_per_client"]
+        saved = 0.0 if dense == 0 else 1 - sent / dense
+        lines.append(
+            f"  state               {sent / 1000 / max(1, cost['rounds']):.1f} kB a client and round, {saved:.0%} "
+            "saved by sending it sparse after thresholding"
+        )
     if "noise_warning" in result:
         lines.append(f"  WARNING: {result['noise_warning']}")
     lines += ["", privacy["statement"]]

@@ -24,7 +24,10 @@ from struct import Struct
 from typing import NoReturn
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import GCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
@@ -41,6 +44,7 @@ __all__ = [
     "Opener",
     "Opening",
     "Sealer",
+    "Sealing",
     "opened_size",
     "sealed_size",
 ]
@@ -76,17 +80,32 @@ def opened_size(size: int) -> int | None:
 class _Message:
     """Cipher, associated data and nonces of one message."""
 
-    __slots__ = ("aad", "cipher", "number")
+    __slots__ = ("_key", "aad", "cipher", "number")
 
     def __init__(self, channel: ChannelKey, header: bytes, number: int) -> None:
         info = b"tallystick/sealed-message/v1" + header
-        self.cipher = AESGCM(HKDFExpand(algorithm=SHA256(), length=32, info=info).derive(channel.reveal()))
+        self._key = HKDFExpand(algorithm=SHA256(), length=32, info=info).derive(channel.reveal())
+        self.cipher = AESGCM(self._key)
         ends = (channel.study_hash, channel.sender.encode(), channel.receiver.encode())
         self.aad = digest(b"tallystick/sealed-chunk/v1", *ends, header)
         self.number = number
 
     def nonce(self, chunk: int, last: bool) -> bytes:
         return _NONCE.pack(self.number, chunk | _LAST if last else chunk)
+
+    def seal(self, chunk: int, parts: list[memoryview], last: bool, out: memoryview) -> None:
+        """One chunk into memory of its very size; what lies in several parts is not joined first."""
+        nonce = self.nonce(chunk, last)
+        if len(parts) == 1:
+            self.cipher.encrypt_into(nonce, parts[0], self.aad, out)
+            return
+        encryptor = Cipher(AES(self._key), GCM(nonce)).encryptor()
+        encryptor.authenticate_additional_data(self.aad)
+        at = 0
+        for part in parts:
+            at += encryptor.update_into(part, out[at:])  # wants 15 bytes more than it writes: the tag's
+        encryptor.finalize()
+        out[at:] = encryptor.tag
 
 
 class Sealer:
@@ -128,26 +147,17 @@ class Sealer:
         """
         return map(bytes, self.views(*raw))
 
-    def views(
-        self, *raw: Buffer, prefix: bytes = b"", memory: bytearray | memoryview | None = None
-    ) -> Iterator[memoryview]:
-        """The same, the first piece after ``prefix``, each in the same memory: gone when the next is asked for.
+    def views(self, *raw: Buffer, prefix: bytes = b"") -> Iterator[memoryview]:
+        """The same, the first piece after ``prefix``, each in the same memory: gone when the next is asked for."""
+        sealing = self.sealing(*raw, prefix=prefix)
+        memory = memoryview(bytearray(sealing.longest))
+        while size := sealing.into(memory):
+            yield memory[:size]
 
-        For those who copy a piece into a frame at once. Give ``memory`` of ``len(prefix) + PIECE_BYTES`` that is used
-        again for the next message: fresh memory costs more than the cipher.
-        """
+    def sealing(self, *raw: Buffer, prefix: bytes = b"") -> Sealing:
+        """The same for those who have memory for the pieces: fresh memory costs more than the cipher."""
         header, message = self._begin()
-        before, parts = prefix + header, [_flat(part) for part in raw]
-        most = len(before) + min(_STEP, TAG_BYTES + sum(part.nbytes for part in parts))
-        view = _flat(bytearray(most) if memory is None else memory)
-        if view.nbytes < most:
-            raise LocalProtocolError("the buffer is too small", remedy="Give it PIECE_BYTES and the prefix.")
-        for chunk, part, last in _cut_parts(parts, CHUNK_BYTES):
-            view[: len(before)] = before
-            piece = view[: len(before) + part.nbytes + TAG_BYTES]
-            message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, piece[len(before) :])
-            yield piece
-            before = b""
+        return Sealing(message, prefix + header, [_flat(part) for part in raw])
 
     def erase(self) -> None:
         """End of the study: nothing can be sealed any more."""
@@ -164,6 +174,30 @@ class Sealer:
 
     def __repr__(self) -> str:
         return f"Sealer({self._channel.sender} to {self._channel.receiver}, next {self._next})"
+
+
+class Sealing:
+    """One message on its way out, a piece each time :meth:`into` is called; none is longer than ``longest``."""
+
+    def __init__(self, message: _Message, before: bytes, parts: list[memoryview]) -> None:
+        self._message, self._before = message, before
+        self._chunks = _cut_parts(parts, CHUNK_BYTES)
+        self.longest = len(before) + min(_STEP, TAG_BYTES + sum(part.nbytes for part in parts))
+
+    def into(self, memory: bytearray | memoryview) -> int:
+        """Seal the next piece into this memory; how many bytes of it were used, 0 when there is none left."""
+        view = _flat(memory)
+        if view.nbytes < self.longest:
+            raise LocalProtocolError("the buffer is too small", remedy="Give it as much as ``longest`` says.")
+        found = next(self._chunks, None)
+        if found is None:
+            return 0
+        chunk, parts, last = found
+        start = len(self._before)
+        view[:start], self._before = self._before, b""
+        end = start + sum(part.nbytes for part in parts) + TAG_BYTES
+        self._message.seal(chunk, parts, last, view[start:end])
+        return end
 
 
 class Opener:
@@ -320,7 +354,7 @@ class Opening:
                 some = min(want - self._have, view.nbytes)
                 if self._box is None:
                     self._box = bytearray(max(HEADER_BYTES, min(_STEP, self._left)))
-                self._box[self._have : self._have + some] = view[:some]
+                memoryview(self._box)[self._have : self._have + some] = view[:some]  # a bytearray would copy it twice
                 self._have += some
                 view = view[some:]
                 if self._have < want:
@@ -362,32 +396,22 @@ def _cut(plain: memoryview, step: int) -> Iterator[tuple[int, memoryview, bool]]
         yield i, plain[i * step : (i + 1) * step], i == count - 1
 
 
-def _cut_parts(parts: list[memoryview], step: int) -> Iterator[tuple[int, memoryview, bool]]:
-    """The same for a message in several parts; copied is only what lies across the end of one."""
-    if len(parts) == 1:
-        yield from _cut(parts[0], step)
-        return
+def _cut_parts(parts: list[memoryview], step: int) -> Iterator[tuple[int, list[memoryview], bool]]:
+    """The same for a message in several parts: each chunk is a list of what it is made of; nothing is copied."""
     left = sum(part.nbytes for part in parts)
-    waiting = [part for part in reversed(parts) if part.nbytes] or [memoryview(b"")]
+    waiting = [part for part in reversed(parts) if part.nbytes]
     chunk = 0
     while True:
-        size = min(step, left)
-        if waiting[-1].nbytes >= size:
-            part, waiting[-1] = waiting[-1][:size], waiting[-1][size:]
-        else:
-            joined, have = bytearray(size), 0
-            while have < size:
-                some = waiting[-1][: size - have]
-                joined[have : have + some.nbytes] = some
-                have += some.nbytes
-                waiting[-1] = waiting[-1][some.nbytes :]
-                if not waiting[-1].nbytes and len(waiting) > 1:
-                    waiting.pop()
-            part = memoryview(joined)
-        if not waiting[-1].nbytes and len(waiting) > 1:
-            waiting.pop()
+        size, found = min(step, left), []
         left -= size
-        yield chunk, part, not left
+        while size:
+            some = waiting[-1][:size]
+            waiting[-1] = waiting[-1][size:]
+            if not waiting[-1].nbytes:
+                waiting.pop()
+            size -= some.nbytes
+            found.append(some)
+        yield chunk, found or [memoryview(b"")], not left
         if not left:
             return
         chunk += 1

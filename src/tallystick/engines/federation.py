@@ -32,6 +32,7 @@ from tallystick.engines.run import Outcome, Progress, run_program
 from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.engines.study import Study
+from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.ledger import Ledger, Spent
 from tallystick.privacy.plan import Plan, honest_servers, make_plan
@@ -339,8 +340,9 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
         design.groups,
         fraction_bits=design.fraction_bits,
         weights=design.weights,
-        notes=design.notes,
+        notes=(*design.notes, *threshold_notes(study)),
         hopeless=design.hopeless,
+        threshold=study.privacy.threshold,
         details=design.details,
     )
 

@@ -19,6 +19,7 @@ import numpy as np
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.fixed_point import to_real
+from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.plan import Plan
@@ -90,6 +91,8 @@ def run_program(
                     ledger.withdraw(entry)
                 raise
         if noisy is not None:
+            if plan.threshold is not None:
+                noisy = thresholded(noisy, round_plan, plan.threshold)
             total = to_real(noisy.values, round_plan.grid.fraction_bits)
             if plan.claim.sampling is not None:
                 total = total / plan.claim.sampling  # of the sample to that of all records; by the public rate

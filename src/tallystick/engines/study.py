@@ -13,7 +13,15 @@ import tomllib
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
@@ -47,6 +55,10 @@ class StudySection(_Section):
     program_hash: str | None = Field(default=None, description="filled in for a program file: its SHA-256")
 
 
+Threshold = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), AfterValidator(abs)]
+"""A finite number of standard deviations; −0.0 is 0.0, so that equal studies have equal bytes."""
+
+
 class PrivacySection(_Section):
     """[privacy]: what is promised."""
 
@@ -62,6 +74,11 @@ class PrivacySection(_Section):
     sampling: float | dict[str, float] | None = Field(
         default=None,
         description="each round takes a record with this probability (add-remove only); or a rate per target category",
+    )
+    threshold: Threshold | None = Field(
+        default=None,
+        description="coordinates of a noisy total below so many standard deviations of their noise are set to zero: "
+        "free post-processing, after which the state travels sparse",
     )
 
     @property
@@ -211,8 +228,9 @@ class Study(_Section):
         Columns keep the order in which the study declares them: it is the order of the encoded features.
         """
         raw = self.model_dump(mode="json")
-        if raw["privacy"]["sampling"] is None:
-            del raw["privacy"]["sampling"]  # studies from before it was there keep their hash
+        for key in ("sampling", "threshold"):  # studies from before these were there keep their hash
+            if raw["privacy"][key] is None:
+                del raw["privacy"][key]
         if raw["stream"] is None:
             del raw["stream"]
         raw["program"] = dict(sorted(raw["program"].items()))

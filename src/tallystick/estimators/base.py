@@ -23,9 +23,10 @@ from tallystick.core.errors import PrivacyRefused, PrivacyWarning, StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.data.encoding import Records, encode
 from tallystick.engines.designs import BUILT_IN, design_of, designed, layout_of
-from tallystick.engines.federation import Federation, Result, SimulatedFederation
+from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_facts
 from tallystick.engines.run import Progress
 from tallystick.engines.study import Study
+from tallystick.engines.thresholding import state_bytes
 from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.schema import Column, FeatureLayout, Schema
@@ -186,6 +187,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         }
         if result.study.stream is not None:
             self.lost_ticks_ = result.outcome.lost
+        if result.study.privacy.threshold is not None:
+            public = public_facts(result.study, result.layout)
+            states = state_bytes(self._program, public, result.outcome.history)
+            self.cost_ |= {"bytes_state_per_client": states.sent, "bytes_state_dense_per_client": states.dense}
         self.study_ = result.study
         self.min_clients_ = result.min_clients
         self.feature_names_in_ = np.array(result.layout.names, dtype=object)

@@ -28,7 +28,8 @@ LEVEL = 0.95
 class Summary(PrivateEstimator):
     """A table of noisy statistics of every column, each with the standard error and a 95 % interval of its noise.
 
-    One round. Errors are those of the noise alone: the number for these very records lies in its interval.
+    One round. Errors are those of the noise alone: the number for these very records lies in its interval. A study with
+    a threshold has estimates only: what was set to 0 has an error that nobody knows.
 
     Parameters
     ----------
@@ -112,7 +113,11 @@ class Summary(PrivateEstimator):
 
     def design_for(self, study: Study, layout: FeatureLayout) -> Design:
         """The design of a study: by the [program] it states, in which the schema's bins have become cut points."""
-        return designed(study, layout, lambda public, budget: design_summary(study.program, public, budget), rounds=1)
+        # No number of rounds, as the roles have it: a sampled summary is refused by both. Its totals would carry the
+        # coins' error, which no interval of the table counts, and a sample of one round buys no noise back.
+        return designed(
+            study, layout, lambda public, budget: design_summary(study.program, public, budget), rounds=None
+        )
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program
@@ -130,6 +135,8 @@ class Summary(PrivateEstimator):
             complete=[c.name for c in program.columns if _complete(schema[c.name])],
             z=quantile(LEVEL, self.plan_.claim.mechanism),
         )
+        if self.plan_.threshold:  # of a total that was set to 0 the noise's error says too little
+            self.table_ = [{**row, "standard_error": None, "lower": None, "upper": None} for row in self.table_]
 
     # -- scikit-learn: a target is ignored, as unsupervised estimators have it ------------------------------------
 

@@ -106,6 +106,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     hopeless: str | None = None
     """Why the planner expects nothing but noise, if it does."""
+    threshold: float | None = None
+    """Coordinates of a noisy total below so many standard deviations of their noise become 0, at no cost."""
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -170,6 +172,7 @@ def make_plan(
     weights: Sequence[float] | None = None,
     notes: Sequence[str] = (),
     hopeless: str | None = None,
+    threshold: float | None = None,
     details: dict[str, Any] | None = None,
 ) -> Plan:
     """Derive the plan of ``len(groups)`` rounds; ``weights`` split the budget over them (equal by default)."""
@@ -195,7 +198,14 @@ def make_plan(
         if key not in cache:
             cache[key] = _plan_round(claim, tuple(round_groups), norm, budget * share / whole, fraction_bits)
         rounds.append(cache[key])
-    return Plan(claim=claim, rounds=tuple(rounds), notes=tuple(notes), hopeless=hopeless, details=dict(details or {}))
+    return Plan(
+        claim=claim,
+        rounds=tuple(rounds),
+        notes=tuple(notes),
+        hopeless=hopeless,
+        threshold=threshold,
+        details=dict(details or {}),
+    )
 
 
 def _check_shares(groups: Sequence[Group]) -> None:

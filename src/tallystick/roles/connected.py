@@ -15,6 +15,7 @@ from tallystick.engines.designs import BUILT_IN
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
 from tallystick.engines.run import Outcome, Progress
 from tallystick.engines.study import Study
+from tallystick.engines.thresholding import state_bytes
 from tallystick.privacy.ledger import Entry, Ledger, Spent, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import release
@@ -148,7 +149,8 @@ def unpack_result(
 ) -> Result:
     """What a packed result says; the states in it were released, round by round."""
     told = json.loads(packed)
-    template = design.program.init(public_facts(study, layout))
+    public = public_facts(study, layout)
+    template = design.program.init(public)
     history: tuple[State, ...] = tuple(unpack_state(base64.b64decode(h), template) for h in told["history"])
     outcome = Outcome(
         release=release(history[-1], plan=plan, study=study.hash, entry=entry),
@@ -157,6 +159,9 @@ def unpack_result(
         dropped=tuple(tuple(names) for names in told["dropped"]),
     )
     size = 8 * max(r.grid.size for r in plan.rounds)
+    down = sum(len(base64.b64decode(h)) for h in told["history"])
+    if plan.threshold is not None:
+        down = state_bytes(design.program, public, history).sent
     return Result(
         study=study,
         plan=plan,
@@ -165,5 +170,5 @@ def unpack_result(
         clients=len({n for names in (*outcome.contributors, *outcome.dropped) for n in names}),
         min_clients=study.trust.min_clients or DEFAULT_MIN_CLIENTS,
         bytes_up_per_client=size * len(history),
-        bytes_down_per_client=sum(len(base64.b64decode(h)) for h in told["history"]),
+        bytes_down_per_client=down,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import cycle
 
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES
@@ -17,6 +18,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import AgreementKey, derive_channel
 from tallystick.crypto.sealing import PIECE_BYTES, Opener, Opening, Sealer, sealed_size
 from tallystick.protocol.study.roster import Roster
+from tallystick.transport.network.frames import Room
 
 __all__ = ["GOVERNANCE", "HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
 
@@ -47,13 +49,13 @@ class Seals:
         self._own, self._name, self._roster, self._source, self._boot = own, name, roster, source, boot
         self._sealers: dict[str, Sealer] = {}
         self._openers: dict[str, Opener] = {}
-        self._memory: list[bytearray] = []  # for a piece; one at most is kept
+        self._rooms: list[Room] = []  # for pieces; two at most are kept
         self.lock = threading.Lock()
 
-    def seal(self, to: str, *raw: bytes) -> tuple[Iterator[memoryview], int]:
+    def seal(self, to: str, *raw: bytes) -> tuple[Iterator[memoryview | Room], int]:
         """The sealed message in pieces, header first, and its whole length; it may be given in several parts.
 
-        The pieces lie in the same memory: each is gone when the next is asked for (:meth:`Sealer.views`).
+        Pieces of a long message take turns in two rooms: one is sealed while the one before it is on its way.
         """
         if to not in self._sealers:
             keys = self._roster.keys
@@ -63,17 +65,20 @@ class Seals:
         length = HEADER_BYTES + sealed_size(sum(map(len, raw)))
         return self._pieces(self._sealers[to], raw, length), length
 
-    def _pieces(self, sealer: Sealer, raw: tuple[bytes, ...], length: int) -> Iterator[memoryview]:
+    def _pieces(self, sealer: Sealer, raw: tuple[bytes, ...], length: int) -> Iterator[memoryview | Room]:
         first = head(SEALED, self._roster.study_hash)
         if length <= PIECE_BYTES:
             yield from sealer.views(*raw, prefix=first)
             return
-        memory = self._memory.pop() if self._memory else bytearray(HEADER_BYTES + PIECE_BYTES)
+        sealing = sealer.sealing(*raw, prefix=first)
+        rooms = [self._rooms.pop() if self._rooms else Room(HEADER_BYTES + PIECE_BYTES) for _ in range(2)]
         try:
-            yield from sealer.views(*raw, prefix=first, memory=memory)
+            for room in cycle(rooms):
+                if not room.fill(sealing.into):
+                    return
+                yield room
         finally:
-            if not self._memory:
-                self._memory.append(memory)
+            self._rooms += rooms[: 2 - len(self._rooms)]
 
     def open(self, sender: str, sealed: memoryview) -> bytes:
         """The message, or RemoteProtocolError with nothing kept."""

@@ -4,7 +4,9 @@
 
 Bodies are fixed fields, then counted ones. Every count is compared with the
 bytes that are there before anything is made of it, so a decoder never
-allocates more than the message it was given (X04). Truncation, trailing bytes,
+allocates more than the message it was given (X04); a model that travels sparse
+(:mod:`tallystick.protocol.sparse_model`) is held to the study's limit instead,
+by the size it would have dense. Truncation, trailing bytes,
 an unknown version or type, an element >= p, an unsorted list or an unprintable
 text is a ``RemoteProtocolError`` (X11, X13, X14), and since each value has
 exactly one encoding, ``encode(decode(raw)) == raw`` whenever decoding succeeds.
@@ -35,10 +37,12 @@ from tallystick.protocol.secure_sum.messages import (
     ShareKind,
     Start,
 )
+from tallystick.protocol.sparse_model import expand, sparse_parts, travelling_bytes
 
 __all__ = [
     "HEADER_BYTES",
     "MAGIC",
+    "MODEL_BYTES",
     "SIGNATURE_BYTES",
     "TEXT_BYTES",
     "VERSION",
@@ -54,6 +58,7 @@ VERSION = 1
 HEADER_BYTES = 8
 SIGNATURE_BYTES = 64
 SEED_BYTES = 32
+MODEL_BYTES = 1 << 30  # the longest model a sparse one may stand for where the caller knows no limit of the study
 TEXT_BYTES = 500  # a cause or a remedy; longer ones are cut when encoded
 
 _HEADER = Struct("<4sHBB")
@@ -127,7 +132,19 @@ def _decode_open(raw: bytes) -> RoundOpen:
     study, round, deadline, model_hash, size = _OPEN.unpack_from(raw, HEADER_BYTES)
     start = HEADER_BYTES + _OPEN.size
     _exact(raw, start + size)
-    return RoundOpen(study_hash=study, round=round, deadline_ms=deadline, model_hash=model_hash, model=raw[start:])
+    model = raw[start:]
+    if travelling_bytes(model) != size:
+        _refuse("a model travels dense that would be shorter sparse")
+    return RoundOpen(study_hash=study, round=round, deadline_ms=deadline, model_hash=model_hash, model=model)
+
+
+def _decode_sparse_open(raw: bytes, limit: int) -> RoundOpen:
+    """The same message; its model, here dense again, travelled by its non-zero entries."""
+    study, round, deadline, model_hash, size = _OPEN.unpack_from(raw, HEADER_BYTES)
+    if size > limit:  # before anything of that size is made
+        _refuse(f"a model of {size} bytes is above the study's limit of {limit}", "X03")
+    model = expand(memoryview(raw)[HEADER_BYTES + _OPEN.size :], size)
+    return RoundOpen(study_hash=study, round=round, deadline_ms=deadline, model_hash=model_hash, model=model)
 
 
 def _encode_share(m: Share) -> list[bytes]:
@@ -368,6 +385,8 @@ _TYPES: dict[int, tuple[type[Any], Callable[[Any], list[bytes]], Callable[[bytes
     9: (RoundClosed, _encode_closed, _decode_closed, _CLOSED.size),
     10: (Inquiry, _encode_inquiry, _decode_inquiry, _ROUND.size),
 }
+_SPARSE_OPEN = 11  # a RoundOpen whose model is shorter sparse: another body, the same message
+_SPARSE_HEADER = _HEADER.pack(MAGIC, VERSION, _SPARSE_OPEN, 0)
 _ENCODERS = {
     kind: (_HEADER.pack(MAGIC, VERSION, number, 0), encoder) for number, (kind, encoder, _, _) in _TYPES.items()
 }
@@ -391,7 +410,12 @@ def encode_parts(message: Message) -> list[bytes]:
         if len(getattr(message, name)) != size:
             raise LocalProtocolError(f"{kind.__name__}.{name} must be {size} bytes long")
     header, encoder = _ENCODERS[kind]
-    return [header, *encoder(message)]
+    parts = encoder(message)
+    if isinstance(message, RoundOpen):
+        sparse = sparse_parts(message.model)
+        if sparse is not None:
+            return [_SPARSE_HEADER, parts[0], *sparse]
+    return [header, *parts]
 
 
 def decode(raw: bytes, *, limit: int | None = None) -> Message:
@@ -405,6 +429,10 @@ def decode(raw: bytes, *, limit: int | None = None) -> Message:
         _refuse("this is not a secure-sum message")
     if version != VERSION:
         _refuse(f"the sender speaks secure-sum version {version}, this is version {VERSION}", "X13")
+    if number == _SPARSE_OPEN and not zero:
+        if len(raw) < HEADER_BYTES + _OPEN.size:
+            _refuse("a message is truncated")
+        return _decode_sparse_open(raw, MODEL_BYTES if limit is None else limit)
     if number not in _TYPES or zero:
         _refuse(f"message type {number} is unknown", "X13")
     _, _, decoder, least = _TYPES[number]

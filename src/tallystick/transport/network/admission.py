@@ -45,7 +45,9 @@ class Unwanted(Exception):  # noqa: N818 - a decision, not a malfunction
 
 
 SinkFactory = Callable[[str, int, bytes], Sink | None]
-"""(sender, length, first 256 bytes) -> a sink, None to assemble in memory under ``message_limit``, or Unwanted."""
+"""(sender, length, first 256 bytes) -> a sink, None to assemble in memory under ``message_limit``, or Unwanted.
+
+Called on the event loop, so it must not wait for a disk: a sink takes its room when it is first written to."""
 
 
 class Inbox:

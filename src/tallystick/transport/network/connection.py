@@ -40,7 +40,7 @@ from tallystick.transport.network.frames import (
 )
 from tallystick.transport.network.incoming import IncomingMessage, StorageError
 from tallystick.transport.network.options import Options
-from tallystick.transport.network.outbound import Buffer, Outbound
+from tallystick.transport.network.outbound import Outbound, Piece
 
 __all__ = ["TRANSITIONS", "Connection", "End", "Services", "State", "Stream"]
 
@@ -117,9 +117,11 @@ class Connection:
         self._last_ident = 0
         self._reading_since: float | None = None
         self._writing_since: float | None = None
+        self._written_at = time.monotonic()
+        self._beat = False
         self._cut: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._farewell = False
-        self._ahead: tuple[Iterator[Buffer], Future[Buffer | None]] | None = None
+        self._ahead: tuple[Iterator[Piece], Future[Piece | None]] | None = None
 
     def cut(self, reason: Reason, text: str) -> None:
         """End the connection and tell the peer why; on the event loop."""
@@ -244,7 +246,7 @@ class Connection:
                     await self._node.inbox.put(Envelope(self.peer, self._node.name, raw[HEADER_BYTES:]))
                     counters.message_in(self.peer)
                 elif kind == Kind.OPEN:
-                    await self._on_open(raw, ident)
+                    self._on_open(raw, ident)
                 elif kind == Kind.GRANT:
                     if not self.outbound.granted(ident) and ident == 0:
                         raise FrameError(Reason.MALFORMED, "a grant for nothing")
@@ -267,7 +269,7 @@ class Connection:
         if ident != self._last_ident:
             raise FrameError(Reason.MALFORMED, "message ids do not count up")
 
-    async def _on_open(self, raw: bytes, ident: int) -> None:
+    def _on_open(self, raw: bytes, ident: int) -> None:
         self._next_ident(ident)
         if self._incoming is not None:
             raise FrameError(Reason.MALFORMED, "a second large message was announced before the first ended")
@@ -275,8 +277,7 @@ class Connection:
         node, sink = self._node, None
         try:
             if node.sinks is not None:
-                loop = asyncio.get_running_loop()
-                sink = await loop.run_in_executor(node.workers, node.sinks, self.peer, length, head)
+                sink = node.sinks(self.peer, length, head)  # touches no disk: the first write does, on a worker
         except Unwanted:
             self._decline(ident, Reason.REFUSED)
             return
@@ -342,7 +343,6 @@ class Connection:
 
     async def _write_all(self) -> None:
         outbound, stream, counters = self.outbound, self._stream, self._node.counters
-        heartbeat = self._node.options.heartbeat
         while True:
             outbound.wake.clear()
             raw = None  # an idle line holds no chunk
@@ -352,18 +352,17 @@ class Connection:
                 if raw is None:
                     continue
             if raw is None:
-                try:
-                    async with asyncio.timeout(heartbeat):
-                        await outbound.wake.wait()
+                if not self._beat:
+                    await outbound.wake.wait()
                     continue
-                except TimeoutError:
-                    raw = frame(Kind.BEAT)
+                raw = frame(Kind.BEAT)
+            self._beat = False
             self._make_ahead()
             self._writing_since = started = time.monotonic()
             if not await stream.write(raw):
                 return
-            self._writing_since = None
-            outbound.paced(len(raw), time.monotonic() - started)
+            self._writing_since, self._written_at = None, time.monotonic()
+            outbound.paced(len(raw), self._written_at - started)
             counters.sent(self.peer, len(raw))
             if self._farewell and outbound.idle():
                 return
@@ -374,7 +373,7 @@ class Connection:
         if source is not None and (self._ahead is None or self._ahead[0] is not source):
             self._ahead = source, self._node.workers.submit(next, source, None)
 
-    async def _make_piece(self, source: Iterator[Buffer]) -> bytes | None:
+    async def _make_piece(self, source: Iterator[Piece]) -> bytes | None:
         self._make_ahead()
         ahead, self._ahead = self._ahead, None
         try:
@@ -392,8 +391,11 @@ class Connection:
     # Watching
 
     def check(self, now: float) -> None:
-        """Cut the line if the peer is silent, takes nothing, or sends a message too slowly."""
+        """Cut the line if the peer is silent, takes nothing, or sends a message too slowly; say that we live."""
         options = self._node.options
+        if self._writing_since is None and now - self._written_at >= options.heartbeat:
+            self._beat = True
+            self.outbound.wake.set()
         reading, writing, incoming = self._reading_since, self._writing_since, self._incoming
         if reading is not None and now - reading > options.dead_after:
             self.cut(Reason.SILENT, "nothing was heard for too long")

@@ -30,7 +30,7 @@ _SERVICE, _METHOD = "tallystick.Network", "Exchange"
 _COMMON: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_FRAME),
     ("grpc.max_send_message_length", -1),
-    ("grpc.http2.max_frame_size", 1 << 20),
+    ("grpc.http2.max_frame_size", 1 << 22),
     ("grpc.http2.write_buffer_size", 1 << 20),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.experimental.tcp_max_read_buffer_size", 1 << 16),

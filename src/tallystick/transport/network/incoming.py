@@ -11,6 +11,7 @@ import asyncio
 import io
 import logging
 from concurrent.futures import Executor, Future
+from typing import Any
 
 from tallystick.transport.network.admission import Grants, Sink
 from tallystick.transport.network.frames import HEADER_BYTES, LAST, FrameError, Reason
@@ -36,7 +37,8 @@ class IncomingMessage:
         self._memory = None if sink is not None else io.BytesIO()
         self._grants = grants
         self._workers = workers
-        self._writing: Future[object] | None = None
+        self._writing: Future[Any] | None = None
+        self._closes = False  # whether the write under way is the last
         self._charge = 0 if sink is not None else length
 
     async def admit(self) -> None:
@@ -57,22 +59,29 @@ class IncomingMessage:
             self._memory.write(view)
         elif self._sink is not None:
             await self._written()  # one write behind the network, no more
-            self._writing = self._workers.submit(self._sink.write, view)
+            submit, sink = self._workers.submit, self._sink
+            self._closes = last
+            self._writing = submit(_write_and_close, sink, view) if last else submit(sink.write, view)
         return last
 
-    async def _written(self) -> None:
+    async def _written(self) -> bytes | None:
+        """Wait for the write under way, the last of which closes the sink; what that returned."""
         writing = self._writing
-        if writing is not None:
-            try:
-                if writing.done():  # most often: then nobody had to wake the loop for it
-                    writing.result()
-                else:
-                    await asyncio.shield(asyncio.wrap_future(writing))
-            except Exception as error:
-                raise StorageError(str(error)) from error
-            finally:
-                if writing.done():
-                    self._writing = None
+        if writing is None:
+            return None
+        try:
+            if not writing.done():  # most often it is: then nobody had to wake the loop for it
+                await asyncio.shield(asyncio.wrap_future(writing))
+            closed: bytes | None = writing.result()
+            return closed
+        except _CloseError as error:
+            self._sink = None  # it has closed, well or not: nothing to abort
+            raise StorageError(str(error.__cause__)) from error.__cause__
+        except Exception as error:
+            raise StorageError(str(error)) from error
+        finally:
+            if writing.done():
+                self._writing = None
 
     async def finish(self) -> tuple[bytes | None, int]:
         """The message, or what its sink delivers in its place, and the memory to release when it is taken."""
@@ -80,15 +89,8 @@ class IncomingMessage:
             raw: bytes | None = self._memory.getvalue()  # shares the buffer, no copy
             self._memory = None
         else:
-            await self._written()
-            sink, self._sink = self._sink, None
-            try:
-                loop = asyncio.get_running_loop()
-                raw = None if sink is None else await loop.run_in_executor(self._workers, sink.close)
-            except Exception as error:
-                self._grants.finish()
-                self.granted_at = None
-                raise StorageError(str(error)) from error
+            raw = await self._written()
+            self._sink = None
         self._grants.finish()
         self.granted_at = None
         return raw, self._charge
@@ -101,11 +103,31 @@ class IncomingMessage:
             if self._writing is None:
                 self._workers.submit(_abort, sink)
             else:
-                self._writing.add_done_callback(lambda _done: self._workers.submit(_abort, sink))
+                self._writing.add_done_callback(lambda done: self._after(done, sink))
         if self.granted_at is not None:
             self.granted_at = None
             self._grants.finish()
             self._grants.release(self._charge)
+
+    def _after(self, done: Future[Any], sink: Sink) -> None:
+        """Abort once the write under way has ended, unless it has closed the sink."""
+        error = done.exception()
+        closed = self._closes and (error is None or isinstance(error, _CloseError))
+        if not closed:
+            self._workers.submit(_abort, sink)
+
+
+class _CloseError(Exception):
+    """A sink did not close."""
+
+
+def _write_and_close(sink: Sink, view: memoryview) -> bytes | None:
+    """In one go, for a hop to another thread and back costs as much as a small chunk."""
+    sink.write(view)
+    try:
+        return sink.close()
+    except Exception as error:
+        raise _CloseError from error
 
 
 def _abort(sink: Sink) -> None:

@@ -31,7 +31,7 @@ from tallystick.transport.network.dialler import Dialler
 from tallystick.transport.network.frames import Reason
 from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor, Refusal
 from tallystick.transport.network.options import Options
-from tallystick.transport.network.outbound import Buffer, message_of
+from tallystick.transport.network.outbound import Buffer, Piece, message_of
 
 __all__ = ["NetworkLink", "Node"]
 
@@ -48,7 +48,7 @@ class NetworkLink:
     def name(self) -> str:
         return self._node.name
 
-    def send(self, to: str, raw: Buffer | Iterable[Buffer], *, length: int | None = None) -> None:
+    def send(self, to: str, raw: Buffer | Iterable[Piece], *, length: int | None = None) -> None:
         """Hand over a message, waiting for room up to ``send_timeout``; without a line it is lost.
 
         Pieces are made on a worker thread as they are sent; they need the total ``length``, and the first one at
@@ -56,9 +56,7 @@ class NetworkLink:
         """
         self.offer(to, raw, length=length, timeout=self._node.options.send_timeout)
 
-    def offer(
-        self, to: str, raw: Buffer | Iterable[Buffer], *, length: int | None = None, timeout: float = 0.0
-    ) -> bool:
+    def offer(self, to: str, raw: Buffer | Iterable[Piece], *, length: int | None = None, timeout: float = 0.0) -> bool:
         """The same, saying whether it is queued; does not wait by default. A buffer must not change until sent."""
         return self._node.offer(to, raw, length, timeout)
 
@@ -169,7 +167,7 @@ class Node:
         self._pin(peers)
         self._loop.call_soon_threadsafe(self._cut_unpinned)
 
-    def offer(self, to: str, raw: Buffer | Iterable[Buffer], length: int | None, timeout: float) -> bool:
+    def offer(self, to: str, raw: Buffer | Iterable[Piece], length: int | None, timeout: float) -> bool:
         """See :meth:`NetworkLink.offer`."""
         message = message_of(raw, length)
         with self._changed:
@@ -264,7 +262,7 @@ class Node:
 
     async def _watch(self) -> None:
         options = self.options
-        often = min(1.0, options.dead_after / 4, options.stall_after / 4, options.slow_grace / 4)
+        often = min(1.0, options.heartbeat / 4, options.dead_after / 4, options.stall_after / 4, options.slow_grace / 4)
         while True:
             await asyncio.sleep(often)
             now = time.monotonic()

@@ -29,14 +29,16 @@ from tallystick.transport.network.frames import (
     MAX_FRAME,
     SMALL_BYTES,
     Kind,
+    Room,
     frame,
     open_frame,
 )
 from tallystick.transport.network.options import Options
 
-__all__ = ["Buffer", "Outbound", "OutgoingMessage", "message_of"]
+__all__ = ["Buffer", "Outbound", "OutgoingMessage", "Piece", "message_of"]
 
 Buffer = bytes | bytearray | memoryview
+Piece = Buffer | Room  # of a message that is made as it is sent
 _MAX_PIECE = MAX_FRAME - HEADER_BYTES
 _FIRST_STEP, _LEAST_STEP = 1 << 18, 1 << 16  # bytes of the first frame of data, and of the shortest
 _STEP_SECONDS = 1.0  # how long a frame should take
@@ -48,10 +50,10 @@ class OutgoingMessage:
 
     length: int
     whole: memoryview | None = field(repr=False)
-    pieces: Iterator[Buffer] | None = field(repr=False)
+    pieces: Iterator[Piece] | None = field(repr=False)
 
 
-def message_of(raw: Buffer | Iterable[Buffer], length: int | None) -> OutgoingMessage:
+def message_of(raw: Buffer | Iterable[Piece], length: int | None) -> OutgoingMessage:
     """Check what is to be sent; pieces need their total length beforehand, for it is announced."""
     if isinstance(raw, (bytes, bytearray, memoryview)):
         view = memoryview(raw).cast("B") if len(raw) else memoryview(b"")
@@ -61,23 +63,30 @@ def message_of(raw: Buffer | Iterable[Buffer], length: int | None) -> OutgoingMe
     if length is None or length < 0:
         raise LocalProtocolError("a message in pieces needs its length")
     if length <= SMALL_BYTES:
-        whole = b"".join(map(bytes, raw))  # a piece may be gone when the next is asked for
+        whole = b"".join(bytes(_view_of(piece)) for piece in raw)  # a piece may be gone when the next is asked for
         if len(whole) != length:
             raise LocalProtocolError("the pieces of a message do not add up to its length")
         return OutgoingMessage(length, memoryview(whole), None)
     return OutgoingMessage(length, None, iter(raw))
 
 
+def _view_of(piece: Piece) -> memoryview:
+    if isinstance(piece, Room):
+        return piece.view()
+    return memoryview(piece).cast("B") if len(piece) else memoryview(b"")
+
+
 class _Current:
     """The large message at the head of its lane: announced, then streamed."""
 
-    __slots__ = ("granted", "ident", "left", "message", "rest")
+    __slots__ = ("granted", "ident", "left", "message", "rest", "room")
 
-    def __init__(self, message: OutgoingMessage, ident: int, rest: memoryview) -> None:
+    def __init__(self, message: OutgoingMessage, ident: int, rest: memoryview, room: Room | None) -> None:
         self.message = message
         self.ident = ident
         self.left = message.length
         self.rest = rest  # of the piece being sent
+        self.room = room  # where the whole piece is, if it can be a frame as it is
         self.granted = False
 
 
@@ -185,7 +194,7 @@ class Outbound:
             return self._announce()
         return None
 
-    def wants_piece(self) -> Iterator[Buffer] | None:
+    def wants_piece(self) -> Iterator[Piece] | None:
         """Where the next piece of the message being sent comes from, when it is time to make it."""
         current = self._current
         if current is None:
@@ -198,17 +207,18 @@ class Outbound:
             return None  # its first piece has to be made first
         return self._take_large(message.whole)
 
-    def _take_large(self, first: memoryview) -> bytes:
+    def _take_large(self, first: memoryview, room: Room | None = None) -> bytes:
         with self._room:
             message = self._large.popleft()
             self._room.notify()
         self._count += 1
-        self._current = _Current(message, self._count, first)
+        self._current = _Current(message, self._count, first, room)
         return open_frame(self._count, message.length, bytes(first[:HEAD_BYTES]))
 
-    def piece(self, source: Iterator[Buffer], raw: Buffer | None) -> bytes | None:
+    def piece(self, source: Iterator[Piece], raw: Piece | None) -> bytes | None:
         """Continue with the piece that ``source`` made, None at its end; a frame to send at once, if any."""
-        view = memoryview(b"") if raw is None or not len(raw) else memoryview(raw).cast("B")
+        view = memoryview(b"") if raw is None else _view_of(raw)
+        room = raw if isinstance(raw, Room) else None
         current = self._current
         if current is None:
             if not self._large or self._large[0].pieces is not source:
@@ -218,12 +228,12 @@ class Outbound:
                     self._large.popleft()
                     self._room.notify()
                 raise LocalProtocolError("the first piece of a message is too short, or longer than the message")
-            return self._take_large(view)
+            return self._take_large(view, room)
         if current.message.pieces is not source:
             return None  # declined meanwhile
         if raw is None or len(view) > current.left:
             return self.abandon()
-        current.rest = view
+        current.rest, current.room = view, room
         return None
 
     def abandon(self) -> bytes | None:
@@ -239,8 +249,14 @@ class Outbound:
 
     def _draw_data(self, current: _Current) -> bytes:
         size = min(len(current.rest), _MAX_PIECE if self._step == CHUNK else self._step)
-        chunk, current.rest = current.rest[:size], current.rest[size:]
         current.left -= size
+        flags = 0 if current.left else LAST
         if not current.left:
             self._current = None
-        return frame(Kind.DATA, current.ident, chunk, 0 if current.left else LAST)
+        room, current.room = current.room, None
+        if room is not None and size == room.used:
+            current.rest.release()
+            current.rest = memoryview(b"")
+            return room.framed(Kind.DATA, current.ident, flags)
+        chunk, current.rest = current.rest[:size], current.rest[size:]
+        return frame(Kind.DATA, current.ident, chunk, flags)

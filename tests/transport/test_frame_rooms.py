@@ -1,0 +1,61 @@
+"""Rooms for frames: memory that becomes the bytes of one frame after another, and never changes bytes somebody has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.transport.network.frames import HEADER_BYTES, LAST, Kind, Room, frame
+
+SIZE = 5000
+
+
+def writer(payload: bytes) -> Callable[[memoryview], int]:
+    def write(memory: memoryview) -> int:
+        assert memory.nbytes == SIZE
+        memory[: len(payload)] = payload
+        return len(payload)
+
+    return write
+
+
+@given(st.lists(st.tuples(st.binary(min_size=1, max_size=SIZE), st.booleans(), st.booleans()), max_size=12))
+def test_frames_are_those_of_a_join_whoever_keeps_what(steps: list[tuple[bytes, bool, bool]]) -> None:
+    """Bytes of earlier frames that are kept do not change; views that are kept do not spoil later frames."""
+    room, kept, views = Room(SIZE), [], []
+    for ident, (payload, keep, view) in enumerate(steps):
+        assert room.fill(writer(payload))
+        assert room.used == len(payload)
+        if view:
+            views.append(room.view())
+            assert bytes(views[-1]) == payload
+        framed = room.framed(Kind.DATA, ident, LAST)
+        assert framed == frame(Kind.DATA, ident, payload, LAST)
+        if keep:
+            kept.append((framed, frame(Kind.DATA, ident, payload, LAST)))
+        del framed
+    for framed, expected in kept:
+        assert framed == expected
+
+
+@pytest.mark.parametrize("size", [SIZE, SIZE - 1, 1])
+def test_the_same_memory_is_used_again_when_nobody_has_it(size: int) -> None:
+    room = Room(SIZE)
+    room.fill(writer(b"a" * size))
+    framed = room.framed(Kind.DATA, 1, 0)
+    assert len(framed) == HEADER_BYTES + size
+    place = id(framed)
+    del framed
+    room.fill(writer(b"b" * size))
+    again = room.framed(Kind.DATA, 2, 0)
+    if size == SIZE:  # a shorter one may have moved
+        assert id(again) == place
+    room.fill(writer(b"c" * size))
+    assert again[HEADER_BYTES:] == b"b" * size, "bytes that somebody has must never change"
+
+
+def test_nothing_written_is_the_end() -> None:
+    assert not Room(SIZE).fill(lambda _memory: 0)
