@@ -22,6 +22,8 @@ What the aggregator does with a noisy sum S_j and count N_j, all of it post-proc
 * with records public, counts are moved so that they sum to it;
 * a centre moves by S_j/N_j times James and Stein's factor (1 − m σ²/‖S_j‖²)₊, σ² the known noise, m the free
   coordinates: a sum that is all noise moves nothing;
+* where a round is very noisy, no centre moves unless the sums of all clusters together are beyond what noise alone
+  would give (:meth:`KMeansProgram._signal`);
 * a cluster whose count is not two standard deviations above zero keeps its centre;
 * centres stay where means of records can lie.
 
@@ -75,6 +77,10 @@ _TIGHTEST = 0.02
 """Clusters are not taken to be smaller than this part of the whole spread: the estimate is a noisy difference."""
 _AMPLE = 0.01
 """R grows while the noise of a round's centres stays below this part of their spread."""
+_NOISY = 0.1
+"""A round is very noisy when the noise on one of its centres is above this part of the records' spread (powers)."""
+_BEYOND_NOISE = 2.0
+"""How many standard deviations above pure noise all sums together must be in such a round."""
 _LARGEST = 2.0**100
 """Beyond any honest centre, and far from overflow."""
 _BLOCK = 8192
@@ -249,9 +255,14 @@ class KMeansProgram(BlockProgram):
         others = 2.0 * indicators + len(self.shapes.marks)
         return numbers + others if self.l1 else math.sqrt(numbers + others)
 
+    @property
+    def round_noise(self) -> float:
+        """Noise power over signal power of one centre in one of the T rounds: q·T (Laplace q·T²)."""
+        return self.noise_on_a_centre() * (self.steps**2 if self.l1 else self.steps)
+
     def _ample(self) -> float:
-        """How many times the typical length R may be: the noise of a round is q·T (Laplace q·T²) of the spread."""
-        q = self.noise_on_a_centre() * (self.steps**2 if self.l1 else self.steps)
+        """How many times the typical length R may be."""
+        q = self.round_noise
         return 1.0 if math.isnan(q) else max(1.0, math.sqrt(_AMPLE / max(q, 1e-30)))
 
     def hopeless(self) -> str | None:
@@ -379,7 +390,7 @@ class KMeansProgram(BlockProgram):
         sums = without_block_sums(blocks[:, 1:], self.shapes)
         square = np.einsum("ij,ij->i", sums, sums)
         kept = np.where(square > 0, np.maximum(0.0, 1 - self.free * noise**2 / np.maximum(square, 1e-300)), 0.0)
-        kept *= counts > 2 * counts_noise
+        kept *= (counts > 2 * counts_noise) * self._signal(square, noise)
         step = sums * (kept * state.radius / np.maximum(counts, max(1.0, 2 * counts_noise)))[:, None]
         centres = into_domain(state.centres[:k] + step, self.shapes)
         weights = np.maximum(counts, 0.0)
@@ -396,6 +407,22 @@ class KMeansProgram(BlockProgram):
             records=float(self.records) if self.records is not None else max(1.0, float(counts.sum())),
             radius=self._radius(state.whole, state.length, self._within(centres, weights, state.whole)),
         )
+
+    def _signal(self, square: NDArray[np.float64], noise: float) -> bool:
+        """Whether a round has anything to say: taken for granted unless it is very noisy.
+
+        Without a signal Σ‖S_j‖²/σ² is χ² with k·m degrees of freedom: mean k·m, standard deviation √(2km); for Laplace
+        noise, whose kurtosis is 6, at most √(5km). James and Stein's factor looks at one cluster and m coordinates and
+        lets noise through about every second time; k clusters together tell a start that is already right from one that
+        is not. Where noise is small a false step costs little and a missed one, round after round, more: nothing is
+        asked there. Nor where the noise of the whole budget on one centre is beyond the spread: then the start is a
+        guess too, from moments that are noise, and has no claim to stay. All of it is released or public.
+        """
+        if not (self.round_noise > _NOISY and self.noise_on_a_centre() <= 1):  # also where they are not known
+            return True
+        freedom = len(square) * self.free
+        deviation = math.sqrt((5 if self.l1 else 2) * freedom)
+        return float(square.sum()) > (freedom + _BEYOND_NOISE * deviation) * noise**2
 
     @staticmethod
     def _within(centres: NDArray[np.float64], counts: NDArray[np.float64], whole: float) -> float:
