@@ -238,6 +238,12 @@ def _with_shares(design: Design, shares: dict[str, float]) -> Design:
             rule="groups-are-the-programs",
             remedy="Give every group of the program one share; shares sum to 1.",
         )
+    if any({g.name for g in groups} != names for groups in design.groups):
+        raise StudyError(
+            f"the groups {sorted(names)} are not in one round: the program itself splits the budget over its rounds",
+            rule="groups-share-a-round",
+            remedy="Leave [privacy] groups out: they split the budget of one round; the plan shows the program's.",
+        )
     groups = tuple(
         tuple(dataclasses.replace(g, share=shares[g.name]) for g in round_groups) for round_groups in design.groups
     )

@@ -312,7 +312,8 @@ def _sampled_rho(claim: Claim, honest: int, rounds: int | None) -> float:
         raise StudyError(
             "a sampled study states its number of rounds",
             rule="sampling-needs-rounds",
-            remedy="Add `rounds = …` under [program]: what a sample saves depends on how often it is drawn.",
+            remedy="Add `rounds = …` under [program] if the program takes it: what a sample saves depends on how often "
+            "it is drawn. A program of one or few rounds gains nothing by it: leave sampling out.",
         )
     rate = claim.sampling or 1.0
     check_claim(claim)

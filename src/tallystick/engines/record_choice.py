@@ -39,6 +39,10 @@ class CoinTosses:
     """A record is taken with its own rate, independently of all others."""
 
     def __init__(self, rates: NDArray[np.float64], coins: Coins) -> None:
+        if not ((rates >= 0) & (rates <= 1)).all():  # NaN too; as unsigned numbers they would mean "always"
+            raise StudyError(
+                "a sampling rate is not a probability", rule="sampling-is-a-probability", remedy="Use rates in (0, 1]."
+            )
         # Rounded down to 53 bits: never taken more often than the accounting says.
         self._limits = np.floor(np.ldexp(rates, _BITS)).astype(np.uint64)
         self._coins = coins

@@ -83,8 +83,15 @@ class PrivacySection(_Section):
 
     @property
     def sampling_rate(self) -> float | None:
-        """The largest rate: what the accounting goes by."""
-        return max(self.sampling.values(), default=0.0) if isinstance(self.sampling, dict) else self.sampling
+        """The rate that the accounting goes by: the largest, or one that is no probability, so that it is refused.
+
+        A negative or NaN rate hidden behind a good one would be drawn as "always" (it is no unsigned number) and paid
+        for at the good one.
+        """
+        if not isinstance(self.sampling, dict):
+            return self.sampling
+        wrong = [rate for rate in self.sampling.values() if not 0 < rate <= 1]
+        return wrong[0] if wrong else max(self.sampling.values(), default=0.0)
 
 
 class TrustSection(_Section):
