@@ -92,8 +92,9 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     from tallystick.crypto.prg import system_stream
     from tallystick.protocol import secure_sum as sums
     from tallystick.protocol.study import participant as study_layer
-    from tallystick.roles import client, participant, review
+    from tallystick.roles import client, participant
     from tallystick.roles.client import ClientProcess, ClientSession
+    from tallystick.roles.governance import review
     from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
     from tallystick.roles.process import RECEIPT_LIMIT, Parts
     from tallystick.roles.role_config import load_role_config

@@ -25,7 +25,7 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.privacy.account import DataSet, Fingerprint
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
 from tallystick.roles import crash_points
-from tallystick.roles.ledger_store import LedgerStore
+from tallystick.roles.ledger.store import LedgerStore
 
 PARTY, KEY, DATASET = "client-1", SigningKey(b"k" * 32), "default"
 

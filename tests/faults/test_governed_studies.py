@@ -18,7 +18,7 @@ from tallystick.core.identifiers import parse_hash
 from tallystick.engines.study import Study
 from tallystick.protocol.governance.statements import canonical
 from tallystick.roles.crash_points import CrashPoint
-from tallystick.roles.ledger_store import LEDGER, LedgerStore
+from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.role_config import load_role_config
 
 

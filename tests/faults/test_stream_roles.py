@@ -21,9 +21,9 @@ from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.study import Study
 from tallystick.roles.crash_points import CrashPoint
 from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
-from tallystick.roles.ledger_store import LEDGER, LedgerStore
+from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.role_config import load_role_config
-from tallystick.roles.stream_batches import Watermark
+from tallystick.roles.streams.batches import Watermark
 
 PER_TICK = 6
 # who dies, right after which step, at which of its visits there (a tick or two each)

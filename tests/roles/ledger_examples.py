@@ -15,7 +15,7 @@ from tallystick.privacy.account import DataSet, Fingerprint
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
 from tallystick.protocol.governance.statements import Statement, make
-from tallystick.roles.ledger_store import LedgerStore
+from tallystick.roles.ledger.store import LedgerStore
 
 PARTY = "client-1"
 KEY, SERVER_KEYS = SigningKey(b"k" * 32), {name: SigningKey(name.encode() * 4) for name in ("server-1", "server-2")}

@@ -16,9 +16,9 @@ from tallystick.core.errors import DataError, PrivacyRefused, StudyError
 from tallystick.engines.study import Study
 from tallystick.privacy.ledger import Budget
 from tallystick.privacy.schema import Category, Number, Schema
-from tallystick.roles.datasets import check_fits, make_dataset
-from tallystick.roles.fingerprints import content_digest, fingerprint
-from tallystick.roles.review import proposal_statement, review
+from tallystick.roles.governance.review import proposal_statement, review
+from tallystick.roles.ledger.datasets import check_fits, make_dataset
+from tallystick.roles.ledger.fingerprints import content_digest, fingerprint
 from tallystick.roles.role_config import RoleConfig
 from tallystick.roles.setup import set_up
 
@@ -103,7 +103,7 @@ def test_order_never_matters_and_every_change_does(rows: list[tuple[int, str]], 
 
 
 def test_blocks_of_records_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.roles import fingerprints
+    from tallystick.roles.ledger import fingerprints
 
     table = pa.table({"a": np.arange(100) % 7, "b": [f"t{i % 5}" for i in range(100)]})
     whole = content_digest(table)

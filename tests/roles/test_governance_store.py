@@ -19,8 +19,8 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.protocol.governance import Statement, make
 from tallystick.protocol.study import study_digest
-from tallystick.roles import governance_store as module
-from tallystick.roles.governance_store import GovernanceStore
+from tallystick.roles.governance import store as module
+from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.stores import is_storage_failure
 
 TEXTS = ['{"study":{"version":1}}', '{"study":{"version":2}}']

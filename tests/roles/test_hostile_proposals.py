@@ -27,10 +27,10 @@ from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance import Statement, canonical, decode, make, summarise
 from tallystick.protocol.study import Members, study_digest
 from tallystick.roles.client import ClientProcess, ClientSession
-from tallystick.roles.exchange import Exchange
-from tallystick.roles.governance_store import GovernanceStore
-from tallystick.roles.ledger_store import LedgerStore
-from tallystick.roles.review import review
+from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.governance.review import review
+from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import set_up
 

@@ -28,7 +28,7 @@ from tallystick.core.errors import VerificationError
 from tallystick.privacy.accountant import pure_rho
 from tallystick.privacy.chain import Head, canonical, make_link, signed_bytes
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
-from tallystick.roles.ledger_report import check_export
+from tallystick.roles.ledger.report import check_export
 
 
 @pytest.fixture

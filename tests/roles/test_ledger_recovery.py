@@ -26,9 +26,9 @@ from ledger_examples import (
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, StudyError, VerificationError
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.governance.statements import Statement, make
-from tallystick.roles.ledger_recovery import Recovery, recover
-from tallystick.roles.ledger_store import LedgerStore
-from tallystick.roles.seen_heads import SeenHeads
+from tallystick.roles.ledger.recovery import Recovery, recover
+from tallystick.roles.ledger.seen_heads import SeenHeads
+from tallystick.roles.ledger.store import LedgerStore
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ledger_examples import BUDGET, WHOLE, charge, dataset, open_ledger, study
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, TallystickError, VerificationError
 from tallystick.privacy.accountant import rho_from_epsilon
-from tallystick.roles.seen_heads import SeenHeads
+from tallystick.roles.ledger.seen_heads import SeenHeads
 
 PARTS = {0: Fraction(1, 2), 1: Fraction(1, 3), 2: Fraction(1, 6), 3: Fraction(2, 3), 4: Fraction(1)}
 STEPS = ("reserve", "release", "commit", "void")

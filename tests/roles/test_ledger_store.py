@@ -32,8 +32,8 @@ from tallystick.privacy.chain import extend, genesis
 from tallystick.privacy.ledger import Budget, Entry
 from tallystick.privacy.schema import Number, Schema
 from tallystick.protocol.governance.statements import make, verify
-from tallystick.roles import turn_lock
-from tallystick.roles.ledger_store import LedgerStore
+from tallystick.roles.ledger import turn_lock
+from tallystick.roles.ledger.store import LedgerStore
 
 
 @pytest.fixture

@@ -30,8 +30,8 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.privacy.account import charge_facts
 from tallystick.privacy.chain import Head, Link, make_link
 from tallystick.protocol.governance.statements import make
-from tallystick.roles.ledger_file import COLUMNS
-from tallystick.roles.seen_heads import SeenHeads
+from tallystick.roles.ledger.file import COLUMNS
+from tallystick.roles.ledger.seen_heads import SeenHeads
 
 
 @pytest.fixture

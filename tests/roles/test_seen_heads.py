@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.privacy.chain import Head, extend, genesis
-from tallystick.roles.seen_heads import SeenHeads, judge
+from tallystick.roles.ledger.seen_heads import SeenHeads, judge
 
 CLIENT, LEDGER = "client-1", b"L" * 16
 CONTENTS = [bytes([n]) * 32 for n in range(1, 13)]

@@ -19,12 +19,12 @@ import tallystick as ts
 from tallystick.core.errors import DataError, LocalProtocolError, RemoteProtocolError, VerificationError
 from tallystick.data.appended import appended
 from tallystick.engines.study import Study
-from tallystick.roles import stream_batches
 from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.stores import RoleStore
-from tallystick.roles.stream_batches import StreamMap
-from tallystick.roles.stream_clock import StreamClock
-from tallystick.roles.stream_ticks import SeenTicks, pack_tick, unpack_tick
+from tallystick.roles.streams import batches as stream_batches
+from tallystick.roles.streams.batches import StreamMap
+from tallystick.roles.streams.clock import StreamClock
+from tallystick.roles.streams.ticks import SeenTicks, pack_tick, unpack_tick
 
 COLUMNS = ts.Schema({"x": ts.Number(0, 1000), "y": ts.Category(["no", "yes"])}).to_dict()
 

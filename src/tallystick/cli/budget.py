@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tallystick.privacy.account import StudyCharge
     from tallystick.protocol.governance.statements import Statement
     from tallystick.roles.consortium import Consortium
-    from tallystick.roles.ledger_store import BudgetView
+    from tallystick.roles.ledger.store import BudgetView
 
 __all__ = ["budget_app", "ledger_app"]
 
@@ -93,7 +93,7 @@ def _verify_own(config: Path) -> dict[str, Any]:
 
 def _verify_export(file: Path | None, consortium: Path | None) -> dict[str, Any]:
     from tallystick.roles.identity_files import read_consortium
-    from tallystick.roles.ledger_report import check_export
+    from tallystick.roles.ledger.report import check_export
 
     if file is None or consortium is None:
         raise StudyError("nothing to check", rule="usage")
@@ -149,8 +149,8 @@ def recover(
     """Continue a damaged ledger from the last entry the servers have signed; closes every budget until a new grant."""
     from tallystick.protocol.governance.statements import decode
     from tallystick.roles.identity_files import load_identity, read_consortium, read_public, wall_clock
-    from tallystick.roles.ledger_recovery import recover as recover_ledger
-    from tallystick.roles.ledger_store import LEDGER
+    from tallystick.roles.ledger.recovery import recover as recover_ledger
+    from tallystick.roles.ledger.store import LEDGER
     from tallystick.roles.role_config import load_role_config
 
     if not yes:
@@ -192,7 +192,7 @@ def _statements(config: Path) -> tuple[dict[str, VerifyKey], tuple[Statement, ..
     """The consortium's keys, and every statement this client has kept."""
     from contextlib import closing
 
-    from tallystick.roles.governance_store import GovernanceStore
+    from tallystick.roles.governance.store import GovernanceStore
     from tallystick.roles.identity_files import read_consortium
     from tallystick.roles.role_config import load_role_config
 

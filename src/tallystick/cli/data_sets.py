@@ -21,7 +21,7 @@ from tallystick.core.errors import StudyError
 if TYPE_CHECKING:
     from tallystick.privacy.account import DataSet
     from tallystick.privacy.schema import Schema
-    from tallystick.roles.ledger_store import BudgetView, LedgerStore
+    from tallystick.roles.ledger.store import BudgetView, LedgerStore
 
 __all__ = ["ROLE", "ConfigOption", "client_ledger", "data_app", "day", "whoami"]
 
@@ -35,8 +35,8 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set'
 def client_ledger(config: Path, *, checked: bool = True) -> Iterator[LedgerStore]:
     """The ledger of the client whose config this is; ``checked``: and it is the newest copy, as far as is known."""
     from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
+    from tallystick.roles.ledger.store import LEDGER, LedgerStore
     from tallystick.roles.ledger_check import check_own_ledger
-    from tallystick.roles.ledger_store import LEDGER, LedgerStore
     from tallystick.roles.role_config import load_role_config
 
     role = load_role_config(config, role="client")
@@ -81,7 +81,7 @@ def add(
 ) -> None:
     """Register records with their budget; the same records again must share a budget group."""
     from tallystick.privacy.ledger import Budget
-    from tallystick.roles.datasets import make_dataset
+    from tallystick.roles.ledger.datasets import make_dataset
 
     columns = None if schema is None else _read_schema(schema)
     budget = None if budget_epsilon is None else Budget(epsilon=budget_epsilon, delta=budget_delta)

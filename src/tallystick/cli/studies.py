@@ -25,14 +25,14 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.roles.desk import Desk
-from tallystick.roles.governance_store import GovernanceStore
+from tallystick.roles.governance.receipts import ReceiptBook
+from tallystick.roles.governance.results import is_interim
+from tallystick.roles.governance.review import DEFAULT_DAYS, Review, decision_body, review
+from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity_files import load_identity, read_consortium, unix_time, wall_clock
+from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.ledger_check import check_own_ledger
-from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.process import members_of
-from tallystick.roles.receipts import ReceiptBook
-from tallystick.roles.results import is_interim
-from tallystick.roles.review import DEFAULT_DAYS, Review, decision_body, review
 from tallystick.roles.role_config import RoleConfig, load_role_config
 from tallystick.roles.setup import set_up
 

@@ -29,9 +29,9 @@ from tallystick.protocol.study.messages import result_digest
 from tallystick.protocol.study.roster import Members
 from tallystick.roles.connected import unpack_result
 from tallystick.roles.consortium import Consortium
+from tallystick.roles.governance.results import is_interim
 from tallystick.roles.identity_files import read_consortium
 from tallystick.roles.process import members_of
-from tallystick.roles.results import is_interim
 from tallystick.roles.setup import set_up
 
 __all__ = ["describe_verdict", "document", "fitted", "verify", "write_canonical"]

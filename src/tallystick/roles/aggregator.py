@@ -33,14 +33,14 @@ from tallystick.protocol.study.machine import error_of
 from tallystick.protocol.study.messages import Propose, Result, StudyEnd, StudyOpen, StudyStart, result_digest
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
-from tallystick.roles.exchange import Op
+from tallystick.roles.governance.exchange import Op
+from tallystick.roles.governance.receipts import complete_receipt
+from tallystick.roles.governance.results import may_see, seal_result
 from tallystick.roles.process import RoleProcess, Session
-from tallystick.roles.receipts import complete_receipt
-from tallystick.roles.results import may_see, seal_result
 from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.stores import is_storage_failure
-from tallystick.roles.stream_clock import StreamClock
-from tallystick.roles.stream_losses import lost_of, pack_lost
+from tallystick.roles.streams.clock import StreamClock
+from tallystick.roles.streams.losses import lost_of, pack_lost
 from tallystick.roles.wire import STUDY, SUM, head
 
 __all__ = ["AggregatorProcess", "AggregatorSession", "pack_outcome", "pack_total", "unpack_total"]
@@ -226,7 +226,7 @@ class AggregatorSession(Session):
                 case studies.Send(to=to, message=message):
                     if isinstance(message, StudyOpen):
                         self.process.exchange.tell_docket(self.study_hash, to)
-                    elif isinstance(message, Result):  # it travels sealed, to who may see it: see roles/results
+                    elif isinstance(message, Result):  # it travels sealed, to who may see it: see governance/results
                         message = Result(study_hash=message.study_hash, attempt=message.attempt, packed=b"")
                     self.process.send(to, self._encoded(STUDY, message, studies.encode))
                     point = _SENT.get(type(message))

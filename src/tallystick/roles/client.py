@@ -35,19 +35,19 @@ from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Inquiry, Message, Share
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.clearance import ASK_SECONDS, CLEARANCE, Clearance, unpack_head
 from tallystick.roles.crash_points import CrashPoint, crashpoint
-from tallystick.roles.datasets import make_dataset
-from tallystick.roles.exchange import Op
+from tallystick.roles.governance.clearance import ASK_SECONDS, CLEARANCE, Clearance, unpack_head
+from tallystick.roles.governance.exchange import Op
+from tallystick.roles.governance.results import ResultRequest, may_see
+from tallystick.roles.governance.review import decision_body, review
 from tallystick.roles.identity_files import write_private
-from tallystick.roles.ledger_store import LEDGER, LedgerStore
+from tallystick.roles.ledger.datasets import make_dataset
+from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.process import Parts
-from tallystick.roles.results import ResultRequest, may_see
-from tallystick.roles.review import decision_body, review
 from tallystick.roles.setup import Setup
-from tallystick.roles.stream_batches import StreamMap
-from tallystick.roles.stream_ticks import TICKS, SeenTicks
+from tallystick.roles.streams.batches import StreamMap
+from tallystick.roles.streams.ticks import TICKS, SeenTicks
 
 __all__ = ["ClientProcess", "ClientSession"]
 

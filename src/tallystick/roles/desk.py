@@ -22,13 +22,13 @@ from tallystick.protocol import study as studies
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.consortium import Consortium
-from tallystick.roles.exchange import Exchange, Op
-from tallystick.roles.governance_store import GovernanceStore
+from tallystick.roles.governance.exchange import Exchange, Op
+from tallystick.roles.governance.receipts import ReceiptBook
+from tallystick.roles.governance.results import ResultRequest, is_interim
+from tallystick.roles.governance.review import DEFAULT_DAYS, proposal_statement
+from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity_files import load_identity, unix_time, wall_clock
 from tallystick.roles.process import members_of, node_for
-from tallystick.roles.receipts import ReceiptBook
-from tallystick.roles.results import ResultRequest, is_interim
-from tallystick.roles.review import DEFAULT_DAYS, proposal_statement
 from tallystick.roles.role_config import RoleConfig
 from tallystick.roles.wire import GOVERNANCE, STUDY, head, parse
 from tallystick.transport.link import Envelope

@@ -33,8 +33,8 @@ from tallystick.roles.identity_files import (
     load_identity,
     read_consortium,
 )
+from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.ledger_check import check_own_ledger
-from tallystick.roles.ledger_store import LEDGER, LedgerStore
 from tallystick.roles.role_config import RoleConfig, load_role_config
 
 __all__ = ["Finding", "examine"]

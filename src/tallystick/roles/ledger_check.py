@@ -9,9 +9,9 @@ from __future__ import annotations
 from contextlib import closing
 
 from tallystick.roles.consortium import Consortium
-from tallystick.roles.governance_store import GovernanceStore
-from tallystick.roles.ledger_report import LedgerReport
-from tallystick.roles.ledger_store import LedgerStore
+from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.ledger.report import LedgerReport
+from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.role_config import RoleConfig
 
 __all__ = ["check_own_ledger"]

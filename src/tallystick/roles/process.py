@@ -24,10 +24,10 @@ from tallystick.core.randomness import WordSource
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.study.roster import Members
 from tallystick.roles.consortium import Consortium, dials
-from tallystick.roles.exchange import Exchange, Op
-from tallystick.roles.governance_store import GovernanceStore
+from tallystick.roles.governance.exchange import Exchange, Op
+from tallystick.roles.governance.receipts import ReceiptBook
+from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity_files import Identity, unix_time
-from tallystick.roles.receipts import ReceiptBook
 from tallystick.roles.role_config import RoleConfig
 from tallystick.roles.stores import RoleStore, is_storage_failure
 from tallystick.roles.wire import GOVERNANCE, parse

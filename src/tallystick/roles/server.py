@@ -26,18 +26,18 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.secure_sum.open_round import OpenRound
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.attestation import attestation_body, last_rounds, note_partial
-from tallystick.roles.clearance import pack_head
 from tallystick.roles.crash_points import CrashPoint, crashpoint
-from tallystick.roles.exchange import Op, pack_parts, unpack_parts
+from tallystick.roles.governance.attestation import attestation_body, last_rounds, note_partial
+from tallystick.roles.governance.clearance import pack_head
+from tallystick.roles.governance.exchange import Op, pack_parts, unpack_parts
+from tallystick.roles.ledger.seen_heads import SeenHeads
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.process import Parts
-from tallystick.roles.seen_heads import SeenHeads
 from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.sharded_sum import SpoolSum
 from tallystick.roles.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.spool import SpoolShares
-from tallystick.roles.stream_ticks import pack_tick, unpack_tick
+from tallystick.roles.streams.ticks import pack_tick, unpack_tick
 from tallystick.roles.wire import HEADER_BYTES, SEALED, Seals
 from tallystick.transport.network.admission import Sink, Unwanted
 

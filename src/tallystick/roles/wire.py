@@ -1,7 +1,7 @@
 """What goes over a line: which layer a message belongs to, of which study, and whether it is sealed.
 
     kind (1) ‖ study hash (32) ‖ payload      kind 1: study layer, 2: secure sum, 3: secure sum, sealed to its receiver
-                                              kind 4: signed statements (roles/exchange; the hash may be zero)
+                                              kind 4: signed statements (governance/exchange; the hash may be zero)
 
 Shares are sealed (:mod:`tallystick.crypto.sealing`), so that nobody who terminates TLS on the way sees one.
 """

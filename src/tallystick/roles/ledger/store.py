@@ -24,11 +24,11 @@ from tallystick.privacy.account import Account, Group, StudyCharge, charge_facts
 from tallystick.privacy.chain import Head
 from tallystick.privacy.ledger import Charge, Entry, Spent, Totals, admit
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles import countersignatures
-from tallystick.roles.budget_groups import BudgetGroups, BudgetView
-from tallystick.roles.ledger_anchor import broken_ledger
-from tallystick.roles.ledger_file import LedgerFile
-from tallystick.roles.ledger_report import LedgerReport, events, export, verify_ledger
+from tallystick.roles.ledger import countersignatures
+from tallystick.roles.ledger.anchor import broken_ledger
+from tallystick.roles.ledger.budget_groups import BudgetGroups, BudgetView
+from tallystick.roles.ledger.file import LedgerFile
+from tallystick.roles.ledger.report import LedgerReport, events, export, verify_ledger
 
 __all__ = ["LEDGER", "BudgetView", "LedgerStore"]
 

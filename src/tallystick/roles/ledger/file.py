@@ -7,7 +7,7 @@
 An append is one turn of the lock: look at what others have added and follow it, decide, insert, commit, anchor. A
 reader needs no lock. After a crash the anchor may lag behind the chain, never lead it: an anchor that leads means that
 the database was restored alone from an older copy, and the owner refuses to go on. Restoring both is found by the
-servers, who have signed later heads (:mod:`tallystick.roles.seen_heads`).
+servers, who have signed later heads (:mod:`tallystick.roles.ledger.seen_heads`).
 
 The whole chain is followed when the file is opened and whenever :meth:`LedgerFile.check` is called (before every
 release); in between, each turn follows what is new and looks at the last known link again.
@@ -31,9 +31,9 @@ from tallystick.privacy.account import Account
 from tallystick.privacy.chain import LEDGER_BYTES, Head, Link, genesis, make_link, signed_bytes, verify_chain
 from tallystick.roles.crash_points import after_ledger_step
 from tallystick.roles.identity_files import wall_clock
-from tallystick.roles.ledger_anchor import Anchor, broken_ledger
+from tallystick.roles.ledger.anchor import Anchor, broken_ledger
+from tallystick.roles.ledger.turn_lock import PATIENCE_SECONDS, TurnLock
 from tallystick.roles.stores import corrupt, storage_guard
-from tallystick.roles.turn_lock import PATIENCE_SECONDS, TurnLock
 
 __all__ = ["COLUMNS", "FORMAT", "SCHEMA", "LedgerFile"]
 

@@ -12,7 +12,7 @@ from tallystick.data.sources import column_names
 from tallystick.engines.study import Study
 from tallystick.privacy.account import DataSet, Fingerprint
 from tallystick.privacy.schema import Schema
-from tallystick.roles.fingerprints import fingerprint, is_address
+from tallystick.roles.ledger.fingerprints import fingerprint, is_address
 
 __all__ = [
     "DataSet",

@@ -21,9 +21,9 @@ from tallystick.privacy.account import Account, StudyCharge
 from tallystick.privacy.chain import Head, Link, canonical, extend, genesis, parse_body, signed_bytes
 from tallystick.privacy.ledger import covers
 from tallystick.protocol.governance.statements import Statement, decode, verify
-from tallystick.roles import countersignatures
-from tallystick.roles.ledger_anchor import broken_ledger
-from tallystick.roles.ledger_file import LedgerFile
+from tallystick.roles.ledger import countersignatures
+from tallystick.roles.ledger.anchor import broken_ledger
+from tallystick.roles.ledger.file import LedgerFile
 
 __all__ = ["SCHEMA", "LedgerReport", "check_export", "events", "export", "verify_ledger"]
 

@@ -22,8 +22,8 @@ from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import Statement, make, shown
-from tallystick.roles.datasets import check_fits
-from tallystick.roles.ledger_store import BudgetView, LedgerStore
+from tallystick.roles.ledger.datasets import check_fits
+from tallystick.roles.ledger.store import BudgetView, LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import Setup, set_up
 

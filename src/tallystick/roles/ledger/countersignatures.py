@@ -13,8 +13,8 @@ from tallystick.core.identifiers import parse_hash
 from tallystick.crypto.signing import VerifyKey
 from tallystick.privacy.chain import Head
 from tallystick.protocol.governance.statements import Statement, decode, verify
-from tallystick.roles.ledger_anchor import broken_ledger
-from tallystick.roles.ledger_file import LedgerFile
+from tallystick.roles.ledger.anchor import broken_ledger
+from tallystick.roles.ledger.file import LedgerFile
 
 __all__ = ["add", "check_all", "head_of", "kept"]
 

@@ -18,8 +18,8 @@ from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import Budget, Spent, Totals, covers
-from tallystick.roles.datasets import check_dataset, check_distinct
-from tallystick.roles.ledger_file import LedgerFile
+from tallystick.roles.ledger.datasets import check_dataset, check_distinct
+from tallystick.roles.ledger.file import LedgerFile
 
 __all__ = ["BudgetGroups", "BudgetView"]
 

@@ -18,8 +18,8 @@ from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey
 from tallystick.privacy.account import Account
 from tallystick.privacy.chain import LEDGER_BYTES, Head, Link, extend, genesis, parse_body, signed_bytes, verify_chain
 from tallystick.protocol.governance.statements import Statement, decode
-from tallystick.roles.ledger_anchor import Anchor
-from tallystick.roles.ledger_file import COLUMNS
+from tallystick.roles.ledger.anchor import Anchor
+from tallystick.roles.ledger.file import COLUMNS
 
 __all__ = ["RECOVERED", "Salvage", "kept_statements", "salvage"]
 

@@ -8,7 +8,7 @@
                         SEEN        server to client: this one
                         RESULT_WANTED / RESULT / NO_RESULT    the result of a study, sealed to who may see it
                         RECEIPT_WANTED / RECEIPT              its privacy receipt, for everybody
-                        TICK / TICK_SEEN    a stream's client to server and back: the last tick seen (stream_ticks)
+                        TICK / TICK_SEEN    a stream's client to server and back: the last tick seen (streams/ticks)
 
 Nothing here is believed because of who sent it: a statement counts by its signature, whoever passes it on. What is lost
 on the way is found by HAVE, said anew whenever a line comes up.
@@ -29,7 +29,7 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.protocol.study.roster import Members
-from tallystick.roles.governance_store import GovernanceStore
+from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.wire import GOVERNANCE, head
 
 __all__ = ["Exchange", "Op", "pack_parts", "unpack_parts"]
