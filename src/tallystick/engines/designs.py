@@ -28,6 +28,7 @@ from tallystick.algorithms.summary import SUMMARY_KEYS, design_summary
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
 from tallystick.engines.federation import public_budget, public_facts
+from tallystick.engines.own_code import start_of
 from tallystick.engines.sandbox.program import sandboxed_from_text
 from tallystick.engines.study import Study
 from tallystick.privacy.rules import check_claim
@@ -210,7 +211,7 @@ def designed(
 
 def design_program(program: Program, public: Public) -> Design:
     """The design of a user's program: its groups, as many rounds as it says."""
-    state = program.init(public)
+    state = start_of(program, public)
     width = len(public.features) + (public.target is not None)
     compiled = compile_map_of(program, state)
     if compiled is None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.fixed_point import to_real
+from tallystick.engines.own_code import next_state, run_own, start_of
 from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
 from tallystick.privacy.ledger import Ledger, charge_of
@@ -74,13 +76,13 @@ def run_program(
     released: Released | None = None,
 ) -> Outcome:
     """Run every round of the plan (or until the program says it is finished on released state) and release the end."""
+    state = start_of(program, public)
     entry = ledger.reserve(charge_of(study, plan))
-    state = program.init(public)
     history: list[State] = []
     contributors: list[tuple[str, ...]] = []
     dropped: list[tuple[str, ...]] = []
     for number, round_plan in enumerate(plan.rounds, start=1):
-        model = pack_state(program.query(state))
+        model = pack_state(run_own(program, "query", partial(program.query, state), round=number))
         noisy: NoisyTotal | None = None
         try:
             noisy = totals.noisy_total(RoundRequest(round=number, model=model, plan=round_plan))
@@ -96,7 +98,7 @@ def run_program(
             total = to_real(noisy.values, round_plan.grid.fraction_bits)
             if plan.claim.sampling is not None:
                 total = total / plan.claim.sampling  # of the sample to that of all records; by the public rate
-            state = program.reduce_in_aggregator(total, state)
+            state = next_state(program, public, total, state, round=number)
         if not np.isfinite(np.frombuffer(pack_state(state), dtype="<f8")).all():
             raise RoundAborted(
                 "the program's state holds NaN or infinity after this round",
@@ -111,7 +113,7 @@ def run_program(
             released(state, noisy)
         if progress is not None:
             progress(number, len(plan.rounds))
-        if program.finished(state):
+        if run_own(program, "finished", partial(program.finished, state), round=number):
             break
     return Outcome(
         release=release(state, plan=plan, study=study, entry=ledger.commit(entry)),
