@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -27,7 +27,7 @@ from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.encoding import Records, encode
 from tallystick.data.sources import read_table
 from tallystick.engines.client_map import ClientMap, compile_map_of
-from tallystick.engines.record_choice import ChosenMap, record_choice
+from tallystick.engines.record_choice import ChosenMap, record_choice, sampling_notes
 from tallystick.engines.run import Outcome, Progress, run_program
 from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.stream import Batches, simulated_ticks
@@ -336,7 +336,7 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
             remedy=f"It runs under: {', '.join(_SUMMING)}.",
         )
     claim = study.claim(rounds=design.rounds, simulation=simulation)
-    return make_plan(
+    made = make_plan(
         claim,
         design.groups,
         fraction_bits=design.fraction_bits,
@@ -346,6 +346,7 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
         threshold=study.privacy.threshold,
         details=design.details,
     )
+    return replace(made, notes=(*made.notes, *sampling_notes(made)))
 
 
 def person_codes(study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:

@@ -19,9 +19,9 @@ from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
 from tallystick.engines.client_map import ClientMap, RecordMap
 from tallystick.engines.study import Study
-from tallystick.privacy.plan import RoundPlan
+from tallystick.privacy.plan import Plan, RoundPlan
 
-__all__ = ["ChosenMap", "Coins", "RecordChoice", "record_choice"]
+__all__ = ["ChosenMap", "Coins", "RecordChoice", "record_choice", "sampling_notes"]
 
 Coins = Callable[[bytes], WordSource]
 """A client's private coins of a round, named by eight bytes."""
@@ -83,3 +83,15 @@ def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice 
         )
     rates = np.array([sampling[name] for name in classes])
     return CoinTosses(rates[records.target.astype(np.int64)], coins)
+
+
+def sampling_notes(plan: Plan) -> tuple[str, ...]:
+    """What the plan says to the analyst and to the stewards, if records are sampled: what it costs in noise."""
+    price = plan.sampling_price()
+    if price is None:
+        return ()
+    return (
+        f"records are sampled at {plan.claim.sampling:g} a round: the noise on an estimate of the whole (noise over "
+        f"rate) is {price:.3g} times that of the same study without sampling; it saves work, or balances classes, and "
+        "does not lower the noise",
+    )

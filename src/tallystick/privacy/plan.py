@@ -147,6 +147,18 @@ class Plan:
             total = [t + count * c for t, c in zip(total, curve)]
         return total
 
+    def sampling_price(self) -> float | None:
+        """Noise on an estimate of the whole, over that of the same study with every record in every round.
+
+        The total of a sample is divided by the rate q, and its noise with it. Noise is ∝ 1/√ρ and both studies split
+        their ρ alike, so the ratio is √(ρ_whole/ρ_sampled)/q. Never seen below 1 (tests/privacy/test_sampling_price).
+        """
+        rate = self.claim.sampling
+        if rate is None or self.sampled_curve() is None:
+            return None
+        whole = rho_from_epsilon(self.claim.epsilon, self.claim.delta)
+        return math.sqrt(whole / self.rho) / rate
+
     @property
     def differentially_private(self) -> bool:
         """False only for mechanism "none"."""

@@ -26,8 +26,10 @@ whose own rate is lower than q (class balancing) costs less: ε(α) grows with q
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 from tallystick.core.errors import PrivacyRefused
 
@@ -96,13 +98,23 @@ def sampled_budget(
     epsilon: float, delta: float, *, rate: float, shares: Sequence[Fraction], orders: Sequence[Fraction], honest: int
 ) -> Fraction:
     """The largest Σρ, split over rounds by ``shares`` (they sum to 1), whose sampled rounds together promise (ε, δ)."""
-    counts: dict[Fraction, int] = {}
-    for share in shares:
-        counts[share] = counts.get(share, 0) + 1
+    return _sampled_budget(epsilon, delta, rate, tuple(Counter(shares).items()), tuple(orders), honest)
+
+
+@lru_cache(maxsize=64)
+def _sampled_budget(
+    epsilon: float,
+    delta: float,
+    rate: float,
+    counts: tuple[tuple[Fraction, int], ...],
+    orders: tuple[Fraction, ...],
+    honest: int,
+) -> Fraction:
+    """A function of public numbers; kept, because the designer, the plan and every fit of a study ask for the same."""
 
     def promised(rho: float) -> float:
         total = [0.0] * len(orders)
-        for share, count in counts.items():
+        for share, count in counts:
             curve = round_curve(rho * float(share), rate, orders, honest=honest)
             total = [t + count * c for t, c in zip(total, curve)]
         return curve_epsilon(total, orders, delta)
