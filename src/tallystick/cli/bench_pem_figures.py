@@ -232,7 +232,8 @@ def _plot(case: _Case, summary: list[dict[str, Any]], first: int) -> str:
         return found
 
     least = 1e-3
-    label = case.measure.replace("_", " ") + (f" (median; below {least} drawn there)" if case.log else " (median)")
+    label = case.measure.replace("_", " ") + " (median)"
+    clamped = f"; what is below {least} is drawn there" if case.log else ""
     panels = [
         Panel(
             title=f"{case.title}, {first} clients",
@@ -243,7 +244,14 @@ def _plot(case: _Case, summary: list[dict[str, Any]], first: int) -> str:
             log_y=case.log,
             least=least,
         ),
-        Panel(title="ε = 1", x="clients", y=label, lines=lines(clients, "clients", {"epsilon": 1.0}), log_y=case.log),
+        Panel(
+            title=f"ε = 1{clamped}",
+            x="clients",
+            y=label,
+            lines=lines(clients, "clients", {"epsilon": 1.0}),
+            log_y=case.log,
+            least=least,
+        ),
     ]
     return chart(panels, caption=f"Figure 2({case.letter}) of PEM, measured: {case.title}")
 
