@@ -536,7 +536,7 @@ def test_x15_one_flooding_party_does_not_fill_the_inbox() -> None:
     c = dialler("c", target)
     assert c.wait_connected(["b"], PATIENCE)
     c.link.send("b", b"honest")
-    until(lambda: target.counters.peers()["c"].messages_received == 1)
+    until(lambda: target.counters.peers().get("c") and target.counters.peers()["c"].messages_received == 1)
     got = [target.link.receive(PATIENCE) for _ in range(11)]
     assert [e.sender for e in got if e].index("c") <= 10
     rogue.close()
