@@ -135,6 +135,10 @@ class Plan:
 
     def sampled_curve(self) -> list[float] | None:
         """The Rényi curve at the public orders where records are sampled (:mod:`tallystick.privacy.sampling`)."""
+        return None if self._sampled_curve is None else list(self._sampled_curve)
+
+    @cached_property
+    def _sampled_curve(self) -> list[float] | None:
         rate = self.claim.sampling
         if rate is None or rate >= 1 or self.claim.mechanism != "gaussian":
             return None
