@@ -105,7 +105,7 @@ def study_of(sampling: Any) -> Study:
 
 
 def frames(*, with_the_record: bool, kind: str) -> list[dict[str, NDArray[Any]]]:
-    """Three institutions; each experiment has a record that adds nothing, in database 1 one more that adds all it may."""
+    """Three institutions; each experiment has a record that adds nothing, in database 1 also one that adds the most."""
     who = np.arange(EXPERIMENTS, dtype=np.float64)
     value = np.ones(EXPERIMENTS) if with_the_record else np.zeros(0)
     table = {
