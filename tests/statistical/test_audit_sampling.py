@@ -13,10 +13,10 @@ Planted: coins that are not tossed (every record is in every round, and the samp
 once for all rounds; twice the rate; rates per category of which the least is charged; half of the noise.
 
 Error rates. 20,000 runs a database and case, half of them to choose the event; each bound holds with confidence 1 −
-1e-4. Seeds are fixed, so a verdict never changes by itself; with fresh ones a sound study would fail one of the two
-audits of `make test` with a probability below 2e-4. The promise is by Rényi curves, which are not tight at so large a
-δ: sound runs give 1.1 where 2 is claimed. Planted bugs give 2.5 to 4.4, the weakest more than five standard errors of
-its smaller count above the claim.
+1e-4. Seeds are fixed, so a verdict never changes by itself; with fresh ones a sound study would exceed its claim in
+one of the two audits of `make test` with a probability below 2e-4. The promise is by Rényi curves, which are not tight
+at so large a δ: sound runs give 0.9 to 1.1 (ten times the runs: 1.3) where 2 is claimed. Planted bugs give 2.5 to 4.4,
+the weakest more than five standard errors of its smaller count above the claim.
 """
 
 from __future__ import annotations
