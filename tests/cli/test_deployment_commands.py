@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,14 +17,14 @@ from cli_runs import Run
 from typer.models import OptionInfo
 
 from tallystick.cli.deployment import consortium_app, doctor, role_apps
+from tallystick.cli.free_ports import free_ports
 from tallystick.roles import doctor as doctors_room
 
 Runner = Callable[..., Run]
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return int(s.getsockname()[1])
+    return free_ports(1)[0]
 
 
 @pytest.fixture

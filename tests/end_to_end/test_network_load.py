@@ -19,7 +19,6 @@ import os
 import queue
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +33,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from tallystick.cli.free_ports import free_ports
 
 CLIENTS = int(os.environ.get("TALLYSTICK_LOAD_CLIENTS", "1000"))
 ROUNDS = int(os.environ.get("TALLYSTICK_LOAD_ROUNDS", "100"))
@@ -182,14 +183,6 @@ def warm_up(process: Any, session: Any, setup: Any) -> None:
 
 
 # -- the test ------------------------------------------------------------------------------------------------------
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def tell(driver: subprocess.Popen[Any], line: str | None, answer: str) -> None:

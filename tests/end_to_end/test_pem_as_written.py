@@ -67,6 +67,7 @@ def test_nursery_clusters() -> None:
     assert nursery(10) == pytest.approx(0.103, abs=0.01)
 
 
+@pytest.mark.audit
 def test_another_noise_would_show() -> None:
     assert abs(mushroom(1, range(1, 2)) - 0.871) > 0.05
     assert abs(nursery(1) - 0.103) > 0.05

@@ -11,7 +11,6 @@ import atexit
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -30,6 +29,7 @@ import pytest
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
+from tallystick.cli.free_ports import free_ports
 from tallystick.core.errors import TallystickError
 from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.study import Study
@@ -118,9 +118,7 @@ def nursery() -> Nursery:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def frames(clients: int) -> list[dict[str, Any]]:

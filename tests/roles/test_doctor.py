@@ -17,19 +17,12 @@ import pytest
 
 from tallystick.cli import consortium as command
 from tallystick.cli.doctor import describe, doctor, exit_code
+from tallystick.cli.free_ports import free_ports
 from tallystick.roles import doctor as room
 from tallystick.roles.identity_files import read_consortium, wall_clock
 from tallystick.roles.role_config import load_role_config
 
 NOW = wall_clock()
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 @pytest.fixture

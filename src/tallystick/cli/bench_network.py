@@ -16,7 +16,6 @@ import contextlib
 import json
 import multiprocessing
 import secrets
-import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.cli import bench_network_parties
+from tallystick.cli.free_ports import free_ports
 from tallystick.core.errors import LocalProtocolError
 from tallystick.roles import enrolment
 from tallystick.roles.identity_files import wall_clock
@@ -117,7 +117,7 @@ class _Place:
     def __enter__(self) -> _Place:
         folder, now = self.folder / "consortium", wall_clock()
         enrolment.create("bench", folder, now=now)
-        for name, port in zip((*self.servers, "aggregator"), _free_ports(_SERVERS + 1)):
+        for name, port in zip((*self.servers, "aggregator"), free_ports(_SERVERS + 1)):
             role = "aggregator" if name == "aggregator" else "server"
             enrolment.enrol(name, role, folder, now=now, address=f"127.0.0.1:{port}")
         for name in self.clients:
@@ -132,12 +132,6 @@ class _Place:
 
     def __exit__(self, *_exception: object) -> None:
         self._temporary.cleanup()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(s.getsockname()[1]) for s in sockets]
 
 
 @dataclass(frozen=True, order=True)

@@ -10,7 +10,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -21,13 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tallystick.core.errors import RoundAborted, StudyError
+from tallystick.cli.free_ports import HOST, free_ports
+from tallystick.core.errors import RoundAborted
 from tallystick.roles import enrolment
 from tallystick.roles.identity_files import wall_clock
 
 __all__ = ["LocalDeployment"]
 
-HOST = "127.0.0.1"
 _TAIL_LINES = 8
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 8.0
@@ -59,7 +58,7 @@ class LocalDeployment:
         self._expected_dead: set[str] = set()
         home, now = self.consortium.parent, wall_clock()
         listening = (*self.servers, "aggregator")
-        ports = _free_ports(2 * len(listening) + len(institutions))
+        ports = free_ports(2 * len(listening) + len(institutions))
         enrolment.create(name, home, now=now)
         for party in listening:
             role = "server" if party in self.servers else "aggregator"
@@ -231,19 +230,3 @@ def _undivided() -> Iterator[None]:
             signal.signal(number, handler)
     for caught in came:  # now, to whoever would have had it
         signal.raise_signal(caught)
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; all are held until the last is found, so that they differ."""
-    held: list[socket.socket] = []
-    try:
-        for _ in range(count):
-            held.append(socket.create_server((HOST, 0)))
-        return [s.getsockname()[1] for s in held]
-    except OSError as error:
-        raise StudyError(
-            f"no free port on {HOST}: {error}", rule="no-port", remedy="Close programs that hold many ports."
-        ) from None
-    finally:
-        for s in held:
-            s.close()

@@ -25,7 +25,7 @@ from tallystick.algorithms.program import Program, Public
 from tallystick.algorithms.program_file import compile_program, load_program, read_program
 from tallystick.algorithms.ridge import RIDGE_KEYS, design_ridge
 from tallystick.algorithms.summary import SUMMARY_KEYS, design_summary
-from tallystick.core.errors import StudyError
+from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.engines.client_map import compile_map_of
 from tallystick.engines.federation import public_budget, public_facts
 from tallystick.engines.own_code import start_of
@@ -238,6 +238,12 @@ def _with_shares(design: Design, shares: dict[str, float]) -> Design:
             f"[privacy] groups names {sorted(shares)}, the program's groups are {sorted(names)}",
             rule="groups-are-the-programs",
             remedy="Give every group of the program one share; shares sum to 1.",
+        )
+    if abs(sum(shares.values()) - 1) > 1e-9:
+        raise PrivacyRefused(
+            f"the groups' shares {tuple(shares.values())} do not sum to 1.",
+            rule="shares-sum-to-one",
+            remedy="Shares are positive and sum to 1.",
         )
     if any({g.name for g in groups} != names for groups in design.groups):
         raise StudyError(
