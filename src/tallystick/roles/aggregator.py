@@ -105,7 +105,7 @@ class AggregatorSession(Session):
         super().__init__(process, study_hash)
         self.setup: Setup | None = None
         self.sum: sums.AggregatorMachine | None = None
-        self._answers: queue.Queue[NoisyTotal | TallystickError | None] = queue.Queue()
+        self._answers: queue.Queue[tuple[int, NoisyTotal | TallystickError] | None] = queue.Queue()  # by round
         self._size = 0
         self._last: tuple[object, bytes] = (None, b"")
         self._clock: StreamClock | None = None
@@ -259,7 +259,7 @@ class AggregatorSession(Session):
                     self._finished(result)
                 case sums.Aborted(error=error):
                     self._keep_loss(error)
-                    self._answers.put(error)
+                    self._answers.put((self.sum.round if self.sum is not None else 0, error))
                 case _:
                     pass
 
@@ -337,7 +337,7 @@ class AggregatorSession(Session):
             if isinstance(step, sums.Finished):
                 self._keep(step.result)
             elif not self._keep_loss(step.error):
-                self._answers.put(step.error)
+                self._answers.put((self.sum.round, step.error))
         threading.Thread(target=self._program, name=f"study {self.study_hash.hex()[:12]}", daemon=True).start()
 
     # -- the program's thread -------------------------------------------------------------------------------------
@@ -383,16 +383,26 @@ class AggregatorSession(Session):
         kept = self.process.store.release(self.study_hash, request.round)
         if kept is None:
             self._post(lambda: self._open(request))
-            answer = self._answers.get()
-            if answer is None:
-                raise _Stopped
-            if isinstance(answer, TallystickError):
-                raise answer
-            total = answer
+            total = self._answer(request.round)
         else:
             total = self._kept(kept)
         values = total.values[: request.plan.grid.size]
         return NoisyTotal(values=values, participants=total.participants, dropped=total.dropped)
+
+    def _answer(self, round: int) -> NoisyTotal:
+        """Wait for the total of this round.
+
+        A round that ends while the program asks for it is answered twice, by its end and by the question: what is left
+        of an earlier round is never taken for the next one's total.
+        """
+        while True:
+            found = self._answers.get()
+            if found is None:
+                raise _Stopped
+            if found[0] == round:
+                if isinstance(found[1], TallystickError):
+                    raise found[1]
+                return found[1]
 
     def _kept(self, body: bytes) -> NoisyTotal:
         """The total of a round that has ended; raises if it was a tick that was lost."""
@@ -406,7 +416,7 @@ class AggregatorSession(Session):
             return
         kept = self.process.store.release(self.study_hash, request.round)
         if kept is not None:
-            self._answers.put(lost_of(kept) or unpack_total(kept))
+            self._answers.put((request.round, lost_of(kept) or unpack_total(kept)))
         elif self.sum.round < request.round:
             self._awaited = None
             due = 0.0 if self._clock is None else self._clock.due(request.round)
@@ -418,7 +428,7 @@ class AggregatorSession(Session):
             crashpoint(CrashPoint.AGGREGATOR_ROUND_SENT)
 
     def _finished(self, result: sums.NoisySum) -> None:
-        self._answers.put(self._keep(result))
+        self._answers.put((result.round, self._keep(result)))
 
     def _keep(self, result: sums.NoisySum) -> NoisyTotal:
         total = NoisyTotal(values=result.total, participants=result.participants, dropped=result.dropped)
