@@ -145,7 +145,7 @@ IN_COMPILED_CODE = (
         """
         before = np.c_rand()
         np.c_srand(int(1000 * abs(record[0])))
-        return np.array([record[0], before % 100 / 100.0])
+        return np.array([record[0], before / 2147483648.0])
         """,
         "attribute",
         _DEPENDS,
