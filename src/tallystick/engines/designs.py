@@ -25,12 +25,13 @@ from tallystick.algorithms.program import Program, Public
 from tallystick.algorithms.program_file import compile_program, load_program, read_program
 from tallystick.algorithms.ridge import RIDGE_KEYS, design_ridge
 from tallystick.algorithms.summary import SUMMARY_KEYS, design_summary
-from tallystick.core.errors import PrivacyRefused, StudyError
+from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
 from tallystick.engines.federation import public_budget, public_facts
 from tallystick.engines.own_code import start_of
 from tallystick.engines.sandbox.program import sandboxed_from_text
 from tallystick.engines.study import Study
+from tallystick.privacy.plan import check_shares
 from tallystick.privacy.rules import check_claim
 from tallystick.privacy.schema import FeatureLayout
 
@@ -239,12 +240,7 @@ def _with_shares(design: Design, shares: dict[str, float]) -> Design:
             rule="groups-are-the-programs",
             remedy="Give every group of the program one share; shares sum to 1.",
         )
-    if abs(sum(shares.values()) - 1) > 1e-9:
-        raise PrivacyRefused(
-            f"the groups' shares {tuple(shares.values())} do not sum to 1.",
-            rule="shares-sum-to-one",
-            remedy="Shares are positive and sum to 1.",
-        )
+    check_shares(list(shares.values()))
     if any({g.name for g in groups} != names for groups in design.groups):
         raise StudyError(
             f"the groups {sorted(names)} are not in one round: the program itself splits the budget over its rounds",

@@ -36,7 +36,7 @@ from tallystick.privacy.sensitivity import (
     vector_sensitivity,
 )
 
-__all__ = ["GroupNoise", "Plan", "RoundPlan", "honest_servers", "make_plan"]
+__all__ = ["GroupNoise", "Plan", "RoundPlan", "check_shares", "honest_servers", "make_plan"]
 
 _MIN_SHARE_VARIANCE = 4
 
@@ -201,7 +201,7 @@ def make_plan(
         )
     check_claim(claim)
     for round_groups in groups:
-        _check_shares(round_groups)
+        check_shares([g.share for g in round_groups])
     whole = Fraction(1) if claim.parallel else sum(shares)
     if claim.parallel:
         shares = [Fraction(1)] * len(groups)  # every tick has records of its own, and so the whole budget
@@ -224,10 +224,11 @@ def make_plan(
     )
 
 
-def _check_shares(groups: Sequence[Group]) -> None:
-    if abs(sum(g.share for g in groups) - 1) > 1e-9:
+def check_shares(shares: Sequence[float]) -> None:
+    """Refuse a split of a round's budget that is not one: what it spends beyond 1 nobody would charge."""
+    if abs(sum(shares) - 1) > 1e-9:
         raise PrivacyRefused(
-            f"the groups' shares {tuple(g.share for g in groups)} do not sum to 1.",
+            f"the groups' shares {tuple(shares)} do not sum to 1.",
             rule="shares-sum-to-one",
             remedy="Shares are positive and sum to 1.",
         )

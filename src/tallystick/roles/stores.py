@@ -38,7 +38,15 @@ from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.secure_sum import Witness
 from tallystick.protocol.secure_sum.messages import BOOT_VALUE_BYTES
 
-__all__ = ["RoleStore", "StoredStudy", "StudyBoots", "is_storage_failure", "storage_error", "storage_guard"]
+__all__ = [
+    "RoleStore",
+    "StoredStudy",
+    "StudyBoots",
+    "is_storage_failure",
+    "storage_error",
+    "storage_guard",
+    "transaction_of",
+]
 
 SCHEMA_VERSION = 2
 STATUSES = ("proposed", "ready", "running", "finished", "failed", "declined")
@@ -112,6 +120,20 @@ def storage_error(error: OSError | sqlite3.Error, what: str, *, party: str | Non
 def is_storage_failure(error: BaseException) -> bool:
     """Whether a role must go red and release nothing until its disk is well again."""
     return isinstance(error, TallystickError) and (error.rule or "").startswith("storage-")
+
+
+@contextlib.contextmanager
+def transaction_of(db: sqlite3.Connection) -> Iterator[None]:
+    """Everything inside is kept, or nothing is; the writer's place is taken at once, not at the first write."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk has rolled back already
+            with contextlib.suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+        raise
 
 
 @contextlib.contextmanager
@@ -219,16 +241,10 @@ class RoleStore:
                     self._depth -= 1
                 return
             with storage_guard("a record", party=self._party):
-                self._db.execute("BEGIN IMMEDIATE")
                 self._depth = 1
                 try:
-                    yield
-                    self._db.execute("COMMIT")
-                except BaseException:
-                    if self._db.in_transaction:  # a full disk has rolled back already
-                        with contextlib.suppress(sqlite3.Error):
-                            self._db.execute("ROLLBACK")
-                    raise
+                    with transaction_of(self._db):
+                        yield
                 finally:
                     self._depth = 0
 

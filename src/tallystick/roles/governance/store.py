@@ -28,7 +28,7 @@ from tallystick.core.errors import RemoteProtocolError, TallystickError, Verific
 from tallystick.core.identifiers import digest, parse_hash
 from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.governance.statements import Statement, decode, verify
-from tallystick.roles.stores import corrupt, storage_guard
+from tallystick.roles.stores import corrupt, storage_guard, transaction_of
 
 __all__ = ["GovernanceStore"]
 
@@ -111,15 +111,8 @@ class GovernanceStore:
             if forced != self._forced:
                 self._db.execute(f"PRAGMA synchronous = {'FULL' if forced else 'NORMAL'}")  # of this connection
                 self._forced = forced
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
+            with transaction_of(self._db):
                 yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # a full disk has rolled back already
-                    with contextlib.suppress(sqlite3.Error):
-                        self._db.execute("ROLLBACK")
-                raise
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ from tallystick.roles.crash_points import after_ledger_step
 from tallystick.roles.identity_files import wall_clock
 from tallystick.roles.ledger.anchor import Anchor, broken_ledger
 from tallystick.roles.ledger.turn_lock import PATIENCE_SECONDS, TurnLock
-from tallystick.roles.stores import corrupt, storage_guard
+from tallystick.roles.stores import corrupt, storage_guard, transaction_of
 
 __all__ = ["COLUMNS", "FORMAT", "SCHEMA", "LedgerFile"]
 
@@ -233,18 +233,9 @@ class LedgerFile:
         self.anchor.write(head)
         after_ledger_step(links[-1].kind, "anchored")
 
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> contextlib.AbstractContextManager[None]:
         """Within a turn: everything inside is kept, durably, or nothing is."""
-        self.db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self.db.execute("COMMIT")
-        except BaseException:
-            if self.db.in_transaction:  # a full disk has rolled back already
-                with contextlib.suppress(sqlite3.Error):
-                    self.db.execute("ROLLBACK")
-            raise
+        return transaction_of(self.db)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 

@@ -66,25 +66,15 @@ class Refusal(Exception):  # noqa: N818 - it is the peer that is at fault
         self.text = text
 
 
-class AcceptedStream:
-    """The listener's end of a stream."""
+class _RawStream:
+    """Reading and writing, the same at both ends; ``line`` is gRPC's."""
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def caller(self) -> str:
-        """Fingerprint of the caller's certificate; only over TLS 1.3."""
-        properties = self._context.auth_context()
-        if properties.get("ssl_tls_version") != [b"TLSv1.3"]:
-            raise Refusal(Reason.REFUSED, "the line is not TLS 1.3")
-        certificates = properties.get("x509_pem_cert") or []
-        if len(certificates) != 1:
-            raise Refusal(Reason.REFUSED, "no certificate was shown")
-        return fingerprint(certificates[0])
+    def __init__(self, line: Any) -> None:
+        self._line = line
 
     async def read(self) -> bytes | None:
         try:
-            raw = await self._context.read()
+            raw = await self._line.read()
         except asyncio.CancelledError:
             if _ours():
                 raise
@@ -95,7 +85,7 @@ class AcceptedStream:
 
     async def write(self, raw: bytes) -> bool:
         try:
-            await self._context.write(raw)
+            await self._line.write(raw)
         except asyncio.CancelledError:
             if _ours():
                 raise
@@ -103,6 +93,20 @@ class AcceptedStream:
         except Exception:
             return False
         return True
+
+
+class AcceptedStream(_RawStream):
+    """The listener's end of a stream."""
+
+    def caller(self) -> str:
+        """Fingerprint of the caller's certificate; only over TLS 1.3."""
+        properties = self._line.auth_context()
+        if properties.get("ssl_tls_version") != [b"TLSv1.3"]:
+            raise Refusal(Reason.REFUSED, "the line is not TLS 1.3")
+        certificates = properties.get("x509_pem_cert") or []
+        if len(certificates) != 1:
+            raise Refusal(Reason.REFUSED, "no certificate was shown")
+        return fingerprint(certificates[0])
 
 
 class Acceptor:
@@ -151,46 +155,24 @@ class Acceptor:
             await context.abort(_STATUS[reason], f"{reason.name}: {text}")
 
 
-class DialledStream:
+class DialledStream(_RawStream):
     """The dialler's end of a stream, with the channel made for it."""
 
     def __init__(self, channel: Any, call: Any) -> None:
+        super().__init__(call)
         self._channel = channel
-        self._call = call
-
-    async def read(self) -> bytes | None:
-        try:
-            raw = await self._call.read()
-        except asyncio.CancelledError:
-            if _ours():
-                raise
-            return None
-        except Exception:
-            return None
-        return raw if isinstance(raw, bytes) else None
-
-    async def write(self, raw: bytes) -> bool:
-        try:
-            await self._call.write(raw)
-        except asyncio.CancelledError:
-            if _ours():
-                raise
-            return False
-        except Exception:
-            return False
-        return True
 
     async def why(self) -> str:
         """What gRPC says of the end of the call, after it ended."""
         try:
             async with asyncio.timeout(0.5):
-                return f"{(await self._call.code()).name}: {await self._call.details()}"[:300]
+                return f"{(await self._line.code()).name}: {await self._line.details()}"[:300]
         except TimeoutError:
             return "no answer"
 
     async def close(self) -> None:
         """End the call and its connection."""
-        self._call.cancel()
+        self._line.cancel()
         await self._channel.close()
 
 
