@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from audit_bounds import LOW_BITS, Outputs
 
-from tallystick.algorithms.program import Program, pack_state
+from tallystick.algorithms.program import BlockProgram, Program, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap
@@ -30,12 +30,59 @@ from tallystick.engines.federation import plan_study, public_facts
 from tallystick.engines.simulated import ServerNoise, SimulatedServers
 from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
+from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.plan import Plan
 from tallystick.protocol.secure_sum.records import RoundRecord
 
-__all__ = ["Record", "observe_program", "worst_neighbours"]
+__all__ = ["OwnCoordinates", "Record", "Wrapped", "observe_program", "worst_neighbours"]
 
 Record = dict[str, Any]
+
+
+class Wrapped(BlockProgram):
+    """Another program, all of it; a subclass says what a record adds instead."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def init(self, public: Any) -> Any:
+        return self.inner.init(public)
+
+    def query(self, state: Any) -> Any:
+        return self.inner.query(state)
+
+    def prepare(self, features: Any, target: Any) -> Any:
+        return self.inner.prepare(features, target)
+
+
+class OwnCoordinates(BlockProgram):
+    """Many experiments in one study: the value ``v`` of a record, ``times`` too long, on the coordinate of its ``who``.
+
+    The state is the round's total.
+    """
+
+    def __init__(self, *, experiments: int, rounds: int, times: float) -> None:
+        self.experiments, self.rounds, self.times = experiments, rounds, times
+
+    def init(self, public: Any) -> Any:
+        return np.zeros(self.experiments)
+
+    def prepare(self, features: Any, target: Any) -> Any:
+        return features
+
+    def map_block(self, prepared: Any, state: Any) -> Contribution:
+        return Sparse(
+            indptr=np.arange(len(prepared) + 1, dtype=np.int64),
+            indices=np.rint((prepared[:, 0] + 1) / 2 * (self.experiments - 1)).astype(np.int64),
+            values=np.ascontiguousarray(self.times * prepared[:, 1]),
+            size=self.experiments,
+        )
+
+    def reduce_in_aggregator(self, total: Any, state: Any) -> Any:
+        return np.asarray(total)
 
 
 def worst_neighbours(study: Study, domain: dict[str, Sequence[Any]]) -> tuple[Record | None, Record]:

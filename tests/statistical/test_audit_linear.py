@@ -19,10 +19,9 @@ import numpy as np
 import pytest
 from audit_bounds import Bound, find_bound, one_run_lower_bound
 from audit_bugs import NoNoise, scaled_noise
-from audit_programs import observe_program, worst_neighbours
+from audit_programs import Wrapped, observe_program, worst_neighbours
 
 import tallystick as ts
-from tallystick.algorithms.program import BlockProgram
 from tallystick.engines import federation, simulated
 from tallystick.privacy.contribution import Contribution, Dense, Sparse
 from tallystick.privacy.plan import Plan
@@ -86,23 +85,8 @@ def test_the_claim_is_not_refuted(program: str, mechanism: str, neighbours: str)
     assert bound.epsilon > 0.7  # a breach could have been seen
 
 
-class Longer(BlockProgram):
+class Longer(Wrapped):
     """A program whose vectors are four times as long as it declared."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def init(self, public: Any) -> Any:
-        return self.inner.init(public)
-
-    def query(self, state: Any) -> Any:
-        return self.inner.query(state)
-
-    def prepare(self, features: Any, target: Any) -> Any:
-        return self.inner.prepare(features, target)
 
     def map_block(self, prepared: Any, state: Any) -> Contribution:
         found = self.inner.map_block(prepared, state)

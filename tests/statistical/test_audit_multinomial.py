@@ -29,10 +29,9 @@ import numpy as np
 import pytest
 from audit_bounds import Bound, find_bound, one_run_lower_bound
 from audit_bugs import NoNoise, scaled_noise
-from audit_programs import observe_program, worst_neighbours
+from audit_programs import Wrapped, observe_program, worst_neighbours
 
 import tallystick as ts
-from tallystick.algorithms.program import BlockProgram
 from tallystick.engines import federation, simulated
 from tallystick.privacy.contribution import Contribution, Dense, Factored
 from tallystick.privacy.plan import Plan
@@ -75,23 +74,8 @@ def audit(mechanism: str, neighbours: str, *, runs: int = RUNS, **settings: Any)
     return bound
 
 
-class Longer(BlockProgram):
+class Longer(Wrapped):
     """The program with gradients many times as long as it declared, so that each is clipped to all it may be."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def init(self, public: Any) -> Any:
-        return self.inner.init(public)
-
-    def query(self, state: Any) -> Any:
-        return self.inner.query(state)
-
-    def prepare(self, features: Any, target: Any) -> Any:
-        return self.inner.prepare(features, target)
 
     def map_block(self, prepared: Any, state: Any) -> Contribution:
         found = self.inner.map_block(prepared, state)

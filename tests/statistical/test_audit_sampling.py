@@ -28,17 +28,16 @@ import numpy as np
 import pytest
 from audit_bounds import Bound, Outputs, find_bound
 from audit_bugs import scaled_noise
+from audit_programs import OwnCoordinates
 from numpy.typing import NDArray
 
 import tallystick as ts
 from tallystick.algorithms.design import Design
-from tallystick.algorithms.program import BlockProgram
 from tallystick.engines import federation, record_choice, simulated
 from tallystick.engines.designs import layout_of
 from tallystick.engines.record_choice import CoinTosses
 from tallystick.engines.simulated import ServerNoise
 from tallystick.engines.study import PrivacySection, Study
-from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
@@ -46,31 +45,6 @@ EPSILON, DELTA, ALPHA = 2.0, 0.03, 1e-4
 RATE, ROUNDS, EXPERIMENTS, SEEDS = 0.3, 16, 2000, 10
 PLAN = federation.plan_study
 SCHEMA = ts.Schema({"who": ts.Number(0, EXPERIMENTS - 1), "v": ts.Number(-1, 1), "kind": ts.Category(["few", "many"])})
-
-
-class OwnCoordinates(BlockProgram):
-    """A record's value, five times too long, on the coordinate of its experiment; the state is the round's total."""
-
-    rounds = ROUNDS
-
-    def init(self, public: Any) -> Any:
-        return np.zeros(EXPERIMENTS)
-
-    def prepare(self, features: Any, target: Any) -> Any:
-        return features
-
-    def map_block(self, prepared: Any, state: Any) -> Contribution:
-        n = len(prepared)
-        which = np.rint((prepared[:, 0] + 1) / 2 * (EXPERIMENTS - 1)).astype(np.int64)
-        return Sparse(
-            indptr=np.arange(n + 1, dtype=np.int64),
-            indices=which,
-            values=np.ascontiguousarray(5 * prepared[:, 1]),
-            size=EXPERIMENTS,
-        )
-
-    def reduce_in_aggregator(self, total: Any, state: Any) -> Any:
-        return np.asarray(total)
 
 
 class HonestNoiseOnly(ServerNoise):
@@ -117,7 +91,10 @@ def frames(*, with_the_record: bool, kind: str) -> list[dict[str, NDArray[Any]]]
 
 
 def observe(study: Study, seeds: int, first: int, *, with_the_record: bool, kind: str) -> Outputs:
-    design = Design(program=OwnCoordinates(), groups=((Group(name="all", size=EXPERIMENTS, bound=1.0),),) * ROUNDS)
+    design = Design(
+        program=OwnCoordinates(experiments=EXPERIMENTS, rounds=ROUNDS, times=5.0),
+        groups=((Group(name="all", size=EXPERIMENTS, bound=1.0),),) * ROUNDS,
+    )
     data = frames(with_the_record=with_the_record, kind=kind)
     claimed = PLAN(study, design, simulation=True)
     assert claimed.spent_epsilon() == pytest.approx(EPSILON, rel=1e-3)

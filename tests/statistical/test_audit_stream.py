@@ -19,47 +19,21 @@ import numpy as np
 import pytest
 from audit_bounds import Bound, Outputs, find_bound
 from audit_bugs import scaled_noise
+from audit_programs import OwnCoordinates
 from numpy.typing import NDArray
 
 import tallystick as ts
 from tallystick.algorithms.design import Design
-from tallystick.algorithms.program import BlockProgram
 from tallystick.engines import federation
 from tallystick.engines.designs import layout_of
 from tallystick.engines.stream import Batches
 from tallystick.engines.study import Study
-from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 EPSILON, DELTA, ALPHA = 2.0, 0.03, 1e-4
 TICKS, EXPERIMENTS, SEEDS = 8, 1000, 20
 SCHEMA = ts.Schema({"who": ts.Number(0, EXPERIMENTS - 1), "v": ts.Number(-1, 1)})
-
-
-class OwnCoordinates(BlockProgram):
-    """A record's value, four times too long, on the coordinate of its experiment; the state is the tick's total."""
-
-    rounds = TICKS
-
-    def init(self, public: Any) -> Any:
-        return np.zeros(EXPERIMENTS)
-
-    def prepare(self, features: Any, target: Any) -> Any:
-        return features
-
-    def map_block(self, prepared: Any, state: Any) -> Contribution:
-        n = len(prepared)
-        which = np.rint((prepared[:, 0] + 1) / 2 * (EXPERIMENTS - 1)).astype(np.int64)
-        return Sparse(
-            indptr=np.arange(n + 1, dtype=np.int64),
-            indices=which,
-            values=np.ascontiguousarray(4 * prepared[:, 1]),
-            size=EXPERIMENTS,
-        )
-
-    def reduce_in_aggregator(self, total: Any, state: Any) -> Any:
-        return np.asarray(total)
 
 
 def study_of(mechanism: str) -> Study:
@@ -92,7 +66,7 @@ def frames(*, with_the_record: bool) -> list[dict[str, NDArray[Any]]]:
 
 
 def observe(study: Study, *, with_the_record: bool) -> Outputs:
-    program = OwnCoordinates()
+    program = OwnCoordinates(experiments=EXPERIMENTS, rounds=TICKS, times=4.0)
     design = Design(program=program, groups=((Group(name="all", size=EXPERIMENTS, bound=1.0),),) * TICKS)
     data, tick, each = frames(with_the_record=with_the_record), np.arange(EXPERIMENTS) % 2, range(EXPERIMENTS)
     statistics = []

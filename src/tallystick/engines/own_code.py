@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import BlockProgram, Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, StudyError, TallystickError
-from tallystick.engines.sandbox.messages import same_shape
+from tallystick.engines.sandbox.messages import TRY_IT, failure_of, same_shape
 
 __all__ = ["next_state", "run_own", "start_of"]
 
 _Value = TypeVar("_Value")
-_LONGEST = 300
-_TRY = "Try it with `tallystick check-program FILE --study STUDY` and correct it."
 _NO_TARGET = (
     'The study names no target: if the program reads one, say which, with fit(federation, target="…") or '
     "`target = …` under [study]."
@@ -30,7 +28,7 @@ _NO_TARGET = (
 
 
 def run_own(
-    program: Program, function: str, work: Callable[[], _Value], *, round: int | None, remedy: str = _TRY
+    program: Program, function: str, work: Callable[[], _Value], *, round: int | None, remedy: str = TRY_IT
 ) -> _Value:
     """What ``work`` returns; a typed error with the program's own words if the author's ``function`` raises."""
     try:
@@ -40,7 +38,7 @@ def run_own(
     except Exception as error:
         if isinstance(program, BlockProgram):
             raise
-        cause = f"the program's {function} fails: {type(error).__name__}: {error}"[:_LONGEST]
+        cause = failure_of(function, error)
         if round is None:
             raise StudyError(cause, rule="run", remedy=remedy) from error
         raise RoundAborted(cause, rule="run", round=round, remedy=f"{remedy} What was spent stays spent.") from error
@@ -74,4 +72,4 @@ def next_state(program: Program, public: Public, total: NDArray[np.float64], sta
 
 
 def _remedy(public: Public) -> str:
-    return _TRY if public.target is not None else f"{_NO_TARGET} {_TRY}"
+    return TRY_IT if public.target is not None else f"{_NO_TARGET} {TRY_IT}"

@@ -31,6 +31,7 @@ from tallystick.privacy.grid import Grid, Group
 
 __all__ = [
     "FRAME",
+    "TRY_IT",
     "BadReply",
     "decode_grid",
     "decode_public",
@@ -40,6 +41,7 @@ __all__ = [
     "encode_public",
     "encode_state",
     "error_from",
+    "failure_of",
     "header_of",
     "lengths",
     "pack",
@@ -66,6 +68,10 @@ _PART: dict[str, tuple[str, Callable[[Any], Any] | None]] = {
     "ints": ("<i8", None),
     "bools": ("<i8", None),
 }
+
+
+TRY_IT = "Try it with `tallystick check-program FILE --study STUDY` and correct it."
+_LONGEST_CAUSE = 300
 
 
 class BadReply(Exception):  # noqa: N818 - never leaves this package: the caller says whose program it was
@@ -218,6 +224,11 @@ def same_shape(a: State, b: State) -> bool:
 
 
 # Errors
+
+
+def failure_of(function: str, error: Exception) -> str:
+    """The cause to show when a function of the author's, which saw nothing but public values, raises this."""
+    return f"the program's {function} fails: {type(error).__name__}: {error}"[:_LONGEST_CAUSE]
 
 
 def describe_error(error: TallystickError) -> dict[str, Any]:

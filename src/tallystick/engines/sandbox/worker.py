@@ -121,11 +121,7 @@ def _guarded(function: str, work: Callable[[], Any]) -> Any:
             remedy="Keep its arrays small, or sum less at a time.",
         ) from None
     except Exception as error:
-        raise StudyError(
-            f"the program's {function} fails: {type(error).__name__}: {error}"[:300],
-            rule="run",
-            remedy="Try it with `tallystick check-program FILE --study STUDY` and correct it.",
-        ) from None
+        raise StudyError(messages.failure_of(function, error), rule="run", remedy=messages.TRY_IT) from None
 
 
 def _serve(answer: Callable[[Mapping[str, Any], bytes], Reply]) -> NoReturn:
