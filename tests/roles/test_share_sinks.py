@@ -36,7 +36,7 @@ from tallystick.roles.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.spool import SpoolShares
 from tallystick.roles.wire import SEALED, Seals
 from tallystick.transport.network.admission import Unwanted
-from tallystick.transport.network.frames import Room
+from tallystick.transport.network.rooms import Room
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-0", "client-1", "client-2")
 SIZE = 20_000  # 160 KB: more than one frame, less than a chunk

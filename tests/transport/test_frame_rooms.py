@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.transport.network.frames import HEADER_BYTES, LAST, Kind, Room, frame
+from tallystick.transport.network.frames import HEADER_BYTES, LAST, Kind, frame
+from tallystick.transport.network.rooms import Room
 
 SIZE = 5000
 

@@ -187,11 +187,14 @@ class _Fleet:
         self._clients = list(place.clients if clients is None else clients)
         self.servers: list[_Party] = []
         self.drivers: list[_Party] = []
+        self._aggregator: list[_Party] = []
 
     def __enter__(self) -> _Fleet:
         self._place.write_plan(self._clients)
         folder = self._place.folder
         try:
+            self._aggregator = [_Party(folder)]
+            self.tell(self._aggregator, do="aggregator")
             self.servers = [_Party(folder) for _ in self._place.servers]
             self.drivers = [_Party(folder) for _ in range(min(_DRIVERS, len(self._clients)))]
             for party, name in zip(self.servers, self._place.servers):
@@ -244,7 +247,7 @@ class _Fleet:
         return _Run(seconds, sum(used), sum(used[: len(self.servers)]))
 
     def __exit__(self, *_exception: object) -> None:
-        for party in (*self.drivers, *self.servers):
+        for party in (*self.drivers, *self.servers, *self._aggregator):
             party.end()
         for name in self._place.servers:
             for file in self._place.folder.glob(f"{name}/state/*/round-*.spool"):

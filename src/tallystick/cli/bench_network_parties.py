@@ -175,6 +175,12 @@ class _Server:
         self.process.node.stop(grace=0.1)
 
 
+def _aggregator(plan: _Plan) -> Node:
+    """Listens and says nothing: everybody's idle line to it, as in a study, and nobody who dials again and again."""
+    config = load_role_config(plan.folder / "aggregator" / "role.toml", role="aggregator")
+    return node_for(load_identity(config, plan.consortium, wall_clock()), plan.consortium, listen=config.listen).start()
+
+
 class _Client:
     def __init__(self, plan: _Plan, name: str) -> None:
         config = load_role_config(plan.folder / name / "role.toml", role="client")
@@ -224,8 +230,8 @@ class _Driver:
         for client in self._clients:
             client.node.start()
         for client in self._clients:
-            if not client.node.wait_connected(client.servers, 60.0):
-                raise SystemExit("no line to every server")
+            if not client.node.wait_connected((*client.servers, "aggregator"), 60.0):
+                raise SystemExit("no line to every server and the aggregator")
 
     def prepare(self, round: int) -> None:
         values = uniform(self._plan.size, system_stream())
@@ -292,6 +298,7 @@ def serve(folder: Path, line: Connection[Any, Any]) -> None:
     plan = _Plan(folder)
     server: _Server | None = None
     driver: _Driver | None = None
+    aggregator: Node | None = None
     receiver: Receiver | None = None
     peak: _Peak | None = None
     while True:
@@ -303,6 +310,8 @@ def serve(folder: Path, line: Connection[Any, Any]) -> None:
         name = command.pop("do")
         if name == "server":
             server = _Server(plan, **command)
+        elif name == "aggregator":
+            aggregator = _aggregator(plan)
         elif name == "open" and server is not None:
             server.open(**command)
         elif name == "forget" and server is not None:
@@ -324,6 +333,8 @@ def serve(folder: Path, line: Connection[Any, Any]) -> None:
             for part in (server, driver):
                 if part is not None:
                     part.stop()
+            if aggregator is not None:
+                aggregator.stop(grace=0.1)
             break
         elif driver is not None:
             getattr(driver, name)(**command)

@@ -177,18 +177,24 @@ class Sealer:
 
 
 class Sealing:
-    """One message on its way out, a piece each time :meth:`into` is called; none is longer than ``longest``."""
+    """One message on its way out, a piece each time :meth:`into` is called, the first the ``longest``."""
 
     def __init__(self, message: _Message, before: bytes, parts: list[memoryview]) -> None:
         self._message, self._before = message, before
         self._chunks = _cut_parts(parts, CHUNK_BYTES)
-        self.longest = len(before) + min(_STEP, TAG_BYTES + sum(part.nbytes for part in parts))
+        self._left: int | None = sum(part.nbytes for part in parts)
+        self.longest = self.next_size
+
+    @property
+    def next_size(self) -> int:
+        """How long the next piece is, 0 when there is none left."""
+        return 0 if self._left is None else len(self._before) + min(_STEP, TAG_BYTES + self._left)
 
     def into(self, memory: bytearray | memoryview) -> int:
         """Seal the next piece into this memory; how many bytes of it were used, 0 when there is none left."""
         view = _flat(memory)
-        if view.nbytes < self.longest:
-            raise LocalProtocolError("the buffer is too small", remedy="Give it as much as ``longest`` says.")
+        if view.nbytes < self.next_size:
+            raise LocalProtocolError("the buffer is too small", remedy="Give it as much as ``next_size`` says.")
         found = next(self._chunks, None)
         if found is None:
             return 0
@@ -197,6 +203,7 @@ class Sealing:
         view[:start], self._before = self._before, b""
         end = start + sum(part.nbytes for part in parts) + TAG_BYTES
         self._message.seal(chunk, parts, last, view[start:end])
+        self._left = None if last or self._left is None else self._left - CHUNK_BYTES
         return end
 
 

@@ -9,8 +9,8 @@ Shares are sealed (:mod:`tallystick.crypto.sealing`), so that nobody who termina
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Iterator
-from itertools import cycle
 
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES
@@ -18,7 +18,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import AgreementKey, derive_channel
 from tallystick.crypto.sealing import PIECE_BYTES, Opener, Opening, Sealer, sealed_size
 from tallystick.protocol.study.roster import Roster
-from tallystick.transport.network.frames import Room
+from tallystick.transport.network.rooms import ROOMS, Room
 
 __all__ = ["GOVERNANCE", "HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
 
@@ -49,13 +49,12 @@ class Seals:
         self._own, self._name, self._roster, self._source, self._boot = own, name, roster, source, boot
         self._sealers: dict[str, Sealer] = {}
         self._openers: dict[str, Opener] = {}
-        self._rooms: list[Room] = []  # for pieces; two at most are kept
         self.lock = threading.Lock()
 
     def seal(self, to: str, *raw: bytes) -> tuple[Iterator[memoryview | Room], int]:
         """The sealed message in pieces, header first, and its whole length; it may be given in several parts.
 
-        Pieces of a long message take turns in two rooms: one is sealed while the one before it is on its way.
+        A long message holds two rooms at a time: a piece is sealed while the one before it is on its way.
         """
         if to not in self._sealers:
             keys = self._roster.keys
@@ -71,14 +70,17 @@ class Seals:
             yield from sealer.views(*raw, prefix=first)
             return
         sealing = sealer.sealing(*raw, prefix=first)
-        rooms = [self._rooms.pop() if self._rooms else Room(HEADER_BYTES + PIECE_BYTES) for _ in range(2)]
+        held: deque[Room] = deque()
         try:
-            for room in cycle(rooms):
-                if not room.fill(sealing.into):
-                    return
-                yield room
+            while size := sealing.next_size:
+                if len(held) == 2:
+                    ROOMS.give(held.popleft())
+                held.append(ROOMS.take(size))
+                held[-1].fill(sealing.into)
+                yield held[-1]
         finally:
-            self._rooms += rooms[: 2 - len(self._rooms)]
+            for room in held:
+                ROOMS.give(room)
 
     def open(self, sender: str, sealed: memoryview) -> bytes:
         """The message, or RemoteProtocolError with nothing kept."""

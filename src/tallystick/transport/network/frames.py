@@ -25,9 +25,7 @@ its clients: a thousand may announce a vector at once, a few are streaming.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
 from enum import IntEnum
-from io import SEEK_END, BytesIO
 
 __all__ = [
     "ABANDON",
@@ -41,7 +39,6 @@ __all__ = [
     "FrameError",
     "Kind",
     "Reason",
-    "Room",
     "close_frame",
     "decline_frame",
     "frame",
@@ -107,50 +104,6 @@ class FrameError(Exception):
 def frame(kind: Kind, ident: int = 0, payload: bytes | bytearray | memoryview = b"", flags: int = 0) -> bytes:
     """One frame; the payload is copied once."""
     return b"".join((_HEADER.pack(kind, flags, ident), payload))
-
-
-class Room:
-    """Memory for the payload of one frame after another, with place for the header before it.
-
-    A frame goes to gRPC as ``bytes``, and to make them of a header and a chunk costs a copy of the chunk into memory
-    that nobody has used yet. This is memory that becomes ``bytes`` as it is (``BytesIO.getvalue``), and is written
-    again when nobody else has those bytes any more; if somebody still has, ``BytesIO`` itself takes other memory.
-    """
-
-    __slots__ = ("_memory", "_size", "used")
-
-    def __init__(self, size: int) -> None:
-        self._size, self.used = size, 0
-        self._memory = BytesIO(bytes(HEADER_BYTES + size))
-
-    def fill(self, write: Callable[[memoryview], int]) -> bool:
-        """Have the next payload written here; ``write`` says how many bytes it is, none if there is no more."""
-        memory, whole = self._memory, HEADER_BYTES + self._size
-        try:
-            if memory.seek(0, SEEK_END) < whole:
-                memory.seek(whole - 1)
-                memory.write(b"\0")
-        except BufferError:  # a view of what was here before lives on
-            self._memory = memory = BytesIO(bytes(whole))
-        with memory.getbuffer() as frame_view, frame_view[HEADER_BYTES:] as payload:
-            self.used = write(payload)
-        return self.used > 0
-
-    def view(self) -> memoryview:
-        """The payload, until the room is filled again."""
-        return self._memory.getbuffer()[HEADER_BYTES : HEADER_BYTES + self.used]
-
-    def framed(self, kind: Kind, ident: int, flags: int) -> bytes:
-        """The frame of the whole payload; without a copy if no view of it is left."""
-        with self._memory.getbuffer() as whole:
-            _HEADER.pack_into(whole, 0, kind, flags, ident)
-        if self.used == self._size:
-            return self._memory.getvalue()
-        try:
-            self._memory.truncate(HEADER_BYTES + self.used)
-        except BufferError:
-            return self._memory.getvalue()[: HEADER_BYTES + self.used]
-        return self._memory.getvalue()
 
 
 def open_frame(ident: int, length: int, head: bytes) -> bytes:

@@ -2,8 +2,11 @@
 
 Messages are raw bytes (no protobuf, no compression). The largest message gRPC
 itself accepts is one frame, so an oversized one is cut by its length prefix,
-before it is allocated. Flow control windows are fixed and small when nobody
-reads, so that an unread connection costs little memory. An endpoint of gRPC
+before it is allocated. Flow control windows are fixed at one frame: with gRPC's
+own 64 KiB a frame of data needs three more messages that widen the window for it,
+which is a twelfth of what a share costs. A connection is always being read, except
+while a disk is slower than the network, so a frame is also what a peer can make
+us hold that keeps to nothing: it is cut for the first one. An endpoint of gRPC
 waits for bytes with memory for as many as it last read at once (grpc/grpc#42194),
 a chunk for every idle connection; ``tcp_max_read_buffer_size`` makes that 64 KiB.
 """
@@ -33,6 +36,7 @@ _COMMON: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_frame_size", 1 << 22),
     ("grpc.http2.write_buffer_size", 1 << 20),
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", MAX_FRAME + (1 << 16)),
     ("grpc.experimental.tcp_max_read_buffer_size", 1 << 16),
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),

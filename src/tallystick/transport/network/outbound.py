@@ -29,11 +29,11 @@ from tallystick.transport.network.frames import (
     MAX_FRAME,
     SMALL_BYTES,
     Kind,
-    Room,
     frame,
     open_frame,
 )
 from tallystick.transport.network.options import Options
+from tallystick.transport.network.rooms import Room
 
 __all__ = ["Buffer", "Outbound", "OutgoingMessage", "Piece", "message_of"]
 
