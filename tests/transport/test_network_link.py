@@ -17,7 +17,7 @@ from tallystick.transport.link import Envelope, Link
 from tallystick.transport.network import NetworkLink, Node, Options, Reason, Unwanted
 from tallystick.transport.network.admission import Grants
 from tallystick.transport.network.frames import CHUNK, HEADER_BYTES, SMALL_BYTES
-from tallystick.transport.network.outbound import Outbound, message_of
+from tallystick.transport.network.outbound import Outbound, Pace, message_of
 
 
 @pytest.fixture
@@ -328,6 +328,33 @@ def test_frames_are_as_long_as_the_line_carries_in_a_second() -> None:
         assert 900_000 < size(1e-9) < 1_100_000
 
     asyncio.run(scene())
+
+
+def test_a_new_line_begins_with_what_the_last_one_carried_unless_it_broke() -> None:
+    pace = Pace()
+    short = pace.begin("b")
+    assert short / Options().lowest_rate < Options().slow_grace
+    pace.learned("b", CHUNK)
+    assert pace.begin("b") == pace.begin("c") == CHUNK
+    pace.broke("b")
+    assert (pace.begin("b"), pace.begin("c")) == (short, CHUNK)
+    pace.learned("b", CHUNK)  # the next line to it is fast again
+    assert pace.begin("b") == CHUNK
+    pace.learned("c", 1 << 16)
+    assert pace.begin("d") == 1 << 16
+
+
+def test_only_the_one_who_dials_learns_a_pace_and_forgets_it_when_the_line_ends(pair: tuple[Node, Node]) -> None:
+    a, b = pair
+    for node, to in ((a, b), (b, a)):
+        to.allow(4 * CHUNK)
+        node.link.send(to.name, bytes(3 * CHUNK))
+        assert to.link.receive(PATIENCE) is not None
+    short = Pace().begin("b")
+    until(lambda: a.pace.begin("b") > short)
+    assert b.pace.begin("a") == short
+    b.stop()
+    until(lambda: a.pace.begin("b") == short)
 
 
 def test_slow_streams_make_room_for_others_one_by_one() -> None:

@@ -40,7 +40,7 @@ from tallystick.transport.network.frames import (
 )
 from tallystick.transport.network.incoming import IncomingMessage, StorageError
 from tallystick.transport.network.options import Options
-from tallystick.transport.network.outbound import Outbound, Piece
+from tallystick.transport.network.outbound import Outbound, Pace, Piece
 
 __all__ = ["TRANSITIONS", "Connection", "End", "Services", "State", "Stream"]
 
@@ -89,6 +89,7 @@ class Services(Protocol):
     options: Options
     inbox: Inbox
     grants: Grants
+    pace: Pace
     workers: Executor
     sinks: SinkFactory | None
     counters: Counters
@@ -108,7 +109,8 @@ class Connection:
         self.dialled = dialled
         self.fingerprint = ""
         self.state = State.GREETING
-        self.outbound = Outbound(node.options, asyncio.get_running_loop())
+        step = (node.pace.begin(peer),) if dialled else ()
+        self.outbound = Outbound(node.options, asyncio.get_running_loop(), *step)
         self._stream = stream
         self._node = node
         self._incoming: IncomingMessage | None = None
@@ -149,6 +151,7 @@ class Connection:
         finally:
             self.state = State.CLOSED
             self.outbound.close()
+            self._node.pace.broke(self.peer)
             if self._admitting is not None:
                 self._admitting.cancel()
             if self._incoming is not None:
@@ -362,7 +365,8 @@ class Connection:
             if not await stream.write(raw):
                 return
             self._writing_since, self._written_at = None, time.monotonic()
-            outbound.paced(len(raw), self._written_at - started)
+            if outbound.paced(len(raw), self._written_at - started) and self.dialled:
+                self._node.pace.learned(self.peer, outbound.step)
             counters.sent(self.peer, len(raw))
             if self._farewell and outbound.idle():
                 return

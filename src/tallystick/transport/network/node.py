@@ -31,7 +31,7 @@ from tallystick.transport.network.dialler import Dialler
 from tallystick.transport.network.frames import Reason
 from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor, Refusal
 from tallystick.transport.network.options import Options
-from tallystick.transport.network.outbound import Buffer, Piece, message_of
+from tallystick.transport.network.outbound import Buffer, Pace, Piece, message_of
 
 __all__ = ["NetworkLink", "Node"]
 
@@ -89,6 +89,7 @@ class Node:
         self.sinks = sinks
         self.counters = Counters()
         self.grants = Grants(self.options)
+        self.pace = Pace()
         self._loop = background_loop()
         self.inbox = Inbox(self.options, self._loop)
         self.workers: Executor = Workers()

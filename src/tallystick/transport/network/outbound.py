@@ -35,7 +35,7 @@ from tallystick.transport.network.frames import (
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.rooms import Room
 
-__all__ = ["Buffer", "Outbound", "OutgoingMessage", "Piece", "message_of"]
+__all__ = ["Buffer", "Outbound", "OutgoingMessage", "Pace", "Piece", "message_of"]
 
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | Room  # of a message that is made as it is sent
@@ -90,10 +90,35 @@ class _Current:
         self.granted = False
 
 
+class Pace:
+    """How long the first frame of data may be on a line that a node dialled.
+
+    It begins with what the node's lines carried last, for there it is most often the node's own access to the network
+    that is slow. A line that broke may have been too slow for that: the next one to the same peer begins short.
+    """
+
+    def __init__(self) -> None:
+        self._last = _FIRST_STEP
+        self._broken: set[str] = set()
+
+    def begin(self, peer: str) -> int:
+        """Bytes of the first frame on a new line."""
+        return _FIRST_STEP if peer in self._broken else self._last
+
+    def learned(self, peer: str, step: int) -> None:
+        """What a line carries now."""
+        self._last = step
+        self._broken.discard(peer)
+
+    def broke(self, peer: str) -> None:
+        """A line has ended, whatever the reason."""
+        self._broken.add(peer)
+
+
 class Outbound:
     """The lanes of one connection."""
 
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop, step: int = _FIRST_STEP) -> None:
         self._options = options
         self._loop = loop
         self._room = threading.Condition()
@@ -104,7 +129,7 @@ class Outbound:
         self._current: _Current | None = None
         self._count = 0
         self._closed = False
-        self._step = _FIRST_STEP
+        self.step = step
         self.declined = 0
         self.wake = asyncio.Event()
 
@@ -156,10 +181,15 @@ class Outbound:
             self.wake.set()
         return True
 
-    def paced(self, size: int, seconds: float) -> None:
-        """A frame of this size took this long: on a slow line frames are short, so that it is not taken for dead."""
-        if size >= min(self._step, _FIRST_STEP):
-            self._step = int(min(max(size / max(seconds, 1e-6) * _STEP_SECONDS, _LEAST_STEP), CHUNK))
+    def paced(self, size: int, seconds: float) -> bool:
+        """A frame of this size took this long: on a slow line frames are short, so that it is not taken for dead.
+
+        Whether that says anything of the line: a short frame does not.
+        """
+        if size < min(self.step, _FIRST_STEP):
+            return False
+        self.step = int(min(max(size / max(seconds, 1e-6) * _STEP_SECONDS, _LEAST_STEP), CHUNK))
+        return True
 
     def idle(self) -> bool:
         """Whether everything has been drawn."""
@@ -248,7 +278,7 @@ class Outbound:
         return frame(Kind.DATA, current.ident, b"", LAST | ABANDON)
 
     def _draw_data(self, current: _Current) -> bytes:
-        size = min(len(current.rest), _MAX_PIECE if self._step == CHUNK else self._step)
+        size = min(len(current.rest), _MAX_PIECE if self.step == CHUNK else self.step)
         current.left -= size
         flags = 0 if current.left else LAST
         if not current.left:
