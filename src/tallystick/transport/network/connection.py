@@ -90,7 +90,8 @@ class Services(Protocol):
     inbox: Inbox
     grants: Grants
     pace: Pace
-    workers: Executor
+    makers: Executor
+    keepers: Executor
     sinks: SinkFactory | None
     counters: Counters
 
@@ -291,7 +292,7 @@ class Connection:
         if sink is None and length > node.limit_of(self.peer):
             self._decline(ident, Reason.TOO_LARGE)
             return
-        self._incoming = IncomingMessage(ident, length, sink, node.grants, node.workers)
+        self._incoming = IncomingMessage(ident, length, sink, node.grants, node.keepers)
         self._admitting = asyncio.create_task(self._grant(self._incoming))
 
     async def _grant(self, incoming: IncomingMessage) -> None:
@@ -375,7 +376,7 @@ class Connection:
         """While a chunk is on its way, a worker makes the next: ready when it is wanted, nobody wakes the loop."""
         source = self.outbound.wants_piece()
         if source is not None and (self._ahead is None or self._ahead[0] is not source):
-            self._ahead = source, self._node.workers.submit(next, source, None)
+            self._ahead = source, self._node.makers.submit(next, source, None)
 
     async def _make_piece(self, source: Iterator[Piece]) -> bytes | None:
         self._make_ahead()

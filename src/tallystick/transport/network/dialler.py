@@ -88,8 +88,8 @@ class Dialler:
         try:
             if self._certificate is None or fingerprint(self._certificate) not in peer.fingerprints:
                 loop = asyncio.get_running_loop()
-                self._certificate = await loop.run_in_executor(
-                    self._node.workers, peer_certificate, self._credentials.ca_pem, peer, options.handshake_timeout
+                self._certificate = await loop.run_in_executor(  # not a worker: it waits for a peer that may be dead
+                    None, peer_certificate, self._credentials.ca_pem, peer, options.handshake_timeout
                 )
         except Refusal as refusal:
             if refusal.reason is Reason.REFUSED:

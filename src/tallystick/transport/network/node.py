@@ -92,7 +92,8 @@ class Node:
         self.pace = Pace()
         self._loop = background_loop()
         self.inbox = Inbox(self.options, self._loop)
-        self.workers: Executor = Workers()
+        self.makers: Executor = Workers(outgoing=True)
+        self.keepers: Executor = Workers()
         self.link = NetworkLink(self)
         self._credentials = credentials
         self._listen = listen
@@ -133,7 +134,8 @@ class Node:
             self._stopping = True
             call(self._stop(grace))
             self.inbox.close()
-            self.workers.shutdown(wait=True)
+            self.keepers.shutdown(wait=True)
+            self.makers.shutdown(wait=True)
 
     def __enter__(self) -> Node:
         return self.start()
