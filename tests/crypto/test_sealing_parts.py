@@ -99,9 +99,10 @@ def test_sealing_gives_the_same_bytes_into_any_memory(size: int, places: list[in
     raw, memory = RAW[:size], bytearray(3 + PIECE_BYTES)
     parts = cut(raw, places) or [b""]
     sealing, sealed = sealer().sealing(*parts, prefix=b"abc"), bytearray()
-    assert sealing.longest <= len(memory)
-    while used := sealing.into(memory):
-        sealed += memory[:used]
+    assert sealing.longest == sealing.next_size <= len(memory)
+    while size := sealing.next_size:
+        assert sealing.into(memory) == size <= sealing.longest
+        sealed += memory[:size]
     assert sealing.into(memory) == 0
     assert sealed == b"abc" + sealer().seal(raw)
     assert b"".join(map(bytes, sealer().views(*parts, prefix=b"abc"))) == sealed

@@ -34,8 +34,10 @@ from tallystick.protocol.study.roster import Roster
 from tallystick.roles.server import ServerSession
 from tallystick.roles.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.spool import SpoolShares
-from tallystick.roles.wire import SEALED, Seals
+from tallystick.roles.wire import HEADER_BYTES, SEALED, Seals
 from tallystick.transport.network.admission import Unwanted
+from tallystick.transport.network.frames import HEADER_BYTES as FRAME_HEADER
+from tallystick.transport.network.frames import Kind
 from tallystick.transport.network.rooms import Room
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-0", "client-1", "client-2")
@@ -373,3 +375,21 @@ def test_a_share_the_machine_refuses_gives_its_room_back(tmp_path: Path) -> None
     (said,) = session.log
     assert said.message.code in (Code.TOO_EARLY, Code.WRONG_SHAPE, Code.BAD_COMMITMENT)
     assert len(world.spool) == 0
+
+
+def test_long_messages_that_are_sealed_at_the_same_time_do_not_share_memory(tmp_path: Path) -> None:
+    """Rooms belong to the process: what one client seals must never show up in the frame of another."""
+    world = World(tmp_path, size=700_000)
+    plain = [bytes([number]) * 5_600_000 for number in range(len(CLIENTS))]
+    sent: list[list[bytes]] = [[] for _ in CLIENTS]
+    streams = [world.seals[name].seal("server-1", raw)[0] for name, raw in zip(CLIENTS, plain)]
+    while streams:
+        for number, stream in enumerate(list(streams)):
+            piece = next(stream, None)
+            if piece is None:
+                streams = []
+            elif isinstance(piece, Room):
+                sent[number].append(piece.framed(Kind.DATA, 1, 0)[FRAME_HEADER:])
+    for name, raw, pieces in zip(CLIENTS, plain, sent):
+        assert len(pieces) == 3
+        assert world.seals["server-1"].open(name, memoryview(b"".join(pieces))[HEADER_BYTES:]) == raw

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.transport.network.frames import HEADER_BYTES, LAST, Kind, frame
-from tallystick.transport.network.rooms import Room
+from tallystick.transport.network.rooms import Room, Rooms
 
 SIZE = 5000
 
@@ -60,3 +60,31 @@ def test_the_same_memory_is_used_again_when_nobody_has_it(size: int) -> None:
 
 def test_nothing_written_is_the_end() -> None:
     assert not Room(SIZE).fill(lambda _memory: 0)
+
+
+def test_a_room_given_back_is_taken_again_by_its_size_the_oldest_first() -> None:
+    rooms = Rooms(kept=3)
+    first, second, other = (rooms.take(size) for size in (SIZE, SIZE, SIZE + 1))
+    for room in (first, second, other):
+        rooms.give(room)
+    assert rooms.take(SIZE + 1) is other
+    assert rooms.take(SIZE) is first
+    assert rooms.take(SIZE) is second
+    assert rooms.take(SIZE) not in (first, second)
+    for room in (first, second, other, Room(7)):
+        rooms.give(room)  # one more than are kept: the oldest goes
+    assert rooms.take(SIZE) is second
+    assert rooms.take(SIZE) is not first
+
+
+def test_a_frame_on_its_way_does_not_change_when_its_room_is_taken_by_somebody_else() -> None:
+    rooms = Rooms()
+    room = rooms.take(SIZE)
+    room.fill(writer(b"a" * SIZE))
+    on_its_way = room.framed(Kind.DATA, 1, 0)
+    rooms.give(room)
+    again = rooms.take(SIZE)
+    assert again is room
+    again.fill(writer(b"b" * SIZE))
+    assert on_its_way == frame(Kind.DATA, 1, b"a" * SIZE)
+    assert again.framed(Kind.DATA, 2, 0) == frame(Kind.DATA, 2, b"b" * SIZE)

@@ -4,7 +4,8 @@
 own. Measured is the way of the shares: sealed by the client, sent, opened, checked against its commitment, spooled,
 acknowledged when durable. The reference moves the same vectors between the same processes and writes them to the same
 disk, and does nothing else (``bench_raw_tls``). Ratio = time of the reference / ours: 1 is as fast, higher is better.
-Runs of both alternate, because machines are shared, and the best of each counts. Both are bound by the processors, so
+Runs of both alternate, because machines are shared, and the best of each counts; before that, as many rounds as there
+are servers warm up, for each round a client's vector goes to another one. Both are bound by the processors, so
 ``cpu_ratio``, the same of processor seconds, says it again, also on a machine that others use at the same time.
 
 ``throughput-no-fsync`` shows what the disk hides: neither side makes anything durable. No deployed role can do that.
@@ -54,12 +55,13 @@ def _throughput(place: _Place, case: str, fsync: bool, repeat: int) -> dict[str,
     gigabytes = 8 * place.size * len(place.clients) / 1e9
     with _Fleet(place, fsync=fsync) as fleet:
         ours, raw = [], []
-        for round in range(1, repeat + 2):
+        for round in range(1, _SERVERS + repeat + 1):
             fleet.open(round)
             raw.append(fleet.send_raw())
             ours.append(fleet.send())
-        measured, reference = min(ours[1:]), min(raw[1:])  # the first of each warms up
-        cpu, reference_cpu = (min(run.cpu for run in runs[1:]) for runs in (ours, raw))
+        ours, raw = ours[_SERVERS:], raw[_SERVERS:]  # until every line has carried a vector, both warm up
+        measured, reference = min(ours), min(raw)
+        cpu, reference_cpu = (min(run.cpu for run in runs) for runs in (ours, raw))
     return {
         "case": case,
         "value": round_to(gigabytes / measured.seconds),
