@@ -4,9 +4,8 @@ Messages are raw bytes (no protobuf, no compression). The largest message gRPC
 itself accepts is one frame, so an oversized one is cut by its length prefix,
 before it is allocated. Flow control windows are fixed at one frame: with gRPC's
 own 64 KiB a frame of data needs three more messages that widen the window for it,
-which is a twelfth of what a share costs. A connection is always being read, except
-while a disk is slower than the network, so a frame is also what a peer can make
-us hold that keeps to nothing: it is cut for the first one. An endpoint of gRPC
+which is a twelfth of what a share costs. What a peer can make us hold stays one
+frame, whether it sends one slowly or many that we do not read yet. An endpoint of gRPC
 waits for bytes with memory for as many as it last read at once (grpc/grpc#42194),
 a chunk for every idle connection; ``tcp_max_read_buffer_size`` makes that 64 KiB.
 """
