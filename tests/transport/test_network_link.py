@@ -17,7 +17,7 @@ from tallystick.transport.link import Envelope, Link
 from tallystick.transport.network import NetworkLink, Node, Options, Reason, Unwanted
 from tallystick.transport.network.admission import Grants
 from tallystick.transport.network.frames import CHUNK, HEADER_BYTES, SMALL_BYTES
-from tallystick.transport.network.outbound import Outbound, Pace, message_of
+from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Pace, message_of
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_frames_are_as_long_as_the_line_carries_in_a_second() -> None:
     """A line at the lowest rate was cut: a chunk on it took longer than a line may be silent."""
 
     async def scene() -> None:
-        outbound = Outbound(QUICK, asyncio.get_running_loop())
+        outbound = Outbound(QUICK, asyncio.get_running_loop(), FIRST_STEP)
         assert outbound.offer(message_of(bytes(6 * CHUNK), None), 0.0)
         assert outbound.draw() is not None  # announced
         assert outbound.granted(1)
@@ -350,7 +350,7 @@ def test_only_the_one_who_dials_learns_a_pace_and_forgets_it_when_the_line_ends(
         to.allow(4 * CHUNK)
         node.link.send(to.name, bytes(3 * CHUNK))
         assert to.link.receive(PATIENCE) is not None
-    short = Pace().begin("b")
+    short = FIRST_STEP
     until(lambda: a.pace.begin("b") > short)
     assert b.pace.begin("a") == short
     b.stop()

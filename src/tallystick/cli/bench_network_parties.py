@@ -330,11 +330,9 @@ def serve(folder: Path, line: Connection[Any, Any]) -> None:
         elif name == "watch":
             peak = _Peak()
         elif name == "stop":
-            for part in (server, driver):
+            for part in (server, driver, aggregator):
                 if part is not None:
                     part.stop()
-            if aggregator is not None:
-                aggregator.stop(grace=0.1)
             break
         elif driver is not None:
             getattr(driver, name)(**command)

@@ -40,7 +40,7 @@ from tallystick.transport.network.frames import (
 )
 from tallystick.transport.network.incoming import IncomingMessage, StorageError
 from tallystick.transport.network.options import Options
-from tallystick.transport.network.outbound import Outbound, Pace, Piece
+from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Pace, Piece
 
 __all__ = ["TRANSITIONS", "Connection", "End", "Services", "State", "Stream"]
 
@@ -110,8 +110,8 @@ class Connection:
         self.dialled = dialled
         self.fingerprint = ""
         self.state = State.GREETING
-        step = (node.pace.begin(peer),) if dialled else ()
-        self.outbound = Outbound(node.options, asyncio.get_running_loop(), *step)
+        step = node.pace.begin(peer) if dialled else FIRST_STEP
+        self.outbound = Outbound(node.options, asyncio.get_running_loop(), step)
         self._stream = stream
         self._node = node
         self._incoming: IncomingMessage | None = None

@@ -35,12 +35,12 @@ from tallystick.transport.network.frames import (
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.rooms import Room
 
-__all__ = ["Buffer", "Outbound", "OutgoingMessage", "Pace", "Piece", "message_of"]
+__all__ = ["FIRST_STEP", "Buffer", "Outbound", "OutgoingMessage", "Pace", "Piece", "message_of"]
 
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | Room  # of a message that is made as it is sent
 _MAX_PIECE = MAX_FRAME - HEADER_BYTES
-_FIRST_STEP, _LEAST_STEP = 1 << 18, 1 << 16  # bytes of the first frame of data, and of the shortest
+FIRST_STEP, _LEAST_STEP = 1 << 18, 1 << 16  # bytes of the first frame of data, and of the shortest
 _STEP_SECONDS = 1.0  # how long a frame should take
 
 
@@ -98,12 +98,12 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._last = _FIRST_STEP
+        self._last = FIRST_STEP
         self._broken: set[str] = set()
 
     def begin(self, peer: str) -> int:
         """Bytes of the first frame on a new line."""
-        return _FIRST_STEP if peer in self._broken else self._last
+        return FIRST_STEP if peer in self._broken else self._last
 
     def learned(self, peer: str, step: int) -> None:
         """What a line carries now."""
@@ -118,7 +118,7 @@ class Pace:
 class Outbound:
     """The lanes of one connection."""
 
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop, step: int = _FIRST_STEP) -> None:
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop, step: int) -> None:
         self._options = options
         self._loop = loop
         self._room = threading.Condition()
@@ -186,7 +186,7 @@ class Outbound:
 
         Whether that says anything of the line: a short frame does not.
         """
-        if size < min(self.step, _FIRST_STEP):
+        if size < min(self.step, FIRST_STEP):
             return False
         self.step = int(min(max(size / max(seconds, 1e-6) * _STEP_SECONDS, _LEAST_STEP), CHUNK))
         return True
