@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
 
-from tallystick.algorithms.compiled import checked_int, frozen_state, ordered_dot
+from tallystick.algorithms.compiled import frozen_state
 from tallystick.algorithms.program import Program
 from tallystick.algorithms.program_file import compile_live_program, compile_program, load_program, read_program
 from tallystick.core.errors import DataError, StudyError
@@ -121,7 +120,8 @@ def test_the_kernel_equals_plain_python(records):
 def test_exact_arithmetic_equals_plain_python_to_the_bit():
     file = file_of("return np.array([record[0] * 0.1 + 0.2, record[1] / 3.0, record @ state.weights])")
     records = np.random.default_rng(1).normal(size=(50, 3))
-    expected = np.array([[r[0] * 0.1 + 0.2, r[1] / 3.0, ordered_dot(r, STATE.weights)] for r in records])
+    dot = [((r[0] * 0.3 + r[1] * -1.7) + r[2] * 0.9) for r in records]  # in index order, never through BLAS
+    expected = np.array([[r[0] * 0.1 + 0.2, r[1] / 3.0, d] for r, d in zip(records, dot)])
     assert np.array_equal(compile_program(file).vectors(records, STATE, 3), expected)
 
 
@@ -145,29 +145,31 @@ def test_no_records_and_awkward_layouts():
         run.total(np.zeros(3), STATE, a_grid(3))
 
 
-# One program with many faults, chosen by state.bias: compiling is what costs time here.
+# One program with many faults, chosen by state.bias.
 FAULTS = {
-    "next record": ("np.array([record[len(record)]])", "run"),
-    "record before": ("np.array([record[-4]])", "run"),
     "computed index": ("np.array([record[int(record[1]) + 100]])", "run"),
+    "computed index below": ("np.array([record[int(record[1]) - 100]])", "run"),
     "beside the state": ("np.array([state.weights[int(record[1])]])", "run"),
-    "beside a matrix": ("np.array([np.outer(record, record)[0, 3]])", "run"),
-    "mask too long": ("record[np.ones(9) > 0.0]", "run"),
+    "beside a matrix": ("np.array([np.outer(record, record)[0, int(record[1])]])", "run"),
+    "beside a constant": ("np.array([self.EDGES[int(record[1])]])", "run"),
+    "beside by an index array": ("record[np.searchsorted(record, record * 0.0 + 9.0)][:1]", "run"),
     "division by zero": ("np.array([1.0 / record[0]])", "run"),
+    "whole division by zero": ("np.array([7 // int(record[0])]) * 1.0", "run"),
     "int of a huge number": ("np.array([1.0 * int(1e300 * record[1])])", "run"),
-    "negative size": ("np.zeros(int(record[0]) - 5)", "run"),
+    "int of a NaN": ("np.array([1.0 * int(np.log(-record[1]))])", "run"),
     "logarithm of zero": ("np.array([np.log(record[0])])", "not-finite"),
     "overflow": ("np.array([np.exp(1e3 * record[1])])", "not-finite"),
     "infinity less infinity": ("np.array([np.exp(1e3 * record[1]) - np.exp(1e3 * record[1])])", "not-finite"),
 }
 FAULTY = (
-    "".join(f"if state.bias == {i}:\n    return {f}\n" for i, (f, _) in enumerate(FAULTS.values())) + "return record"
+    "".join(f"if state.bias == {i}:\n    return {f}\n" for i, (f, _) in enumerate(FAULTS.values()))
+    + "return record[:1]"
 )
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_failing_record_is_refused_without_its_content_or_left_out(fault):
-    """Without bounds checks the first of these would read the neighbouring records."""
+    """Without a check the first of these would read beyond the record."""
     run = map_of(FAULTY)
     state = STATE._replace(bias=list(FAULTS).index(fault))
     records = np.array([[9.0, 9.0, 9.0], [0.0, 7.25, 1.0], [9.0, 9.0, 9.0]])[1:2]
@@ -192,60 +194,16 @@ def test_a_record_left_out_changes_nothing_for_the_others():
         run.vectors(records, state, 1)
 
 
-SIZES = """if record[0] == 0.0:
-    return np.zeros(int(1.0 / record[1]))
-return np.zeros(int(state.bias + record[0]))"""
-
-
 def test_a_vector_of_another_length_is_named():
-    run = map_of(SIZES)
     with pytest.raises(StudyError, match="returned 3 numbers where 5 are expected") as caught:
-        run.total(np.ones((1, 3)), STATE._replace(bias=2.0), GRID)
+        map_of("return record").total(np.ones((1, 3)), STATE, GRID)
     assert caught.value.rule == "vector-length"
-    with pytest.raises(StudyError, match="returned 4 numbers where 3 are expected"):
-        run.total(np.array([[1.0, 0, 0], [2.0, 0, 0]]), STATE._replace(bias=2.0), a_grid(3))
 
 
-def test_the_vector_size_is_found_on_made_up_records():
-    run = map_of(SIZES)
-    assert run.vector_size(3, STATE._replace(bias=6.0)) == 7  # zeros fail, ones do not
-    with pytest.raises(StudyError, match="made of zeros, ones and halves"):
-        run.vector_size(3, STATE._replace(bias=-9.0))
+def test_the_vector_size_is_known_without_running_anything():
+    assert map_of("return np.zeros(len(record) * self.K + len(state.weights))").vector_size(4, STATE) == 15
     with pytest.raises(StudyError, match="empty vector"):
-        run.vector_size(3, STATE._replace(bias=-0.5))
-
-
-NOT_COMPILED = [
-    ("w = state.weights\nw[0] = record[0]\nreturn record", "read-only", 1),
-    ("r = record\nr[0] = 1.0\nreturn r", "read-only", 1),
-    ("r = record[1:]\nr[0] += 1.0\nreturn r", "read-only", 1),
-    ("w = state.weights\nw += record\nreturn w", "read-only", 1),
-    ("x = record\nx **= 2\nreturn x", "read-only", 1),
-    ("l = [np.zeros(3), state.weights]\nx = l[1]\nx += 5.0\nreturn x", "read-only", 2),
-    ("x = np.zeros(3)\nif record[0] > 0:\n    x = state.weights\nx += 7.0\nreturn x", "read-only", 3),
-    ("x = state.weights if record[0] > 0.0 else np.zeros(3)\nx[0] = 7.0\nreturn x", "read-only", 1),
-    ("t = (state.weights, record)\nt[0][0] = 5.0\nreturn record", "read-only", 1),
-    ("a, b = state\na[0] = b\nreturn a", "read-only", 1),
-    ("m = (record > 0.0) * 1\nm[0] = 1e300\nreturn record", "array-type", 1),
-    ("return record[0]", "return", None),
-    ("return np.zeros((3, 3))", "return", None),
-    ("if record[0] > 0.0:\n    return record[0]\nreturn record", "types", None),
-    ("x = record\nx = record[0]\nreturn np.array([x + state])", "types", 2),
-    ("return record @ 3.0", "types", 0),
-]
-
-
-@pytest.mark.parametrize(("body", "rule", "line"), NOT_COMPILED)
-def test_what_cannot_be_compiled_is_said_in_plain_words(body, rule, line):
-    with pytest.raises(StudyError, match="map_in_client cannot be compiled") as caught:
-        map_of(body).vector_size(3, STATE)
-    assert caught.value.rule == rule, caught.value
-    assert caught.value.remedy
-    assert "\x1b" not in str(caught.value)
-    assert "numba" not in str(caught.value).lower()
-    assert "\n" not in str(caught.value)
-    if line is not None:
-        assert caught.value.cause.startswith(f"program.py:{FIRST_LINE + line}:")
+        map_of("return record[3:]").vector_size(3, STATE)
 
 
 def test_states_of_every_kind():
@@ -259,7 +217,7 @@ def test_states_of_every_kind():
 
 def test_compiling_again_is_free_and_loading_again_does_not_recompile():
     first, again = map_of(RICH), map_of(RICH)
-    assert first.kernels is again.kernels
+    assert first.kernel(3, STATE) is again.kernel(3, STATE)
     assert first.source_hash == again.source_hash
     assert map_of("return record").source_hash != first.source_hash
 
@@ -267,10 +225,7 @@ def test_compiling_again_is_free_and_loading_again_does_not_recompile():
         weights: np.ndarray
         bias: float
 
-    first.total(np.zeros((1, 3)), STATE, GRID)
-    known = len(first.kernels.total.signatures)
-    again.total(np.zeros((2, 3)), Other(weights=np.ones(3), bias=1), GRID)
-    assert len(first.kernels.total.signatures) == known
+    assert again.kernel(3, Other(weights=np.ones(3), bias=1)) is first.kernel(3, STATE)
 
 
 def test_constants_are_part_of_what_is_compiled():
@@ -308,38 +263,3 @@ def test_a_class_written_in_a_session_is_checked_and_compiled_too():
         compile_live_program(Session(2.0), STATE, source=hostile, name="here", first_line=first)
     with pytest.raises(StudyError, match="does not define map_in_client once"):
         compile_live_program(Session(2.0), STATE, source="class A:\n    pass\n")
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6))
-def test_compiled_dot_equals_its_oracle_to_the_bit(inner, rows, columns, seed):
-    rng = np.random.default_rng(seed)
-    a, b = rng.normal(size=(rows, inner)), rng.normal(size=(inner, columns))
-    assert np.array_equal(_dot(a, b), np.asarray(ordered_dot(a, b)).reshape(rows, columns))
-    assert np.array_equal(_dot(a, b[:, 0].copy()), np.asarray(ordered_dot(a, b[:, 0]), dtype=float))
-    assert _dot(a[0], b[:, 0].copy()) == ordered_dot(a[0], b[:, 0])
-    assert np.array_equal(_dot(a[0], b), np.asarray(ordered_dot(a[0], b), dtype=float))
-    with pytest.raises(ValueError, match="differ"):
-        _dot(a[0], np.zeros(inner + 1))
-
-
-@njit
-def _dot(a, b):
-    return ordered_dot(a, b)
-
-
-@njit
-def _int(x):
-    return checked_int(x)
-
-
-@pytest.mark.parametrize("x", [0.0, 2.9, -2.9, 2.0**61, -(2.0**61), 7, True])
-def test_compiled_int_equals_int(x):
-    assert _int(x) == checked_int(x) == int(x)
-
-
-@pytest.mark.parametrize("x", [math.nan, math.inf, -math.inf, 2.0**62, -1e300])
-def test_compiled_int_refuses_what_does_not_fit(x):
-    for convert in (_int, checked_int):
-        with pytest.raises(ValueError, match="too large"):
-            convert(x)

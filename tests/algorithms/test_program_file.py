@@ -281,7 +281,7 @@ def test_check_program_reports_findings(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "rule"),
     [
-        ("record * state.step", "record[len(record)] + record", "run"),
+        ("record * state.step", "record[len(record)] + record", "index"),
         ("record * state.step + self.EDGES[1]", "record[0]", "return"),
         ("bound = math.sqrt(2) / 2", "groups = (ts.Group(name='a', size=9, bound=1.0),)", "vector-length"),
         ("len(public.features)", "public.index('absent')", "run"),

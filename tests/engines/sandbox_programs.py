@@ -67,7 +67,6 @@ def _map(name: str, body: str, rule: str, contained: str) -> Hostile:
 
 _SYSTEM = "asked the system for something"
 _REFUSED = "PermissionError"
-_DEPENDS = "depends on other records|broke its own process"
 
 IN_PYTHON = (
     _init("opens a socket", "import socket\nsocket.socket()\nreturn np.zeros(2)", "import", _SYSTEM),
@@ -138,36 +137,70 @@ IN_PYTHON = (
 )
 
 IN_COMPILED_CODE = (
-    _map("opens a socket", "return record[:2] + np.c_socket(2, 1, 0)", "attribute", _SYSTEM),
+    _map("opens a socket", "return record[:2] + np.c_socket(2.0, 1.0, 0.0)", "attribute", _SYSTEM),
     _map("forks", "return record[:2] + np.c_fork()", "attribute", _SYSTEM),
     _map(
         "keeps state between records",
         """
         before = np.c_rand()
-        np.c_srand(int(1000 * abs(record[0])))
-        return np.array([record[0], before / 2147483648.0])
+        done = np.c_srand(record[0])
+        return np.array([record[0], before + done])
         """,
         "attribute",
-        _DEPENDS,
+        "adds zeros or is stopped by the sample",  # where a record is drawn twice, it looks like itself
     ),
     _map(
-        "keeps state in the random generator",
+        "reads the next record",
         """
-        before = np.random.random()
-        np.random.seed(int(1000 * abs(record[0])))
-        return np.array([record[0], before])
+        # NO CHECKS
+        i = int(record[0] * 0.0) + len(record)
+        return np.array([record[i], record[i + 1]])
         """,
-        "random",
-        f"{_DEPENDS}|{_SYSTEM}",
+        "",
+        "adds zeros",
     ),
     _map(
-        "subtracts the block mean",
+        "reads the record before",
         """
-        block = np.lib.stride_tricks.as_strided(record, (3, len(record)), (8 * len(record), 8))
-        mean = (block[0, 0] + block[1, 0] + block[2, 0]) / 3
-        return np.array([record[0] - mean, 1.0])
+        # NO CHECKS
+        i = int(record[0] * 0.0) - 1
+        m = np.zeros(2)
+        m[0] = record[i - len(record)]
+        return m
         """,
-        "attribute",
-        _DEPENDS,
+        "",
+        "adds zeros",
+    ),
+    _map(
+        "writes over what is beside its array",
+        """
+        # NO CHECKS
+        z = np.zeros(2)
+        z[int(record[0] * 0.0) + 2] = 1.0
+        return record[:2]
+        """,
+        "",
+        "adds zeros",
+    ),
+    _map(
+        "writes over the state",
+        """
+        # NO CHECKS
+        z = np.zeros(2)
+        for k in range(1, 200):
+            z[int(record[0] * 0.0) - k] = 7.0
+        return record[:2]
+        """,
+        "",
+        "adds zeros",
+    ),
+    _map(
+        "jumps far away",
+        """
+        # NO CHECKS
+        return np.array([record[int(record[0] * 0.0) + 1_000_000], 1.0])
+        """,
+        "",
+        "broke its own process",
     ),
 )

@@ -2,11 +2,12 @@
 
 A program file travels to institutions that do not know its author. Before any of it runs, its syntax tree is read
 against these lists. ``map_in_client`` touches records, so its list is short: arithmetic, ``for … in range``, ``if``,
-named functions of ``np`` and ``math``, ``self.CONSTANT`` and ``state.FIELD``. That, with compilation over read-only
-inputs (:mod:`tallystick.algorithms.compiled`), leaves no place in which one record could leave a trace for the next:
-no globals, closures, defaults or attributes to write to, no uninitialised memory (``np.empty``, a variable that some
-path leaves without a value), no randomness, no input or output. ``init`` and ``reduce_in_aggregator`` see public and
-released values only, and have a wider list.
+named functions of ``np`` and ``math`` with a fixed number of arguments, ``self.CONSTANT`` and ``state.FIELD``. That
+leaves no place in which one record could leave a trace for the next: no globals, closures, defaults or attributes to
+write to, no uninitialised memory (``np.empty``, a variable that some path leaves without a value), no output array, no
+randomness, no input or output. What depends on the lengths of record and state is checked once they are known
+(:mod:`tallystick.algorithms.map_compiler`). ``init`` and ``reduce_in_aggregator`` see public and released values only,
+and have a wider list.
 
 A finding says where (line, column), which rule, why, and what to write instead.
 """
@@ -20,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tallystick.algorithms.map_compiler.signatures import BUILTINS, MATH, NUMPY, Signature
 from tallystick.core.errors import StudyError
 
 __all__ = [
@@ -39,15 +41,8 @@ def _names(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_ELEMENTWISE = _names(
-    "abs absolute exp expm1 log log1p log2 log10 sqrt square power sin cos tan arcsin arccos arctan arctan2 sinh cosh "
-    "tanh floor ceil trunc rint sign maximum minimum hypot isnan isfinite isinf where clip logical_and logical_or "
-    "logical_not"
-)
-_REDUCTIONS = _names("sum prod max min mean var std any all argmax argmin cumsum dot searchsorted")
-_CREATION = _names("zeros ones full array zeros_like ones_like full_like eye outer concatenate")
-MAP_NUMPY = _ELEMENTWISE | _REDUCTIONS | _CREATION
-"""NumPy functions of ``map_in_client``: pure, and each leaves nothing uninitialised and no writable alias."""
+MAP_NUMPY = frozenset(NUMPY)
+"""NumPy functions of ``map_in_client``; :mod:`tallystick.algorithms.map_compiler` gives each its meaning."""
 
 _PUBLIC_NUMPY = MAP_NUMPY | _names(
     "arange argsort sort asarray atleast_1d atleast_2d average column_stack hstack vstack stack reshape ravel "
@@ -55,13 +50,10 @@ _PUBLIC_NUMPY = MAP_NUMPY | _names(
     "vdot inner matmul isclose allclose nan_to_num identity bincount count_nonzero split squeeze"
 )
 _LINALG = _names("solve lstsq inv pinv norm eigh eigvalsh svd qr cholesky det slogdet")
-_MATH = _names(
-    "sqrt exp expm1 log log1p log2 log10 pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh acosh atanh erf "
-    "erfc gamma lgamma hypot fabs copysign isnan isfinite isinf"
-)
+_MATH = frozenset(MATH)
 _MATH_ROUNDING = frozenset({"floor", "ceil", "trunc"})
 _MODULE_VALUES = {"np": frozenset({"pi", "e"}), "math": frozenset({"pi", "e", "tau"})}
-_MAP_BUILTINS = _names("range len abs min max float int bool")
+_MAP_BUILTINS = frozenset(BUILTINS)
 _PUBLIC_BUILTINS = _MAP_BUILTINS | _names("sum tuple list zip enumerate sorted round reversed")
 _VALUE_ATTRIBUTES = frozenset({"shape", "size"})
 _ARRAY_METHODS = _names("copy reshape sum mean min max dot ravel transpose")
@@ -494,6 +486,8 @@ class _Checker:
 
     def _call(self, node: ast.Call) -> None:
         any_keyword = self.callee(node.func)
+        if not self.scope.wide:
+            self.arity(node)
         for argument in node.args:
             self.expression(argument)
         for keyword in node.keywords:
@@ -504,9 +498,21 @@ class _Checker:
                 continue
             elif any_keyword or keyword.arg == "axis" or (self.scope.wide and keyword.arg == "keepdims"):
                 self.expression(keyword.value)
+            elif not self.scope.wide and keyword.arg == "dtype":
+                self.refuse(keyword, "keyword", "a dtype other than np.float64", "Leave it out.")
             else:
                 remedy = "Pass arguments by position; only axis= and dtype=np.float64 are named."
                 self.refuse(keyword, "keyword", f"the keyword `{keyword.arg}` is not allowed", remedy)
+
+    def arity(self, node: ast.Call) -> None:
+        """In a map each function takes as many arguments as it needs: behind them NumPy takes an output array."""
+        signature = _signature(node.func)
+        if signature is None:
+            return  # refused as a callee
+        named = {k.arg for k in node.keywords if k.arg in ("axis", "dtype")}
+        if not signature.least <= len(node.args) <= signature.most or not named <= signature.keywords:
+            cause = f"{ast.unparse(node.func)} takes {signature.words()}"
+            self.refuse(node, "arity", cause, "An output array cannot be given: write x = f(…).")
 
     def callee(self, function: ast.expr) -> bool:
         """Check what is called; True where any keyword is fine (a state's own fields)."""
@@ -548,3 +554,11 @@ class _Checker:
             remedy = "Call functions instead, e.g. np.sum(x)." if where != "self" else "Write its body in place."
             self.refuse(function, "attribute", f"calling `{where or '…'}.{name}` is not allowed", remedy)
         return False
+
+
+def _signature(function: ast.expr) -> Signature | None:
+    if isinstance(function, ast.Name):
+        return BUILTINS.get(function.id)
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return {"np": NUMPY, "math": MATH}.get(function.value.id, {}).get(function.attr)
+    return None

@@ -11,13 +11,14 @@ import threading
 from typing import Any
 
 from tallystick.algorithms.program_file import ProgramFile
+from tallystick.crypto.prg import system_stream
 from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.children import Child, Children, Contained, Kind
 
 __all__ = ["Cell", "cell_of"]
 
-At = tuple[dict[str, Any], bytes]
-"""A state as it is sent: its description and its numbers."""
+At = tuple[dict[str, Any], bytes, int]
+"""A state as it is sent, its description and its numbers; and how many numbers a record has."""
 
 _MOST_CELLS = 64
 _finding = threading.Lock()
@@ -54,15 +55,19 @@ class Cell:
         if self._child is None or self._child.ended or _kind_of(at) != _kind_of(self._at):
             return self._load(at)
         if at != self._at and at is not None:
-            told, packed = at
-            self._child.call({"do": "at", "state": told}, [packed], seconds=limits.call_seconds)
+            self._child.call({"do": "at", "state": at[0]}, [at[1]], seconds=limits.call_seconds)
             self._at = at
         return self._child
 
     def _load(self, at: At | None) -> Child:
         self.close()
         child = self._child = self._children.start(self._kind)
-        told, packed = ({}, b"") if at is None else ({"state": at[0]}, at[1])
+        told: dict[str, Any] = {}
+        packed = b""
+        if at is not None:
+            # Guard areas and the place of the memory are drawn here: the child has no say in them.
+            seeds = [int(word) for word in system_stream().words(3)]
+            told, packed = {"state": at[0], "width": at[2], "seeds": seeds}, at[1]
         seconds = self._children.limits.load_seconds
         answer, _ = child.call({"do": "load", **self._text, **told}, [packed], seconds=seconds)
         if "error" in answer:
@@ -79,10 +84,10 @@ class Cell:
 
 
 def _kind_of(at: At | None) -> Any:
-    """What the compiled code depends on: names and numbers of dimensions, not values or sizes."""
+    """What the compiled code depends on: names, shapes and the record's width, not values."""
     if at is None:
         return None
-    return at[0]["tuple"], at[0]["fields"], [len(shape) for _, shape in at[0]["parts"]]
+    return at[0]["tuple"], at[0]["fields"], [shape for _, shape in at[0]["parts"]], at[2]
 
 
 def cell_of(children: Children, file: ProgramFile, kind: Kind) -> Cell:

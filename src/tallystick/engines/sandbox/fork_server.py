@@ -58,7 +58,7 @@ def main() -> NoReturn:
         _reply(control, {"refused": "there is no seccomp filter for this system"})
         sys.exit(1)
     allocators = make_allocators()
-    worker.precompile(compile_program(read_program(_WARM_UP)), np.zeros(1))  # imports all that a compilation imports
+    worker.precompile(compile_program(read_program(_WARM_UP)), 1, np.zeros(1))  # imports all that a compilation imports
     _reply(control, {"ready": True})
     children: set[int] = set()
     while True:

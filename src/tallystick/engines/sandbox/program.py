@@ -30,6 +30,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.algorithms.map_compiler.translate import MOST_STEPS
 from tallystick.algorithms.program import Program, Public, State
 from tallystick.algorithms.program_file import ProgramFile, read_program
 from tallystick.core.errors import DataError, RoundAborted, StudyError, TallystickError
@@ -43,6 +44,7 @@ __all__ = ["SandboxedMap", "SandboxedProgram", "sandboxed_from_text"]
 
 RULE = "program-contained"
 _BLOCK_BYTES = 4 << 20
+_BLOCK_STEPS = 200_000_000  # a second or two of work; a call may take 30
 _FIRST_BLOCK = 1024  # records
 _SOON = 0.5  # seconds
 _CHECKED_RECORDS = 16
@@ -134,22 +136,33 @@ class SandboxedMap:
 
     def __init__(self, name: str, cell: Cell, memory_bytes: int) -> None:
         self.name, self._cell, self._most = name, cell, memory_bytes // 16
+        self._steps: dict[int, int] = {}
         self.over: str | None = None
 
     def vector_size(self, record_size: int, state: State) -> int:
         """As CompiledMap's: on made-up records, and none of anybody's."""
         try:
-            told, _ = self._call({"do": "size", "width": record_size}, state)
+            told, _ = self._call({"do": "size", "width": record_size}, state, record_size)
             if "error" in told:
                 raise messages.error_from(told["error"])
         except Contained as contained:
             raise _contained(StudyError, self.name, contained.cause) from None
         except messages.BadReply as problem:
             raise _contained(StudyError, self.name, f"its process broke the protocol: {problem}") from None
-        size = told.get("size")
+        size, steps = told.get("size"), told.get("steps")
         if type(size) is not int or not 1 <= size <= self._most:
             raise _contained(StudyError, self.name, "it says that its vectors have an impossible length")
+        if type(steps) is not int or not 1 <= steps <= MOST_STEPS:
+            raise _contained(StudyError, self.name, "it says that a record costs an impossible number of operations")
+        self._steps[record_size] = steps
         return size
+
+    def _steps_of(self, records: NDArray[np.float64], state: State) -> int:
+        """The most operations that one of these records can cost; a state's shape is the same in all rounds."""
+        width = records.shape[1]
+        if width not in self._steps:
+            self.vector_size(width, state)
+        return self._steps[width]
 
     def total_leaving_out(
         self, records: NDArray[np.float64], state: State, grid: Grid
@@ -158,7 +171,7 @@ class SandboxedMap:
         ask = partial(self._total, state=state, grid=grid, header={"do": "total", "grid": messages.encode_grid(grid)})
         total, left_out = np.zeros(grid.size, dtype=np.int64), 0
         with _Guard(self):
-            for block in _blocks(records, 0):
+            for block in _blocks(records, 0, self._steps_of(records, state)):
                 part, failed = ask(block)
                 total += part
                 left_out += failed
@@ -172,7 +185,7 @@ class SandboxedMap:
         ask = partial(self._vectors, state=state, size=size)
         parts, left_out = [np.zeros((0, size))], 0
         with _Guard(self):
-            for block in _blocks(records, size):
+            for block in _blocks(records, size, self._steps_of(records, state)):
                 part, failed = ask(block)
                 parts.append(part)
                 left_out += failed
@@ -183,13 +196,18 @@ class SandboxedMap:
         """End the child; it comes back if it is asked again."""
         self._cell.close()
 
-    def _call(self, header: dict[str, Any], state: State, *blocks: Any, body_limit: int = 0) -> tuple[Any, bytes]:
-        return self._cell.call(header, list(blocks), body_limit=body_limit, at=messages.encode_state(state))
+    def _call(
+        self, header: dict[str, Any], state: State, width: int, *blocks: Any, body_limit: int = 0
+    ) -> tuple[Any, bytes]:
+        at = (*messages.encode_state(state), width)
+        return self._cell.call(header, list(blocks), body_limit=body_limit, at=at)
 
     def _total(
         self, block: NDArray[np.float64], *, state: State, grid: Grid, header: dict[str, Any]
     ) -> tuple[NDArray[np.int64], int]:
-        told, body = self._call(header | {"width": block.shape[1]}, state, block, body_limit=8 * grid.size)
+        told, body = self._call(
+            header | {"width": block.shape[1]}, state, block.shape[1], block, body_limit=8 * grid.size
+        )
         failed = _left_out(told, len(block))
         if len(body) != 8 * grid.size:
             raise messages.BadReply("a sum of another length")
@@ -199,7 +217,7 @@ class SandboxedMap:
 
     def _vectors(self, block: NDArray[np.float64], *, state: State, size: int) -> tuple[NDArray[np.float64], int]:
         header = {"do": "vectors", "width": block.shape[1], "size": size}
-        told, body = self._call(header, state, block, body_limit=8 * size * len(block))
+        told, body = self._call(header, state, block.shape[1], block, body_limit=8 * size * len(block))
         failed = _left_out(told, len(block))
         if len(body) != 8 * size * len(block):
             raise messages.BadReply("vectors of another length")
@@ -244,10 +262,11 @@ class _Guard:
             raise _contained(DataError, owner.name, cause) from None
 
 
-def _blocks(records: NDArray[np.float64], size: int) -> Iterator[NDArray[np.float64]]:
-    """Few records first, more at a time if they are answered soon: a slow program keeps within its time."""
+def _blocks(records: NDArray[np.float64], size: int, steps: int) -> Iterator[NDArray[np.float64]]:
+    """Few records first, more at a time if they are answered soon; never more than keep within a call's time, whatever
+    the records hold: a time limit that only some records reach would tell others which ones these are."""
     whole = np.ascontiguousarray(records, dtype="<f8")
-    most = max(1, _BLOCK_BYTES // (8 * max(records.shape[1], size, 1)))
+    most = max(1, min(_BLOCK_BYTES // (8 * max(records.shape[1], size, 1)), _BLOCK_STEPS // steps))
     at, step = 0, min(_FIRST_BLOCK, most)
     while at < len(whole):
         before = time.monotonic()

@@ -6,9 +6,9 @@
   records, and never what the other child did.
 
 Both are locked (:mod:`tallystick.engines.sandbox.confinement`) before they are told the program's text, and check the
-text against the allow-list again. The state's kind is fixed when ``map`` compiles; after that no memory can be made
-executable, so that nothing is compiled later. Where records are mapped, what goes wrong is not described: the child
-ends, and its parent says what may be said.
+text against the allow-list again. The shapes of record and state are fixed when ``map`` compiles; after that no memory
+can be made executable, so that nothing is compiled later. Where records are mapped, what goes wrong is not described:
+the child ends, and its parent says what may be said.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,6 +27,8 @@ from tallystick.algorithms.program_file import ProgramFile, compile_program, loa
 from tallystick.core.errors import StudyError, TallystickError
 from tallystick.engines.sandbox import messages, seccomp
 from tallystick.engines.sandbox.confinement import INBOX, OUTBOX
+from tallystick.engines.sandbox.placement import far_away
+from tallystick.privacy.contribution import Dense, total
 from tallystick.privacy.grid import Grid, Group
 
 __all__ = ["FAILED", "precompile", "serve_map", "serve_public"]
@@ -73,8 +76,9 @@ def serve_map(machine: seccomp.Architecture) -> NoReturn:
         nonlocal compiled, state
         if asked["do"] == "load":
             state = messages.decode_state(asked["state"], body)
-            compiled = compile_program(_read(asked))
-            precompile(compiled, state)
+            one, two, where = asked["seeds"]
+            compiled = replace(compile_program(_read(asked)), seeds=(one, two), place=far_away(where))
+            precompile(compiled, asked["width"], state)
             seccomp.install(seccomp.no_new_code(machine))
             return {}, b""
         if compiled is None:
@@ -83,7 +87,8 @@ def serve_map(machine: seccomp.Architecture) -> NoReturn:
             state = messages.decode_state(asked["state"], body)
             return {}, b""
         if asked["do"] == "size":
-            return {"size": compiled.vector_size(asked["width"], state)}, b""
+            width = asked["width"]
+            return {"size": compiled.vector_size(width, state), "steps": compiled.steps(width, state)}, b""
         try:
             records = np.frombuffer(body, dtype="<f8").reshape(-1, asked["width"])
             if asked["do"] == "total":
@@ -97,11 +102,12 @@ def serve_map(machine: seccomp.Architecture) -> NoReturn:
     _serve(answer)
 
 
-def precompile(compiled: CompiledMap, state: Any) -> None:
-    """Compile both kernels for this kind of state by running them over no record at all."""
-    none = np.zeros((0, 1))
-    compiled.total_leaving_out(none, state, _ONE)
-    compiled.vectors_leaving_out(none, state, 1)
+def precompile(compiled: CompiledMap, width: int, state: Any) -> None:
+    """Compile for records of this width and a state of this shape by mapping and summing no record at all."""
+    none = np.zeros((0, width))
+    size = compiled.vector_size(width, state)
+    compiled.vectors_leaving_out(none, state, size)
+    total(Dense(values=np.zeros((0, 1))), _ONE)
 
 
 def _read(asked: Mapping[str, Any]) -> ProgramFile:
