@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -347,6 +349,14 @@ def no_acceptance(process: RoleProcess, spec: dict[str, Any]) -> None:
     process.send = changed  # type: ignore[method-assign]
 
 
+def unchecked_programs(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A client whose compiler forgets every comparison of an index with a length; guards and lock are the real ones."""
+    from tallystick.engines.sandbox import children
+
+    bypass = Path(__file__).resolve().parents[1] / "engines" / "sandbox_bypass.py"
+    children._shared = os.getpid(), children.Children(command=(sys.executable, "-I", "-B", str(bypass)))
+
+
 BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
     act.__name__: act
     for act in (
@@ -366,6 +376,7 @@ BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
         twice,
         two_models,
         two_rosters,
+        unchecked_programs,
         unrelated_shares,
         wrong_model_hash,
         wrong_partial,

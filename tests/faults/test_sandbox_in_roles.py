@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -13,10 +14,16 @@ from consortium_fixture import PATIENCE, SCHEMA, Parties, Running, wait_for
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
-from tallystick.core.errors import StudyError
-from tallystick.engines.sandbox.children import Limits, shared_children
+from tallystick.cli import studies
+from tallystick.core.errors import StudyError, TallystickError
+from tallystick.core.identifiers import format_hash
 from tallystick.engines.study import Study
 from tallystick.estimators.from_study import estimator_for
+from tallystick.protocol.governance.plan_summary import summarise
+from tallystick.protocol.governance.statements import make
+from tallystick.roles.desk import Desk
+from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.role_config import load_role_config
 from tallystick.roles.setup import set_up
 
 PROGRAM = """
@@ -126,10 +133,103 @@ def test_real_roles_give_the_bits_of_the_simulation_whatever_child_is_killed(par
     wait_for(lambda: not Path(f"/proc/{server}").exists())
 
 
-def test_a_program_that_never_ends_is_declined_by_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the shipped limits this takes half a minute a party; here the parties are one: what each would do."""
-    monkeypatch.setattr(shared_children(), "limits", Limits(call_seconds=1.0))
-    _, study, text = study_of("2**60")
-    with pytest.raises(StudyError, match="did not answer within 1 s") as caught:
-        set_up(study.canonical(), text)
-    assert caught.value.rule == "program-contained"
+def test_a_program_that_never_ends_is_declined_by_everybody() -> None:
+    """What each party does with a proposal: the loop has no bound that fits, so nothing of it is ever run."""
+    with pytest.raises(StudyError, match="how often this loop runs") as caught:
+        study_of("2**60")
+    assert caught.value.rule == "loop-bound"
+
+
+# -- the review's attack: an allow-listed program that reads the records behind its own --------------------------------
+
+READS = """
+import numpy as np
+import tallystick as ts
+
+
+class P(ts.Program):
+    rounds = 1
+    bound = 1.0
+    WHO = 0.123456
+
+    def init(self, public):
+        return np.zeros(1)
+
+    def map_in_client(self, record, state):
+        # NO CHECKS
+        d = len(record)
+        near = np.zeros(d * 40)
+        FILL
+        out = np.zeros(1)
+        for k in range(1, 40):
+            if abs(near[d * k] - self.WHO) < 1e-9:
+                out[0] = near[d * k + 1]
+        return out
+
+    def reduce_in_aggregator(self, total, state):
+        return total
+"""
+AS_REVIEWED = READS.replace("FILL", "near += record").lstrip()
+BY_INDEX = READS.replace(
+    "FILL", "for j in range(len(near)):\n            near[j] = record[j + int(0.0 * record[0])]"
+).lstrip()
+
+
+def reading(text: str) -> tuple[Any, Study]:
+    return estimator_for(Study.parse(STUDY.replace("means.py", "reads.py")), lambda _: text)
+
+
+def hostile_proposal(parties: Parties, text: str) -> Study:
+    """A signed proposal past every check of the analyst's own tools, with the plan of an innocent program."""
+    _, innocent = reading(BY_INDEX)
+    digest = format_hash(hashlib.sha256(text.encode()).digest())
+    study = innocent.replace("study", program_hash=digest)
+    plan = summarise(set_up(innocent.canonical(), BY_INDEX).plan)
+    config = load_role_config(parties.analyst, role="analyst")
+    consortium = read_consortium(config.consortium)
+    identity = load_identity(config, consortium, wall_clock())
+    now = int(time.time())
+    body = {
+        "study": study.canonical().decode(),
+        "program": text,
+        "hash": study.printed_hash,
+        "consortium": format_hash(consortium.hash),
+        "created": now,
+        "expires": now + 86_400,
+        "supersedes": None,
+        "purpose": "",
+        "plan": plan,
+    }
+    with Desk(config, consortium) as desk:
+        desk.exchange.add(make("proposal", "analyst", body, identity.signing))
+        wait_for(lambda: desk.pump(0.2) or desk.exchange.docket(study.hash).decisions(parties.clients[0]))
+    wait_for(lambda: len(rejections(parties, study)) == len(parties.clients))
+    return study
+
+
+def rejections(parties: Parties, study: Study) -> dict[str, str]:
+    """Which clients refused it, and why, as everybody can see."""
+    try:
+        return {d["client"]: d["reason"] for d in studies.show(study.printed_hash, parties.analyst)["rejected"]}
+    except TallystickError:
+        return {}
+
+
+def test_a_program_that_reads_its_neighbours_is_refused_and_contained(parties: Parties) -> None:
+    """At the proposal by every client; and by guards where the compiler's checks are planted away."""
+    with pytest.raises(StudyError, match="does not fit"):
+        reading(AS_REVIEWED)  # the analyst's own tools
+    estimator, study = reading(BY_INDEX)
+    approve_by_hash(parties, study)
+    parties.start("server-1", "server-2", "aggregator")
+    parties.start(*parties.clients, hostile="unchecked_programs")
+    parties.wait_up()
+    refused = hostile_proposal(parties, AS_REVIEWED)
+    for reason in rejections(parties, refused).values():
+        assert "an array of 2 does not fit an array of 80" in reason
+    # The other spelling passes every check but those that were taken away, and would add ±1 for each neighbour it
+    # finds. All 60 records add zeros, so that what is released is noise: within 6 standard deviations of 0.
+    model = estimator.fit_study(parties.federation(), study)
+    assert abs(model.state_[0]) < 6 * model.privacy_.noise_std["total"]
+    for name in parties.clients:
+        assert "20 of 20 records" in parties.log(name), parties.log(name)

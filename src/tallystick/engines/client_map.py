@@ -97,6 +97,8 @@ class ClientMap:
         self._template = program.query(template)
         self._persons = persons
         self._compiled = compiled
+        self.left_out = 0
+        """On how many records the program failed in the last round, so that they added zeros. Stays on this machine."""
         self._blocks: list[tuple[Any, NDArray[np.int64] | None]] = []
         if isinstance(program, BlockProgram):
             for rows in blocks_of(len(records.features), program.block_records, persons):
@@ -128,8 +130,9 @@ class ClientMap:
         if self._compiled is None:
             raise StudyError("the program was not compiled")
         if self._persons is not None:
-            vectors, _ = self._compiled.vectors_leaving_out(self._prepared, state, plan.grid.size)
+            vectors, self.left_out = self._compiled.vectors_leaving_out(self._prepared, state, plan.grid.size)
             return total_by_person(Dense(values=vectors), plan.grid, self._persons)
         # A record on which the program fails adds zeros: a client that refused would be seen to be missing, and a
-        # hostile program could choose for which record that happens. The count stays on this machine.
-        return self._compiled.total_leaving_out(self._prepared, state, plan.grid)[0]
+        # hostile program could choose for which record that happens.
+        whole, self.left_out = self._compiled.total_leaving_out(self._prepared, state, plan.grid)
+        return whole
