@@ -288,6 +288,12 @@ def test_the_smallest_whole_number_divided_by_minus_one_does_not_trap() -> None:
     assert vectors[:2].tolist() == [[-(2.0**63), 0.0], [-(2.0**63), 0.0]]  # it wraps, as 64 bits do
 
 
+def test_the_smallest_whole_number_has_no_opposite() -> None:
+    vectors, codes = rows_of("i = -9223372036854775807 - 1\nj = -i\nreturn np.array([1.0 * i, 1.0 * j, 1.0 * abs(i)])")
+    assert (codes == OK).all()
+    assert vectors[0].tolist() == [-(2.0**63)] * 3  # it wraps, as 64 bits do
+
+
 def test_work_is_bounded_by_its_count() -> None:
     program = kernel_of("s = 0.0\nfor i in range(100):\n    s += math.exp(record[0])\nreturn np.array([s])").program
     assert program.steps < MOST_STEPS

@@ -86,7 +86,12 @@ def _kernel(source: _Source, width: int, shape: Any) -> Kernel:
     except Refused as refused:
         cause = f"in map_in_client: {refused.cause}"
         raise finding_at(refused.node, refused.rule, cause, refused.remedy).error(source.file) from None
-    return make_kernel(program)
+    try:
+        return make_kernel(program)
+    except RuntimeError as error:  # LLVM does not take what we wrote
+        cause = f"{source.file}: map_in_client cannot be compiled: {str(error)[:200]}"
+        remedy = "This is a defect of Tallystick. Report the program."
+        raise StudyError(cause, rule="compile", remedy=remedy) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,7 +129,7 @@ def make_kernel(program: ScalarMap) -> Kernel:
     return Kernel(program=program, offsets=where, words=words, protected=protected, code=native(program, where))
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _once(call, address, memory, image, protected, records, i, start, result, size, out):  # type: ignore[no-untyped-def]
     """Record i at one image: (failed, whether a protected word changed); the result's words go to ``out``."""
     words = memory.shape[0]
@@ -151,7 +151,7 @@ def _once(call, address, memory, image, protected, records, i, start, result, si
     return failed, touched
 
 
-@njit(nogil=True)
+@njit(nogil=True, cache=True)
 def _run(call, address, memory, one, two, protected, records, start, result, bits, vectors, codes):  # type: ignore[no-untyped-def]
     size = bits.shape[1]
     again = np.zeros(size, np.int64)

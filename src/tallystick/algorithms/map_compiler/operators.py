@@ -250,7 +250,8 @@ def unary(b: Builder, node: ast.AST, operator: ast.unaryop, value: Value) -> Val
     if isinstance(value, Number) and isinstance(found, Number):
         if isinstance(value.code, Const):
             negative = -convert(value.code, kind).value  # type: ignore[union-attr]
-            found = Number(Const(kind, negative))
+            if kind == Kind.FLOAT or negative <= LARGEST:  # what does not fit wraps around when it is computed
+                found = Number(Const(kind, negative))
         if kind == Kind.INT:
             low, high = _fitting(-value.high, -value.low)
             affine = None if value.affine is None else (-value.affine[0], tuple((s, -f) for s, f in value.affine[1]))

@@ -55,7 +55,6 @@ __all__ = ["MOST_STEPS", "Refused", "translate"]
 
 MOST_STEPS = 20_000_000
 """Operations that one record may cost at most: some tens of milliseconds."""
-_MOST_STATEMENTS = 200_000
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,6 @@ class _Translator(Expressions):
         self.loops: tuple[int, ...] = ()
         self.writes: list[_Touch] = []
         self.shared: list[_Touch] = []
-        self.statements = 0
 
     def run(self, record: int, state: Any) -> ScalarMap:
         node = self.function
@@ -151,9 +149,6 @@ class _Translator(Expressions):
         """Whether it surely ends in return, break or continue; what stands behind that is never reached."""
         for statement in statements:
             self.clock += 1
-            self.statements += 1
-            if self.statements > _MOST_STATEMENTS:  # pragma: no cover - a file has at most 100,000 characters
-                refuse(statement, "size", "map_in_client is too long", "Write a shorter program.")
             handler = getattr(self, f"_{type(statement).__name__.lower()}", None)
             if handler is None:
                 refuse(statement, "construct", "this statement is not allowed", "Use assignments, if, for and return.")
