@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from tallystick.core.errors import PrivacyRefused
 
-__all__ = ["ORDERS", "epsilon_from_rho", "pure_rho", "rho_for", "rho_from_epsilon"]
+__all__ = ["ORDERS", "epsilon_from_rho", "pure_rho", "rho_for", "rho_from_epsilon", "rounded_up"]
 
 ORDERS: tuple[Fraction, ...] = (
     *(Fraction(n, 16) for n in range(17, 48)),
@@ -91,6 +91,12 @@ def rho_for(sensitivity: int | Fraction, variance: Fraction) -> Fraction:
 def pure_rho(epsilon: Fraction) -> Fraction:
     """ρ of any ε-DP step: ε²/2 [BS16, Prop. 1.4]."""
     return epsilon**2 / 2
+
+
+def rounded_up(value: Fraction) -> float:
+    """The smallest float64 that is not below it."""
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def _check_delta(delta: float) -> None:

@@ -7,7 +7,6 @@ only the study itself, its program and its purpose count; a proposal whose own s
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ from tallystick.core.errors import BudgetExceeded, StudyError, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.study import Study
-from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.ledger import Charge, Spent, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.protocol.governance import policy as governance
@@ -23,7 +21,7 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import Statement, make, shown
 from tallystick.roles.ledger.datasets import check_fits
-from tallystick.roles.ledger.store import BudgetView, LedgerStore
+from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import Setup, set_up
 
@@ -146,7 +144,7 @@ def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governa
 
 def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
     view = ledger.view(config.dataset)
-    share = _share(view, charge)
+    share = view.share_of(charge)
     try:
         before, after = ledger.preview(config.dataset, charge)
     except BudgetExceeded as error:
@@ -156,17 +154,6 @@ def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
 
 def _told(spent: Spent) -> str:
     return spent.statement if spent.fits else "nothing spent"
-
-
-def _share(view: BudgetView, charge: Charge) -> float:
-    """Of the ρ (or pure ε) that is left, as much as the charge takes."""
-    if view.budget.delta > 0:
-        left = float(rho_from_epsilon(view.budget.epsilon, view.budget.delta)) - view.spent.rho
-        taken = float(charge.rho)
-    else:
-        left = view.left_epsilon
-        taken = math.inf if charge.pure_epsilon is None else float(charge.pure_epsilon)
-    return taken / left if left > 0 else math.inf
 
 
 def decision_body(
