@@ -25,6 +25,7 @@ from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.encoding import Records, encode
+from tallystick.data.identifiers import canonical_identifier
 from tallystick.data.sources import read_table
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.record_choice import ChosenMap, record_choice, sampling_notes
@@ -367,8 +368,9 @@ def person_codes(study: Study, frame: Any, records: Records, party: str) -> NDAr
     if column is None:
         return None
     table = read_table(frame, [column], party=party)
-    cells = np.asarray(table.column(column).to_pylist(), dtype=object)[records.rows]
-    if any(cell is None or cell != cell or not str(cell).strip() for cell in cells):
+    cells = table.column(column).to_pylist()
+    names = [canonical_identifier(cells[row]) for row in records.rows.tolist()]
+    if None in names:
         raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
-    _, codes = np.unique(np.array([str(c) for c in cells]), return_inverse=True)
+    _, codes = np.unique(np.array(names), return_inverse=True)
     return codes.astype(np.int64)
