@@ -20,7 +20,7 @@ from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import Statement, make, shown
-from tallystick.roles.ledger.datasets import check_fits
+from tallystick.roles.ledger.datasets import check_fits, check_unit
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import Setup, set_up
@@ -94,15 +94,16 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> Revi
         setup = set_up(str(body["study"]).encode(), str(body["program"]), allow_not_private=policy.allow_not_private)
         if summarise(setup.plan) != body["plan"]:
             raise StudyError("the proposal's summary is not that of its study", rule="plan-summary")
+        charge = charge_of(proposal.study_hash, setup.plan)
         for known in ledger.datasets():
             if known.name == config.dataset:
                 check_fits(known, setup.study)
+                check_unit(known, ledger.datasets(), charge)
     except TallystickError as error:
         # The cause may repeat what the proposer wrote, at any length: it is cut to what can be signed and shown.
         verdict = governance.Verdict(decision="reject", rule=error.rule or "study", because=shown(error.cause))
         problem = shown(str(error), 2000)
         return Review(proposal=proposal, setup=None, charge=None, effect=None, verdict=verdict, problem=problem)
-    charge = charge_of(proposal.study_hash, setup.plan)
     effect = _effect(config, ledger, charge)
     facts = governance.facts_of(
         json.loads(str(body["study"])),
