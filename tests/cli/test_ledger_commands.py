@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import get_type_hints
@@ -136,6 +137,27 @@ def test_only_a_client_has_data(run: Runner, config: Path) -> None:
 
 
 # -- budget ------------------------------------------------------------------------------------------------------------
+
+
+def test_show_says_for_whom(steward: Runner, config: Path, patients: None) -> None:
+    """Units are listed, never added as they stand."""
+    caps = {"person": "id", "max_records": 4, "max_institutions": 2}
+    with client_ledger(config) as ledger:
+        ledger.reserve("patients", replace(charge(9, 0.2), unit="person", **caps), study_name="for persons")
+    assert "for replacing any one person (column 'id', up to 4 record(s)' worth" in steward("budget", "show").out
+    spend(config, 0.3)
+    shown = steward("budget", "show").out
+    for words in (
+        "2 fit(s) for different units, stated for each",
+        "reserved (counts as spent), for any one person (column 'id'",
+    ):
+        assert words in shown
+    (budget,) = steward("budget", "show", "--format", "json").json["budgets"]
+    record, person = budget["spent"]["units"]
+    assert (budget["spent"]["unit"], record["unit"], record["studies"]) == ("record", "record", 2)
+    assert {key: person[key] for key in ("unit", *caps)} == {"unit": "person", **caps}
+    assert (person["studies"], person["left_out"]) == (1, 1)
+    assert {study["unit"] for study in budget["studies"]} == {"record", "person"}
 
 
 def test_show_says_what_each_study_cost(steward: Runner, config: Path, patients: None) -> None:

@@ -240,6 +240,20 @@ def test_a_proposal_that_does_not_fit_is_rejected_by_its_rule(tmp_path: Path) ->
         assert (verdict.decision, verdict.rule) == (("reject", rule) if rule else ("ask", "default"))
 
 
+def test_records_registered_for_persons_under_another_name_are_still_for_persons(tmp_path: Path) -> None:
+    study = Study.parse(STUDY)
+    plan = set_up(study.canonical(), "", allow_not_private=False).plan
+    proposal = proposal_statement(study, plan, "", analyst="analyst", key=KEY, consortium=bytes(32), now=1.0)
+    names = ("path", "consortium", "certificate", "key", "identity", "state")
+    config = RoleConfig(**dict.fromkeys(names, tmp_path), name=PARTY, role="client", dataset="a")
+    source = write_csv(tmp_path / "a.csv")
+    with open_ledger(tmp_path) as ledger:
+        ledger.register(make_dataset("by person", source, unit="person", person="x", group="a"), BUDGET)
+        ledger.register(make_dataset("a", source))
+        verdict = review(proposal, config, ledger).verdict
+    assert (verdict.decision, verdict.rule) == ("reject", "unit-of-the-data-set")
+
+
 def test_a_study_fits_what_was_registered(tmp_path: Path) -> None:
     source, study = write_csv(tmp_path / "a.csv"), Study.parse(STUDY)
     check_fits(make_dataset("a", source), study)

@@ -18,6 +18,7 @@ from tallystick.core.errors import StudyError
 if TYPE_CHECKING:
     from tallystick.crypto.signing import VerifyKey
     from tallystick.privacy.account import StudyCharge
+    from tallystick.privacy.totals import UnitSpent
     from tallystick.protocol.governance.statements import Statement
     from tallystick.roles.consortium import Consortium
     from tallystick.roles.ledger.store import BudgetView
@@ -210,11 +211,28 @@ def _facts(view: BudgetView) -> dict[str, Any]:
         "group": view.group,
         "datasets": list(view.datasets),
         "budget": {"epsilon": view.budget.epsilon, "delta": view.budget.delta},
-        "spent": {"epsilon": view.spent.epsilon, "delta": view.spent.delta, "studies": view.spent.fits},
+        "spent": {
+            "epsilon": view.spent.epsilon,
+            "delta": view.spent.delta,
+            "studies": view.spent.fits,
+            **(view.spent.unit.as_dict() if view.spent.fits else {}),
+            "units": [_spent(one) for one in view.spent.units if view.spent.fits],
+        },
         "left_epsilon": view.left_epsilon,
         "closed": view.closed,
         "statement": view.words,
         "studies": [_study(entry, view.budget.delta or 1e-6) for entry in view.entries],
+    }
+
+
+def _spent(one: UnitSpent) -> dict[str, Any]:
+    return {
+        **one.unit.as_dict(),
+        "neighbours": one.neighbours,
+        "epsilon": one.epsilon,
+        "delta": one.delta,
+        "studies": one.fits,
+        "left_out": one.left_out,
     }
 
 
@@ -230,7 +248,8 @@ def _study(entry: StudyCharge, delta: float) -> dict[str, Any]:
         "at": entry.at,
         "epsilon_alone": alone if charge.private else None,
         "neighbours": charge.neighbours,
-        "unit": charge.unit,
+        **charge.protects.as_dict(),
+        "protects": charge.protects.words,
     }
 
 
@@ -267,8 +286,9 @@ def _budget(one: dict[str, Any]) -> str:
     for entry in one["studies"]:
         alone = "exact sums" if entry["epsilon_alone"] is None else f"epsilon {entry['epsilon_alone']:.4g} by itself"
         name = entry["name"] or "study"
-        lines.append(f"  {day(entry['at'])}  {name}  {entry['hash'][:19]}  {alone}, {_STATES[entry['state']]}")
-    if len(one["studies"]) > 1:
+        whom = f"for any one {entry['protects']}"
+        lines.append(f"  {day(entry['at'])}  {name}  {entry['hash'][:19]}  {alone}, {_STATES[entry['state']]}, {whom}")
+    if len({entry["protects"] for entry in one["studies"]}) == 1 < len(one["studies"]):
         lines.append("  Together they cost no more than the sum of the parts, usually much less.")
     return "\n".join(lines)
 

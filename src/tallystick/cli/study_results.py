@@ -113,6 +113,7 @@ def verify(path: Path, consortium: Path | None = None) -> dict[str, Any]:
         "kind": "result" if schema == RESULT else "receipt",
         "sound": True,
         "study": dict(report.study),
+        "privacy": dict(report.privacy),
         "participants": list(report.participants),
         "result": report.result,
         "consortium_compared": report.pinned,
@@ -185,6 +186,7 @@ def describe_verdict(found: dict[str, Any]) -> str:
     lines = [
         f"{found['file']}: everything in this {found['kind']} holds together.",
         f"  study          {study.get('name')} (version {study.get('version')}), {study.get('hash')}",
+        f"  promise        {found['privacy'].get('statement', '')}",
         f"  took part      {', '.join(found['participants'])}: each had approved, and each one's ledger was charged",
         f"  noise          {derived}attested by every server",
         f"  signatures     {found['signatures']} checked",

@@ -25,6 +25,7 @@ from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.encoding import Records, encode
+from tallystick.data.identifiers import canonical_identifier
 from tallystick.data.sources import read_table
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.record_choice import ChosenMap, record_choice, sampling_notes
@@ -335,6 +336,7 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
             f"{study.study.program} does not run under trust = {study.trust.model!r}",
             remedy=f"It runs under: {', '.join(_SUMMING)}.",
         )
+    _check_person(study)
     claim = study.claim(rounds=design.rounds, simulation=simulation)
     made = make_plan(
         claim,
@@ -349,18 +351,26 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
     return replace(made, notes=(*made.notes, *sampling_notes(made)))
 
 
-def person_codes(study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:
-    """Which records belong to one person, as codes 0..k−1; None where the unit is the record."""
+def _check_person(study: Study) -> str | None:
+    """The column that names persons, where they are the unit; without one such a study has no meaning."""
     if study.privacy.unit != "person":
         return None
-    column = study.privacy.person
-    if not column:
+    if not study.privacy.person:
         raise StudyError(
             'unit = "person" without the column that names a person', remedy='Add person = "…" under [privacy].'
         )
+    return study.privacy.person
+
+
+def person_codes(study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:
+    """Which records belong to one person, as codes 0..k−1; None where the unit is the record."""
+    column = _check_person(study)
+    if column is None:
+        return None
     table = read_table(frame, [column], party=party)
-    cells = np.asarray(table.column(column).to_pylist(), dtype=object)[records.rows]
-    if any(cell is None or cell != cell or not str(cell).strip() for cell in cells):
+    cells = table.column(column).to_pylist()
+    names = [canonical_identifier(cells[row]) for row in records.rows.tolist()]
+    if None in names:
         raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
-    _, codes = np.unique(np.array([str(c) for c in cells]), return_inverse=True)
+    _, codes = np.unique(np.array(names), return_inverse=True)
     return codes.astype(np.int64)

@@ -290,6 +290,7 @@ class Study(_Section):
             min_clients=t.min_clients,
             records=records,
             unit=p.unit,
+            person=p.person if p.unit == "person" else None,
             max_records=p.max_records if p.unit == "person" else 1,
             max_institutions=p.max_institutions if p.unit == "person" else 1,
             shares=shares,

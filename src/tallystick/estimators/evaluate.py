@@ -138,8 +138,9 @@ def evaluate(
 ) -> Evaluation:
     """Differentially private accuracy and confusion matrix of a released classifier, with intervals.
 
-    One round of sums with its own charge on the federation's ledger; neighbours and mechanism are those of the model.
-    The model is public, so it travels in the study; records stay where they are.
+    One round of sums with its own charge on the federation's ledger; neighbours, mechanism and unit are those of the
+    model: what was fitted for persons is evaluated for the same persons, whose counts are bounded together in the same
+    way. The model is public, so it travels in the study; records stay where they are.
     """
     describe = getattr(model, "public_classifier", None)
     if describe is None or not hasattr(model, "study_"):
@@ -164,6 +165,7 @@ def evaluate(
         schema=Schema({**{c: model._schema[c] for c in columns}, target: _target(model, fed, target)}),
     )
     study = estimator.study_for(fed, target=target, features=columns, name=f"evaluation of {type(model).__name__}")
+    study = _with_unit(study, model.study_)
     return estimator.fit_study(fed, _with_missing(study, model._missing, getattr(fed, "missing", None))).evaluation_
 
 
@@ -184,6 +186,14 @@ def _target(model: Any, fed: Federation, target: str) -> Category:
     elif declared is not None:
         raise StudyError(f"the target {target!r} is not a category", remedy="Name the column of the model's classes.")
     return Category(tuple(model.classes_.tolist()))
+
+
+def _with_unit(study: Study, model: Study) -> Study:
+    """For whom the model was fitted: otherwise the evaluation would tell of its persons record by record."""
+    if model.privacy.unit == "record":
+        return study
+    names = ("unit", "person", "max_records", "max_institutions")
+    return study.replace("privacy", **{name: getattr(model.privacy, name) for name in names})
 
 
 def _with_missing(study: Study, model: Missing | None, fed: Missing | None) -> Study:

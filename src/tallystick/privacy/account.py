@@ -26,6 +26,9 @@ from tallystick.privacy.schema import Schema
 __all__ = ["Account", "DataSet", "Fingerprint", "Grant", "Group", "StudyCharge", "charge_facts", "dataset_facts"]
 
 
+_OF_A_PERSON = ("person", "max_records", "max_institutions")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
     """How a source is known again: where it is, its bytes, and its records in whatever order and format."""
@@ -84,7 +87,7 @@ class StudyCharge:
     sequence: int
     at: int
     total_rho: Fraction
-    """The group's Σρ right after the reservation."""
+    """The group's Σρ right after the reservation; where units are mixed, of the largest figure that bounds them all."""
     result: str = ""
 
 
@@ -105,6 +108,7 @@ class Group:
 def charge_facts(charge: Charge) -> dict[str, Any]:
     """A charge as it is written into a link; the curve is rounded up to whole steps."""
     pure = charge.pure_epsilon
+    named = (charge.person, charge.max_records, charge.max_institutions)
     return {
         "study": format_hash(charge.study),
         "rho": _ratio(charge.rho),
@@ -113,6 +117,8 @@ def charge_facts(charge: Charge) -> dict[str, Any]:
         "private": charge.private,
         "neighbours": charge.neighbours,
         "unit": charge.unit,
+        # Only where persons are the unit: links about records stay what they were, to the byte.
+        **(dict(zip(_OF_A_PERSON, named)) if charge.protects.kind == "person" and charge.protects.noted else {}),
     }
 
 
@@ -253,6 +259,7 @@ def _charge(body: Mapping[str, Any]) -> Charge:
     rho, pure = Fraction(body["rho"]), body["pure_epsilon"]
     if len(curve) != len(ORDERS) or not all(type(step) is int and step >= 0 for step in curve) or rho < 0:
         raise ValueError
+    person, records, institutions = _person(body)
     return Charge(
         study=parse_hash(body["study"]),
         curve=tuple(Fraction(step, STEPS) for step in curve),
@@ -261,7 +268,22 @@ def _charge(body: Mapping[str, Any]) -> Charge:
         private=body["private"],
         neighbours=body["neighbours"],
         unit=body["unit"],
+        person=person,
+        max_records=records,
+        max_institutions=institutions,
     )
+
+
+def _person(body: Mapping[str, Any]) -> tuple[str | None, int, int]:
+    """How the charge names and caps persons; (None, 0, 0) where an earlier version did not note it."""
+    if body["unit"] == "record":
+        return None, 1, 1
+    if not any(key in body for key in _OF_A_PERSON):
+        return None, 0, 0
+    person, *caps = (body[key] for key in _OF_A_PERSON)
+    if not isinstance(person, str | None) or not all(type(cap) is int and cap >= 1 for cap in caps):
+        raise ValueError
+    return person, caps[0], caps[1]
 
 
 def _ratio(value: Fraction) -> str:

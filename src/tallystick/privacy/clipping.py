@@ -36,13 +36,18 @@ _CLEARLY_HUGE = 2.0**62
 
 @njit(cache=True, nogil=True)
 def _exceeds(u, start, stop, bound, norm_is_l1):  # type: ignore[no-untyped-def]
-    """Exactly ‖u[start:stop]‖ > bound; stops early so that no intermediate leaves int64 (B < 2^31, terms ≤ B²)."""
+    """Exactly ‖u[start:stop]‖ > bound, for every int64 vector.
+
+    Each coordinate is compared before its modulus is taken, because |−2^63| is not an int64 (it wraps to −2^63, below
+    every bound). Then |u_j| ≤ B < 2^31, and stopping at the first total above the limit keeps every intermediate at
+    most B² + B² < 2^63 (L1: 2B).
+    """
     total = np.int64(0)
     limit = bound if norm_is_l1 else bound * bound
     for j in range(start, stop):
-        a = abs(u[j])
-        if a > bound:
+        if u[j] > bound or u[j] < -bound:
             return True
+        a = abs(u[j])
         total += a if norm_is_l1 else a * a
         if total > limit:
             return True

@@ -6,21 +6,22 @@ order stays under its cap. At order α a budget (ε, δ) caps the curve at  ε �
 [CKS20, Prop. 12]. Exact comparison: equality is allowed, anything above is refused.
 
 reserve → commit. A reservation counts as spent from the moment it is made; it may be withdrawn only while nothing
-noised has left. :class:`Totals` is the sum of an account's charges; adding and taking back are exact, so the order in
-which concurrent studies come and go leaves no trace.
+noised has left. What charges add up to, each for the unit it protects, is in :mod:`tallystick.privacy.totals`; a budget
+bounds every unit for which a figure covers the whole account.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
-from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.plan import Plan
+from tallystick.privacy.totals import STEPS, Charge, Spent, Totals, UnitTotals, steps
 
 __all__ = [
     "ORDERS",
@@ -31,27 +32,13 @@ __all__ = [
     "Ledger",
     "Spent",
     "Totals",
+    "UnitTotals",
     "admit",
     "charge_of",
     "covers",
+    "covers_sum",
     "steps",
 ]
-
-STEPS = 2**70
-"""Curves are whole multiples of 1/STEPS, rounded up: their sums are sums of integers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Charge:
-    """What one study costs: a curve over :data:`ORDERS`, and its pure ε where it has one."""
-
-    study: bytes
-    curve: tuple[Fraction, ...]
-    rho: Fraction
-    pure_epsilon: Fraction | None
-    private: bool = True
-    neighbours: str = "replace-one"
-    unit: str = "record"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,123 +63,6 @@ class Budget:
         return max(Fraction(self.epsilon), Fraction(repr(float(self.epsilon))))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spent:
-    """The composition of everything on a ledger."""
-
-    rho: float
-    epsilon: float | None
-    delta: float
-    fits: int
-    differentially_private: bool
-    statement: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Totals:
-    """The exact sum of an account's charges; ``curve`` counts in 1/:data:`STEPS`.
-
-    Charges for add-remove and for replace-one neighbours are kept apart as well: where both are on one account, only a
-    promise for replace-one can be made of it (:meth:`composed`).
-    """
-
-    added: int = 0
-    """Charges for add-remove neighbours among them."""
-    added_rho: Fraction = Fraction(0)
-    added_pure: Fraction = Fraction(0)
-    added_curve: tuple[int, ...] = (0,) * len(ORDERS)
-    charges: int = 0
-    not_pure: int = 0
-    not_private: int = 0
-    rho: Fraction = Fraction(0)
-    pure_epsilon: Fraction = Fraction(0)
-    curve: tuple[int, ...] = (0,) * len(ORDERS)
-
-    def plus(self, charge: Charge) -> Totals:
-        """With this charge on the account."""
-        return self._moved(charge, 1)
-
-    def minus(self, charge: Charge) -> Totals:
-        """Without a charge that is on the account."""
-        return self._moved(charge, -1)
-
-    def _moved(self, charge: Charge, sign: int) -> Totals:
-        if len(charge.curve) != len(ORDERS):
-            raise LocalProtocolError(f"a charge has a curve at {len(ORDERS)} orders, this one has {len(charge.curve)}")
-        pure = charge.pure_epsilon
-        here = sign if charge.neighbours == "add-remove" else 0
-        return Totals(
-            added=self.added + here,
-            added_rho=self.added_rho + here * charge.rho,
-            added_pure=self.added_pure + here * (pure or Fraction(0)),
-            added_curve=tuple([total + here * steps(value) for total, value in zip(self.added_curve, charge.curve)])
-            if here
-            else self.added_curve,
-            charges=self.charges + sign,
-            not_pure=self.not_pure + sign * (pure is None and charge.private),
-            not_private=self.not_private + sign * (not charge.private),
-            rho=self.rho + sign * charge.rho,
-            pure_epsilon=self.pure_epsilon + sign * (pure or Fraction(0)),
-            curve=tuple([total + sign * steps(value) for total, value in zip(self.curve, charge.curve)]),
-        )
-
-    @property
-    def mixed(self) -> bool:
-        """Whether both relations are on the account."""
-        return 0 < self.added < self.charges
-
-    def composed(self) -> Totals:
-        """The totals as one promise: for the one relation there is, or for replace-one if there are both.
-
-        To replace a record is to remove one and to add one: ρ-zCDP for add-remove is 4ρ-zCDP for replace-one, pure ε
-        is 2ε [BS16, Prop. 1.9]; the other way round there is nothing, for replace-one says nothing about numbers.
-        """
-        if not self.mixed:
-            return self
-        curve = [
-            whole - part + steps(4 * self.added_rho * order)
-            for whole, part, order in zip(self.curve, self.added_curve, ORDERS)
-        ]
-        return replace(
-            self,
-            rho=self.rho + 3 * self.added_rho,
-            pure_epsilon=self.pure_epsilon + self.added_pure,
-            curve=tuple(curve),
-            added=0,
-        )
-
-    def spent(self, delta: float = 1e-6) -> Spent:
-        """Everything on the account, composed, as one statement."""
-        if self.mixed:
-            return self.composed().spent(delta)
-        by_rho = epsilon_from_rho(self.rho, delta) if self.rho else 0.0
-        epsilon: float | None = by_rho
-        if self.charges > self.not_private and not self.not_pure:
-            by_sum = float(self.pure_epsilon)
-            epsilon = min(by_sum, by_rho)
-            delta = 0.0 if by_sum <= by_rho else delta
-        if self.not_private:
-            epsilon = None
-        words = (
-            f"{self.charges} fit(s) together: epsilon = {epsilon:.6g}, delta = {delta:g}"
-            if epsilon is not None
-            else f"{self.charges} fit(s), at least one of them NOT differentially private"
-        )
-        return Spent(
-            rho=float(self.rho),
-            epsilon=epsilon,
-            delta=delta,
-            fits=self.charges,
-            differentially_private=not self.not_private,
-            statement=words,
-        )
-
-
-def steps(value: Fraction) -> int:
-    """⌈value · STEPS⌉, without the gcd of a product of fractions."""
-    return -(-value.numerator * STEPS // value.denominator)
-
-
 def charge_of(study: bytes, plan: Plan) -> Charge:
     """The charge of a plan: the composition of its rounds' curves, rounded up.
 
@@ -214,6 +84,9 @@ def charge_of(study: bytes, plan: Plan) -> Charge:
         private=plan.differentially_private,
         neighbours=plan.claim.neighbours,
         unit=plan.claim.unit,
+        person=plan.claim.person,
+        max_records=plan.claim.max_records,
+        max_institutions=plan.claim.max_institutions,
     )
 
 
@@ -236,14 +109,19 @@ def admit(totals: Totals, charge: Charge, budget: Budget, *, allow_not_private: 
     raise BudgetExceeded(
         f"the data set's budget is epsilon = {budget.epsilon:g}, delta = {budget.delta:g} and does not cover this "
         f"study: with it, {f'epsilon = {whole.epsilon:.4g}' if whole.epsilon is not None else 'more than any budget'} "
-        f"would be spent; so far {already.statement if already.fits else 'nothing is'}",
+        f"would be spent for any one {whole.unit.words}; so far {already.statement if already.fits else 'nothing is'}",
         rule="budget-covers-charge",
         remedy="Lower epsilon, or ask the data steward for a larger budget.",
     )
 
 
 def covers(budget: Budget, totals: Totals) -> bool:
-    """Whether the noised studies of this account stay within the budget; equality is within."""
+    """Whether the noised studies of this account stay within the budget, for every unit that it bounds as a whole."""
+    return all(covers_sum(budget, part) for _, part in totals.whole())
+
+
+def covers_sum(budget: Budget, totals: UnitTotals) -> bool:
+    """Whether charges that all bound one unit stay within the budget; equality is within."""
     totals = totals.composed()
     if not totals.not_pure and totals.pure_epsilon <= budget.exact_epsilon:
         return True
@@ -276,10 +154,12 @@ def _caps(epsilon: float, delta: float) -> tuple[int, ...]:
 class Ledger:
     """Entries in order, an optional budget, and the rule of admission."""
 
-    def __init__(self, budget: Budget | None = None, entries: Iterable[Entry] = ()) -> None:
+    def __init__(
+        self, budget: Budget | None = None, entries: Iterable[Entry] = (), *, person_records: int | None = None
+    ) -> None:
         self.budget = budget
         self._entries = list(entries)
-        self._totals = Totals()
+        self._totals = Totals(person_records=person_records)
         for entry in self._entries:
             self._totals = self._totals.plus(entry.charge)
 

@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any
 
 from tallystick.core.errors import PrivacyRefused
-from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, pure_rho, rho_for, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, pure_rho, rho_for, rho_from_epsilon, rounded_up
 from tallystick.privacy.grid import Grid, Group, Norm, fraction_bits_for
 from tallystick.privacy.mechanisms import round_up_scale, round_up_variance
 from tallystick.privacy.rules import Claim, check_claim
@@ -173,7 +173,7 @@ class Plan:
         if self.claim.mechanism == "none":
             return None
         if self.pure_epsilon is not None:
-            return float(self.pure_epsilon)
+            return rounded_up(self.pure_epsilon)
         sampled = self.sampled_curve()
         if sampled is not None:
             return curve_epsilon(sampled, ORDERS, self.claim.delta)

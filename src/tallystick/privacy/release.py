@@ -12,8 +12,9 @@ from typing import Any
 from tallystick.core.errors import LocalProtocolError
 from tallystick.privacy.ledger import Entry
 from tallystick.privacy.plan import Plan
+from tallystick.privacy.units import Unit
 
-__all__ = ["PrivacyStatement", "Release", "release", "state_privacy"]
+__all__ = ["PersonStatement", "PrivacyStatement", "Release", "release", "state_privacy"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,11 @@ class PrivacyStatement:
     differentially_private: bool
     statement: str
 
+    @property
+    def protects(self) -> Unit:
+        """The unit in full."""
+        return Unit(kind=self.unit)
+
     def as_dict(self) -> dict[str, Any]:
         """The ``privacy`` object of a result."""
         return {
@@ -47,6 +53,23 @@ class PrivacyStatement:
             "differentially_private": self.differentially_private,
             "statement": self.statement,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersonStatement(PrivacyStatement):
+    """A promise for persons says how they are told apart and bounded, too."""
+
+    person: str | None
+    max_records: int
+    max_institutions: int
+
+    @property
+    def protects(self) -> Unit:
+        caps = {"max_records": self.max_records, "max_institutions": self.max_institutions}
+        return Unit(kind=self.unit, person=self.person, **caps)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**super().as_dict(), **self.protects.as_dict()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,23 +93,31 @@ def state_privacy(plan: Plan) -> PrivacyStatement:
     claim = plan.claim
     private = plan.differentially_private
     last = plan.rounds[-1]
-    return PrivacyStatement(
-        epsilon=claim.epsilon if private else None,
-        delta=claim.delta if private else 0.0,
-        neighbours=claim.neighbours,
-        unit=claim.unit,
-        mechanism=claim.mechanism,
-        rho=float(plan.rho),
-        rounds=len(plan.rounds),
-        noise_std={"per_server": last.per_server_std, "total": last.total_std},
-        trust={
+    facts: dict[str, Any] = {
+        "epsilon": claim.epsilon if private else None,
+        "delta": claim.delta if private else 0.0,
+        "neighbours": claim.neighbours,
+        "unit": claim.unit,
+        "mechanism": claim.mechanism,
+        "rho": float(plan.rho),
+        "rounds": len(plan.rounds),
+        "noise_std": {"per_server": last.per_server_std, "total": last.total_std},
+        "trust": {
             "model": claim.trust,
             "servers": claim.servers,
             "colluding": claim.colluding,
             "honest": plan.honest,
         },
-        differentially_private=private,
-        statement=_words(plan),
+        "differentially_private": private,
+        "statement": _words(plan),
+    }
+    if claim.unit == "record":
+        return PrivacyStatement(**facts)
+    return PersonStatement(
+        **facts,
+        person=claim.person,
+        max_records=claim.max_records,
+        max_institutions=claim.max_institutions,
     )
 
 
@@ -101,8 +132,9 @@ def _words(plan: Plan) -> str:
     change = f"replacing any one {what}" if claim.neighbours == "replace-one" else f"adding or removing any one {what}"
     caps = ""
     if claim.unit == "person":
+        named = f", as the column {claim.person!a} names them," if claim.person else ""
         caps = (
-            ", a person's records being bounded together at each institution "
+            f", a person's records{named} being bounded together at each institution "
             f"(up to {claim.max_records} records' worth) "
             f"and a person being known to at most {claim.max_institutions} institution(s)"
         )

@@ -34,6 +34,7 @@ class Claim:
     min_clients: int | None = None
     records: int | None = None
     unit: str = "record"
+    person: str | None = None
     max_records: int = 1
     max_institutions: int = 1
     shares: tuple[float, ...] = (1.0,)

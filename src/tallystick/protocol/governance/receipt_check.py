@@ -13,7 +13,7 @@ your own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.core.errors import TallystickError, VerificationError
@@ -57,6 +57,8 @@ class Report:
     result: str = ""
     statements: tuple[Statement, ...] = ()
     """Those whose signatures verify."""
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    """What is promised, and for whom."""
 
     @property
     def sound(self) -> bool:
@@ -109,6 +111,7 @@ def check_receipt(
         participants=tuple(sorted(clients_of(sections))),
         result=sections["result"],
         statements=tuple(known),
+        privacy=sections["privacy"],
     )
 
 

@@ -7,7 +7,6 @@ only the study itself, its program and its purpose count; a proposal whose own s
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +14,14 @@ from tallystick.core.errors import BudgetExceeded, StudyError, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.study import Study
-from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.ledger import Charge, Spent, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import Statement, make, shown
-from tallystick.roles.ledger.datasets import check_fits
-from tallystick.roles.ledger.store import BudgetView, LedgerStore
+from tallystick.roles.ledger.datasets import check_fits, check_unit
+from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import Setup, set_up
 
@@ -96,15 +94,16 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> Revi
         setup = set_up(str(body["study"]).encode(), str(body["program"]), allow_not_private=policy.allow_not_private)
         if summarise(setup.plan) != body["plan"]:
             raise StudyError("the proposal's summary is not that of its study", rule="plan-summary")
+        charge = charge_of(proposal.study_hash, setup.plan)
         for known in ledger.datasets():
             if known.name == config.dataset:
                 check_fits(known, setup.study)
+                check_unit(known, ledger.datasets(), charge)
     except TallystickError as error:
         # The cause may repeat what the proposer wrote, at any length: it is cut to what can be signed and shown.
         verdict = governance.Verdict(decision="reject", rule=error.rule or "study", because=shown(error.cause))
         problem = shown(str(error), 2000)
         return Review(proposal=proposal, setup=None, charge=None, effect=None, verdict=verdict, problem=problem)
-    charge = charge_of(proposal.study_hash, setup.plan)
     effect = _effect(config, ledger, charge)
     facts = governance.facts_of(
         json.loads(str(body["study"])),
@@ -146,7 +145,7 @@ def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governa
 
 def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
     view = ledger.view(config.dataset)
-    share = _share(view, charge)
+    share = view.share_of(charge)
     try:
         before, after = ledger.preview(config.dataset, charge)
     except BudgetExceeded as error:
@@ -156,17 +155,6 @@ def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
 
 def _told(spent: Spent) -> str:
     return spent.statement if spent.fits else "nothing spent"
-
-
-def _share(view: BudgetView, charge: Charge) -> float:
-    """Of the ρ (or pure ε) that is left, as much as the charge takes."""
-    if view.budget.delta > 0:
-        left = float(rho_from_epsilon(view.budget.epsilon, view.budget.delta)) - view.spent.rho
-        taken = float(charge.rho)
-    else:
-        left = view.left_epsilon
-        taken = math.inf if charge.pure_epsilon is None else float(charge.pure_epsilon)
-    return taken / left if left > 0 else math.inf
 
 
 def decision_body(

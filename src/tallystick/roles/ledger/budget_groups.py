@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
-from tallystick.privacy.ledger import Budget, Spent, Totals, covers
+from tallystick.privacy.ledger import Budget, Charge, Spent, Totals, covers
 from tallystick.roles.ledger.datasets import check_dataset, check_distinct
 from tallystick.roles.ledger.file import LedgerFile
 
@@ -35,10 +35,28 @@ class BudgetView:
     budget: Budget
     spent: Spent
     left_epsilon: float
-    """The largest ε that one more study (Gaussian, at the budget's δ) could ask for."""
+    """The largest ε that one more study (Gaussian, at the budget's δ, for ``spent.unit``) could ask for."""
     closed: bool
     entries: tuple[StudyCharge, ...]
     words: str
+    totals: Totals = field(default_factory=Totals, repr=False)
+
+    def share_of(self, charge: Charge) -> float:
+        """Of the ρ (or pure ε) that is left, as much as the charge takes: the largest share, where it counts for
+        several units; above 1 if it does not fit."""
+        shares = []
+        for unit, part in self.totals.plus(charge).whole():
+            after, before = part.composed(), self.totals.figure(unit)[0].composed()
+            if self.budget.delta > 0:
+                taken = after.rho - before.rho
+                left = rho_from_epsilon(self.budget.epsilon, self.budget.delta) - before.rho
+            elif after.not_pure:
+                return math.inf
+            else:
+                taken = after.pure_epsilon - before.pure_epsilon
+                left = self.budget.exact_epsilon - before.pure_epsilon
+            shares.append(float(taken / left) if left > 0 else math.inf)
+        return max(shares)
 
 
 class BudgetGroups:
@@ -166,6 +184,7 @@ class BudgetGroups:
             closed=group.closed,
             entries=entries,
             words=_words(group, spent, left, entries),
+            totals=totals,
         )
 
 
@@ -189,13 +208,25 @@ def _grant_facts(group: str, budget: Budget, by: str, reason: str) -> dict[str, 
 
 
 def _left(budget: Budget, totals: Totals) -> float:
-    """The ε of what is left: of the ρ that the budget's (ε, δ) stands for, or of ε itself for a pure budget."""
+    """The ε of what is left for one more study of the account's unit: of the ρ that the budget's (ε, δ) stands for, or
+    of ε itself for a pure budget. Where the study would count for several units, the least that any of them leaves."""
     if not totals.rho:
         return budget.epsilon
-    if budget.delta <= 0:
-        return float(max(Fraction(0), budget.exact_epsilon - totals.pure_epsilon)) if not totals.not_pure else 0.0
-    left = rho_from_epsilon(budget.epsilon, budget.delta) - totals.composed().rho
-    return min(budget.epsilon, epsilon_from_rho(left, budget.delta)) if left > 0 else 0.0
+    asked, _ = totals.largest
+    lefts = []
+    for unit, part in totals.whole():
+        size = asked.chain(unit, records=totals.person_records)
+        if size is None:
+            continue
+        whole = part.composed()
+        if budget.delta <= 0:
+            lefts.append(Fraction(0) if whole.not_pure else (budget.exact_epsilon - whole.pure_epsilon) / size)
+        else:
+            lefts.append((rho_from_epsilon(budget.epsilon, budget.delta) - whole.rho) / size**2)
+    left = min(lefts)
+    if left <= 0:
+        return 0.0
+    return float(left) if budget.delta <= 0 else min(budget.epsilon, epsilon_from_rho(left, budget.delta))
 
 
 def _words(group: Group, spent: Spent, left: float, entries: tuple[StudyCharge, ...]) -> str:
@@ -204,23 +235,28 @@ def _words(group: Group, spent: Spent, left: float, entries: tuple[StudyCharge, 
     said = [f"The budget is epsilon = {budget.epsilon:g}, delta = {budget.delta:g}."]
     if not spent.fits:
         said.append("Nothing has been spent.")
-    elif spent.epsilon is not None:
-        count = "1 study has" if spent.fits == 1 else f"{spent.fits} studies together have"
-        said.append(f"{count} spent epsilon = {spent.epsilon:.4g}, delta = {spent.delta:g}.")
-    else:
+    elif spent.epsilon is None:
         exact = group.totals.not_private
         said.append(f"{exact} of {spent.fits} studies released exact sums: no figure bounds what they tell.")
+    elif group.totals.mixed_units:
+        said.append(f"{spent.statement}.")
+        said.append(f"The budget is held against the figure for one {spent.unit.kind}, which bounds all of them.")
+    else:
+        count = "1 study has" if spent.fits == 1 else f"{spent.fits} studies together have"
+        whom = spent.units[0].whom
+        said.append(f"{count} spent epsilon = {spent.epsilon:.4g}, delta = {spent.delta:g}, for {whom}.")
     if open_ones:
         said.append(f"{open_ones} of them not released yet; what is reserved counts as spent.")
-    if len({(e.charge.neighbours, e.charge.unit) for e in entries if e.state != "voided"}) > 1:
+    if len({e.charge.neighbours for e in entries if e.state != "voided"}) > 1:
         said.append(
-            "They protect different things; the figure is for replacing one record, for which a study for adding or "
-            "removing one counts about twice its epsilon."
+            f"They protect different things; the figure is for replacing one {spent.unit.kind}, for which a study for "
+            "adding or removing one counts about twice its epsilon."
         )
     if group.closed:
         said.append("CLOSED: a damaged ledger lost entries, perhaps charges; nothing is admitted until a new grant.")
     elif left >= 1e-4:
-        said.append(f"One more study of up to epsilon = {math.floor(left * 1e4 + 1e-3) / 1e4:g} fits.")
+        whom = "" if spent.unit.kind == "record" and not group.totals.mixed_units else f" for one {spent.unit.kind}"
+        said.append(f"One more study{whom} of up to epsilon = {math.floor(left * 1e4 + 1e-3) / 1e4:g} fits.")
     else:
         said.append("Nothing is left.")
     return " ".join(said)

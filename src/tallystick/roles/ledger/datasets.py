@@ -11,6 +11,7 @@ from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.data.sources import column_names
 from tallystick.engines.study import Study
 from tallystick.privacy.account import DataSet, Fingerprint
+from tallystick.privacy.ledger import Charge
 from tallystick.privacy.schema import Schema
 from tallystick.roles.ledger.fingerprints import fingerprint, is_address
 
@@ -20,6 +21,7 @@ __all__ = [
     "check_dataset",
     "check_distinct",
     "check_fits",
+    "check_unit",
     "make_dataset",
 ]
 
@@ -102,6 +104,22 @@ def check_distinct(dataset: DataSet, others: Iterable[DataSet], *, party: str) -
                 rule="source-registered-once",
                 party=party,
                 remedy=f"Let both share one budget: --group {other.group}.",
+            )
+
+
+def check_unit(dataset: DataSet, known: Iterable[DataSet], charge: Charge) -> None:
+    """Records that are registered with persons as their unit, under whatever name, take no charge for anything else.
+
+    One for single records would bound nothing for the persons that the steward's budget is about.
+    """
+    for other in (dataset, *known):
+        same = other is dataset or dataset.fingerprint.shared_with(other.fingerprint) is not None
+        if same and other.unit == "person" and (charge.unit, charge.person) != ("person", other.person):
+            raise PrivacyRefused(
+                f"these records are registered to protect persons (column {other.person!r}), and the charge is for any "
+                f"one {charge.protects.words}",
+                rule="unit-of-the-data-set",
+                remedy=f'Propose the study with unit = "person", person = "{other.person}".',
             )
 
 

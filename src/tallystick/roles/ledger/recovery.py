@@ -6,7 +6,8 @@ counts every open reservation as released, and closes every budget until the ste
 was spent is forgotten, nothing more is admitted on figures that may be incomplete, and the servers can follow.
 
 Known from elsewhere: links that verify by themselves though one before them does not, and this client's own signed
-``charge`` statements, whose ρ bounds the whole curve (ρ·α at order α).
+``charge`` statements, whose ρ bounds the whole curve (ρ·α at order α). For whom such a charge was is said by the study
+that was proposed, if that statement is kept; otherwise by the data set's registration.
 
 The damaged files are put aside, never deleted. Whoever has them open is told that they were replaced.
 """
@@ -14,6 +15,7 @@ The damaged files are put aside, never deleted. Whoever has them open is told th
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +24,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from tallystick.core.errors import StudyError, VerificationError
+from tallystick.core.errors import StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
+from tallystick.engines.study import Study
 from tallystick.privacy.accountant import epsilon_from_rho
 from tallystick.privacy.chain import Head, Link, make_link, parse_body, signed_bytes
 from tallystick.privacy.ledger import ORDERS, steps
@@ -76,7 +79,8 @@ def recover(
         try:
             lock.take(party=party)
             found = salvage(path, party, signing, heads)
-            link = _link(found, [h for h in heads if h.ledger == found.ledger], charges, signing, by, reason)
+            units = {s.body["hash"]: _unit_of(s.body["study"]) for s in known if s.kind == "proposal"}
+            link = _link(found, [h for h in heads if h.ledger == found.ledger], charges, units, signing, by, reason)
             aside = _replace(path, party, found, link)
         finally:
             lock.close()
@@ -114,8 +118,26 @@ def _check_needed(path: Path, party: str, signing: SigningKey, heads: Sequence[H
         return
 
 
+def _unit_of(study: str) -> dict[str, Any]:
+    """How a proposed study names and caps what it protects; nothing if its text is no study."""
+    try:
+        claim = Study.from_dict(json.loads(study)).claim(rounds=1)
+    except (TallystickError, ValueError, RecursionError, TypeError):
+        return {}
+    if claim.unit != "person":
+        return {"unit": "record"}
+    caps = {"max_records": claim.max_records, "max_institutions": claim.max_institutions}
+    return {"unit": "person", "person": claim.person, **caps}
+
+
 def _link(
-    found: Salvage, heads: Sequence[Head], charges: Sequence[Statement], signing: SigningKey, by: str, reason: str
+    found: Salvage,
+    heads: Sequence[Head],
+    charges: Sequence[Statement],
+    units: Mapping[str, dict[str, Any]],
+    signing: SigningKey,
+    by: str,
+    reason: str,
 ) -> Link:
     """The ``recovered`` link."""
     newest = max(heads, key=lambda h: h.sequence, default=found.head)
@@ -125,7 +147,7 @@ def _link(
         "by": by,
         "reason": reason,
         "resumed": gap,
-        "carried": _carried(found, [s for s in charges if s.body["ledger"] == found.ledger.hex()]),
+        "carried": _carried(found, [s for s in charges if s.body["ledger"] == found.ledger.hex()], units),
         "at": int(wall_clock().timestamp()),
         "salt": os.urandom(16).hex(),
     }
@@ -134,15 +156,17 @@ def _link(
     return replace(link, signature=signing.sign(signed_bytes(head)))
 
 
-def _carried(found: Salvage, charges: Sequence[Statement]) -> list[dict[str, Any]]:
+def _carried(found: Salvage, charges: Sequence[Statement], units: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
     carried: list[dict[str, Any]] = []
     groups = {d.ident: d.group for d in found.account.datasets.values()}
+    registered = {d.ident: {"unit": d.unit} for d in found.account.datasets.values()}
     known = {format_hash(study) for study, entry in found.account.studies.items() if entry.state != "voided"}
     for link in found.loose:
         body = {k: v for k, v in parse_body(link).items() if k not in ("salt", "at")}
         if link.kind == "register":
             body |= {"bytes": "", "content": ""}  # found again at the next start
             groups[body["id"]] = body["group"]
+            registered[body["id"]] = {"unit": body["unit"]}
         if link.kind == "reserve":
             known.add(body["study"])
         if link.kind in ("register", "grant", "reserve"):
@@ -155,7 +179,8 @@ def _carried(found: Salvage, charges: Sequence[Statement]) -> list[dict[str, Any
             known.add(told["hash"])
             if told["dataset"] not in groups:
                 lost[group] = lost.get(group, Fraction(0)) + rho
-            carried.append({"kind": "reserve", "body": _charge_facts(told, rho, group)})
+            unit = units.get(told["hash"]) or registered.get(told["dataset"], {"unit": "record"})
+            carried.append({"kind": "reserve", "body": {**_charge_facts(told, rho, group), **unit}})
     for group, rho in lost.items():  # a group whose very registration is lost: it has what was spent, and is closed
         figures = {"epsilon": repr(epsilon_from_rho(rho, 1e-6) or 1.0), "delta": repr(1e-6)}
         grant = {"group": group, **figures, "by": "recovery", "reason": "as much as was spent"}
@@ -174,7 +199,6 @@ def _charge_facts(told: Any, rho: Fraction, group: str) -> dict[str, Any]:
         "curve": [steps(rho * order) for order in ORDERS],
         "private": True,
         "neighbours": "replace-one",
-        "unit": "record",
     }
 
 

@@ -11,15 +11,15 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash, parse_hash
 from tallystick.crypto.signing import VerifyKey
 from tallystick.privacy.account import Account, StudyCharge
+from tallystick.privacy.accountant import rounded_up
 from tallystick.privacy.chain import Head, Link, canonical, extend, genesis, parse_body, signed_bytes
-from tallystick.privacy.ledger import covers
+from tallystick.privacy.ledger import covers, covers_sum
 from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.roles.ledger import countersignatures
 from tallystick.roles.ledger.anchor import broken_ledger
@@ -75,7 +75,10 @@ def verify_ledger(
 def _check_admitted(account: Account, link: Link, party: str) -> None:
     entry = account.studies[parse_hash(parse_body(link)["study"])]
     group = account.groups[entry.group]
-    if entry.charge.private and not covers(group.budget, group.totals):
+    # Versions before units were told apart admitted by the plain sum, and noted no column: their word is not broken.
+    earlier = all(unit.kind == "record" or not unit.noted for unit, _ in group.totals.units)
+    admitted = covers(group.budget, group.totals) or (earlier and covers_sum(group.budget, group.totals.summed()))
+    if entry.charge.private and not admitted:
         raise broken_ledger(
             f"the ledger's link {link.sequence} spends more than the budget of {group.name!r}",
             party=party,
@@ -88,7 +91,8 @@ def events(account: Account) -> list[dict[str, Any]]:
 
     ρ-zCDP is ``ZCDpEvent``. A pure-ε study is the randomised response of its ε, which dominates every ε-DP mechanism
     [KOV15]; p = 2/(1 + e^ε) is rounded down. A study without noise is ``NonPrivateDpEvent``. All of them go
-    into ``RdpAccountant(neighboring_relation=REPLACE_ONE)``; each study's own relation is in its ρ or ε already.
+    into ``RdpAccountant(neighboring_relation=REPLACE_ONE)``; each study's own relation is in its ρ or ε already. Events
+    of different units (``unit``, ``person`` and its caps) go into different accountants: they do not add up.
     """
     spent = [entry for entry in account.studies.values() if entry.state != "voided"]
     return [
@@ -98,7 +102,7 @@ def events(account: Account) -> list[dict[str, Any]]:
             "group": entry.group,
             "state": entry.state,
             "neighbours": entry.charge.neighbours,
-            "unit": entry.charge.unit,
+            **entry.charge.protects.as_dict(),
             **_event(entry),
         }
         for entry in sorted(spent, key=lambda entry: entry.sequence)
@@ -110,17 +114,12 @@ def _event(entry: StudyCharge) -> dict[str, Any]:
     if not entry.charge.private:
         return {"event": "NonPrivateDpEvent", "arguments": {}}
     if pure is not None:
-        p = 2 / (1 + math.exp(_up(pure)))
+        p = 2 / (1 + math.exp(rounded_up(pure)))
         return {
             "event": "RandomizedResponseDpEvent",
             "arguments": {"noise_parameter": p * (1 - 1e-15), "num_buckets": 2},
         }
-    return {"event": "ZCDpEvent", "arguments": {"rho": _up(entry.charge.rho), "xi": 0.0}}
-
-
-def _up(value: Fraction) -> float:
-    near = float(value)
-    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+    return {"event": "ZCDpEvent", "arguments": {"rho": rounded_up(entry.charge.rho), "xi": 0.0}}
 
 
 # -- the chain as a file -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ studies cannot overspend; every step is idempotent, so that a client killed anyw
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -27,6 +28,7 @@ from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.ledger import countersignatures
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.budget_groups import BudgetGroups, BudgetView
+from tallystick.roles.ledger.datasets import check_unit
 from tallystick.roles.ledger.file import LedgerFile
 from tallystick.roles.ledger.report import LedgerReport, events, export, verify_ledger
 
@@ -48,7 +50,9 @@ class LedgerStore(BudgetGroups):
     def preview(self, dataset: str, charge: Charge) -> tuple[Spent, Spent]:
         """What the group has spent, and would have after this charge; :class:`BudgetExceeded` if it is not covered."""
         with self.file.reading() as account:
-            group = self._group(account, self._dataset(account, dataset).name)
+            found = self._dataset(account, dataset)
+            check_unit(found, account.datasets.values(), charge)
+            group = self._group(account, found.name)
             before, delta = group.totals, group.budget.delta or 1e-6
             known = account.studies.get(charge.study)
             if known is not None and known.state != "voided":  # it is on the account already
@@ -71,7 +75,7 @@ class LedgerStore(BudgetGroups):
             found = self._dataset(account, dataset)
             known = account.studies.get(charge.study)
             if known is not None and known.state != "voided":
-                if known.dataset != found.ident or charge_facts(known.charge) != charge_facts(charge):
+                if known.dataset != found.ident or not _same(known.charge, charge):
                     raise VerificationError(
                         "this study is on the ledger with another charge or data set",
                         rule="one-charge-a-study",
@@ -79,6 +83,7 @@ class LedgerStore(BudgetGroups):
                         remedy="A changed study has another hash: propose it as a new version.",
                     )
                 return _entry(known)
+            check_unit(found, account.datasets.values(), charge)
             self._admit(account.groups[found.group], charge, allow_not_private)
             facts = {"dataset": found.ident, "group": found.group, "study_name": study_name, **charge_facts(charge)}
             self.file.append(("reserve", facts))
@@ -215,6 +220,13 @@ class LedgerStore(BudgetGroups):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _same(known: Charge, charge: Charge) -> bool:
+    """The same charge; one that an earlier version reserved does not say how persons were named."""
+    if not known.protects.noted:
+        charge = replace(charge, person=None, max_records=0, max_institutions=0)
+    return charge_facts(known) == charge_facts(charge)
 
 
 def _entry(known: StudyCharge) -> Entry:

@@ -1,0 +1,370 @@
+"""What charges add up to: unit by unit, exactly, and what of it can be said with one figure.
+
+Charges of one unit add up (:class:`UnitTotals`). Charges of different units are kept apart (:class:`Totals`): for each
+unit on the account there is a figure of its own, into which the others go by group privacy where that bounds them
+(:mod:`tallystick.privacy.units`), and are named as left out where it does not. Adding and taking back are exact, so the
+order in which concurrent studies come and go leaves no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
+
+from tallystick.core.errors import LocalProtocolError
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rounded_up
+from tallystick.privacy.units import RECORD, Unit
+
+__all__ = ["STEPS", "Charge", "Spent", "Totals", "UnitSpent", "UnitTotals", "steps"]
+
+STEPS = 2**70
+"""Curves are whole multiples of 1/STEPS, rounded up: their sums are sums of integers."""
+
+
+def steps(value: Fraction) -> int:
+    """⌈value · STEPS⌉, without the gcd of a product of fractions."""
+    return -(-value.numerator * STEPS // value.denominator)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Charge:
+    """What one study costs: a curve over :data:`ORDERS`, its pure ε where it has one, and for whom."""
+
+    study: bytes
+    curve: tuple[Fraction, ...]
+    rho: Fraction
+    pure_epsilon: Fraction | None
+    private: bool = True
+    neighbours: str = "replace-one"
+    unit: str = "record"
+    person: str | None = None
+    max_records: int = 1
+    max_institutions: int = 1
+
+    @property
+    def protects(self) -> Unit:
+        """The unit in full."""
+        if self.unit == "record":
+            return RECORD
+        return Unit(
+            kind=self.unit,
+            person=self.person,
+            max_records=self.max_records,
+            max_institutions=self.max_institutions,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitSpent:
+    """What an account has spent, for one unit."""
+
+    unit: Unit
+    neighbours: str
+    rho: float
+    epsilon: float | None
+    """None if a study without noise is among them."""
+    delta: float
+    fits: int
+    """Fits that this figure bounds."""
+    left_out: int
+    """Fits for other units that bound nothing for this one."""
+
+    @property
+    def whom(self) -> str:
+        """For whom, in words."""
+        change = "adding or removing" if self.neighbours == "add-remove" else "replacing"
+        return f"{change} any one {self.unit.words}"
+
+    @property
+    def figure(self) -> str:
+        """How much, in words."""
+        return (
+            f"epsilon = {self.epsilon:.6g}, delta = {self.delta:g}"
+            if self.epsilon is not None
+            else "NOT differentially private"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """The composition of everything on a ledger.
+
+    ``unit``, ``rho`` and ``epsilon`` are those of the largest figure that bounds every fit; ``units`` has one figure
+    for each unit on the account.
+    """
+
+    rho: float
+    epsilon: float | None
+    delta: float
+    fits: int
+    differentially_private: bool
+    statement: str
+    unit: Unit = RECORD
+    neighbours: str = "replace-one"
+    units: tuple[UnitSpent, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitTotals:
+    """The exact sum of charges that all say something about one unit; ``curve`` counts in 1/:data:`STEPS`.
+
+    Charges for add-remove and for replace-one neighbours are kept apart as well: where both are there, only a promise
+    for replace-one can be made of them (:meth:`composed`).
+    """
+
+    added: int = 0
+    """Charges for add-remove neighbours among them."""
+    added_rho: Fraction = Fraction(0)
+    added_pure: Fraction = Fraction(0)
+    added_curve: tuple[int, ...] = (0,) * len(ORDERS)
+    charges: int = 0
+    not_pure: int = 0
+    not_private: int = 0
+    rho: Fraction = Fraction(0)
+    pure_epsilon: Fraction = Fraction(0)
+    curve: tuple[int, ...] = (0,) * len(ORDERS)
+
+    def moved(self, charge: Charge, sign: int) -> UnitTotals:
+        """With (+1) or without (−1) this charge."""
+        if len(charge.curve) != len(ORDERS):
+            raise LocalProtocolError(f"a charge has a curve at {len(ORDERS)} orders, this one has {len(charge.curve)}")
+        pure = charge.pure_epsilon
+        here = sign if charge.neighbours == "add-remove" else 0
+        return UnitTotals(
+            added=self.added + here,
+            added_rho=self.added_rho + here * charge.rho,
+            added_pure=self.added_pure + here * (pure or Fraction(0)),
+            added_curve=tuple([total + here * steps(value) for total, value in zip(self.added_curve, charge.curve)])
+            if here
+            else self.added_curve,
+            charges=self.charges + sign,
+            not_pure=self.not_pure + sign * (pure is None and charge.private),
+            not_private=self.not_private + sign * (not charge.private),
+            rho=self.rho + sign * charge.rho,
+            pure_epsilon=self.pure_epsilon + sign * (pure or Fraction(0)),
+            curve=tuple([total + sign * steps(value) for total, value in zip(self.curve, charge.curve)]),
+        )
+
+    def grouped(self, size: int) -> UnitTotals:
+        """For groups of so many units: k²ρ and kε [BS16, Prop. 1.9; DR14, Thm. 2.2].
+
+        Curves that are not ρα (of sampled rounds, of pure ε) have no such rule here and are bounded by their k²ρα.
+        """
+        if size == 1:
+            return self
+        square = size**2
+        return replace(
+            self,
+            added_rho=square * self.added_rho,
+            added_pure=size * self.added_pure,
+            added_curve=_zcdp(square * self.added_rho),
+            rho=square * self.rho,
+            pure_epsilon=size * self.pure_epsilon,
+            curve=_zcdp(square * self.rho),
+        )
+
+    def joined(self, other: UnitTotals) -> UnitTotals:
+        """Both together."""
+        return UnitTotals(
+            added=self.added + other.added,
+            added_rho=self.added_rho + other.added_rho,
+            added_pure=self.added_pure + other.added_pure,
+            added_curve=tuple(map(sum, zip(self.added_curve, other.added_curve))),
+            charges=self.charges + other.charges,
+            not_pure=self.not_pure + other.not_pure,
+            not_private=self.not_private + other.not_private,
+            rho=self.rho + other.rho,
+            pure_epsilon=self.pure_epsilon + other.pure_epsilon,
+            curve=tuple(map(sum, zip(self.curve, other.curve))),
+        )
+
+    @property
+    def mixed(self) -> bool:
+        """Whether both relations are there."""
+        return 0 < self.added < self.charges
+
+    @property
+    def neighbours(self) -> str:
+        """The relation for which one promise can be made of them."""
+        return "add-remove" if self.charges and self.added == self.charges else "replace-one"
+
+    def composed(self) -> UnitTotals:
+        """The totals as one promise: for the one relation there is, or for replace-one if there are both.
+
+        To replace a record is to remove one and to add one: ρ-zCDP for add-remove is 4ρ-zCDP for replace-one, pure ε
+        is 2ε [BS16, Prop. 1.9]; the other way round there is nothing, for replace-one says nothing about numbers.
+        """
+        if not self.mixed:
+            return self
+        twice = _zcdp(4 * self.added_rho)
+        return replace(
+            self,
+            rho=self.rho + 3 * self.added_rho,
+            pure_epsilon=self.pure_epsilon + self.added_pure,
+            curve=tuple([whole - part + more for whole, part, more in zip(self.curve, self.added_curve, twice)]),
+            added=0,
+        )
+
+    def spent(self, unit: Unit, delta: float, left_out: int) -> UnitSpent:
+        """The same as a figure for this unit at δ."""
+        if self.mixed:
+            return self.composed().spent(unit, delta, left_out)
+        by_rho = epsilon_from_rho(self.rho, delta) if self.rho else 0.0
+        epsilon: float | None = by_rho
+        if self.charges > self.not_private and not self.not_pure:
+            by_sum = rounded_up(self.pure_epsilon)
+            epsilon = min(by_sum, by_rho)
+            delta = 0.0 if by_sum <= by_rho else delta
+        return UnitSpent(
+            unit=unit,
+            neighbours=self.neighbours,
+            rho=float(self.rho),
+            epsilon=None if self.not_private else epsilon,
+            delta=delta,
+            fits=self.charges,
+            left_out=left_out,
+        )
+
+
+def _zcdp(rho: Fraction) -> tuple[int, ...]:
+    return tuple([steps(rho * order) for order in ORDERS])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """The exact sum of an account's charges, unit by unit.
+
+    ``person_records``: what nobody has more records of in the data set, where its owner declares that as a public fact.
+    """
+
+    units: tuple[tuple[Unit, UnitTotals], ...] = ()
+    person_records: int | None = None
+
+    def plus(self, charge: Charge) -> Totals:
+        """With this charge on the account."""
+        return self._moved(charge, 1)
+
+    def minus(self, charge: Charge) -> Totals:
+        """Without a charge that is on the account."""
+        return self._moved(charge, -1)
+
+    def _moved(self, charge: Charge, sign: int) -> Totals:
+        unit = charge.protects
+        kept = dict(self.units)
+        kept[unit] = kept.get(unit, UnitTotals()).moved(charge, sign)
+        if not kept[unit].charges:
+            del kept[unit]
+        return replace(self, units=tuple(sorted(kept.items(), key=_place)))
+
+    def figure(self, asked: Unit) -> tuple[UnitTotals, int]:
+        """Everything that bounds what is said about ``asked``, converted; and how many charges bound nothing."""
+        bounded, left_out = [], 0
+        for unit, part in self.units:
+            size = unit.chain(asked, records=self.person_records)
+            if size is None:
+                left_out += part.charges
+            else:
+                bounded.append(part.grouped(size))
+        return _sum(bounded), left_out
+
+    def whole(self) -> tuple[tuple[Unit, UnitTotals], ...]:
+        """The units on the account for which every charge is bounded; a record, if there is none of them."""
+        found = [(unit, *self.figure(unit)) for unit, _ in self.units]
+        return tuple([(unit, part) for unit, part, left_out in found if not left_out]) or (
+            (RECORD, self.figure(RECORD)[0]),
+        )
+
+    @property
+    def largest(self) -> tuple[Unit, UnitTotals]:
+        """The one of :meth:`whole` that costs most: what a budget is compared with."""
+        return max(self.whole(), key=lambda one: (one[1].composed().rho, one[1].composed().pure_epsilon))
+
+    def summed(self) -> UnitTotals:
+        """All charges as if they were for one unit: how versions before units were told apart admitted them."""
+        return _sum([part for _, part in self.units])
+
+    def composed(self) -> UnitTotals:
+        """The largest figure as one promise."""
+        return self.largest[1].composed()
+
+    @property
+    def mixed_units(self) -> bool:
+        """Whether the charges are for different units."""
+        return len(self.units) > 1
+
+    @property
+    def charges(self) -> int:
+        return sum(part.charges for _, part in self.units)
+
+    @property
+    def not_pure(self) -> int:
+        return sum(part.not_pure for _, part in self.units)
+
+    @property
+    def not_private(self) -> int:
+        return sum(part.not_private for _, part in self.units)
+
+    @property
+    def rho(self) -> Fraction:
+        """Σρ, of the largest figure."""
+        return self.largest[1].rho
+
+    @property
+    def pure_epsilon(self) -> Fraction:
+        """Σε, of the largest figure."""
+        return self.largest[1].pure_epsilon
+
+    @property
+    def curve(self) -> tuple[int, ...]:
+        """The sum of the curves, of the largest figure."""
+        return self.largest[1].curve
+
+    def spent(self, delta: float = 1e-6) -> Spent:
+        """Everything on the account, composed, as one statement; unit by unit where there are several."""
+        unit, part = self.largest
+        head = part.spent(unit, delta, 0)
+        asked = dict.fromkeys([RECORD, *(u for u, _ in self.units)]) if self.mixed_units else {unit: None}
+        units = []
+        for one in asked:
+            found, left_out = self.figure(one)
+            units.append(found.spent(one, delta, left_out))
+        return Spent(
+            rho=head.rho,
+            epsilon=head.epsilon,
+            delta=head.delta,
+            fits=self.charges,
+            differentially_private=not self.not_private,
+            statement=self._words(tuple(units)),
+            unit=unit,
+            neighbours=head.neighbours,
+            units=tuple(units),
+        )
+
+    def _words(self, units: tuple[UnitSpent, ...]) -> str:
+        if self.not_private:
+            return f"{self.charges} fit(s), at least one of them NOT differentially private"
+        if not self.mixed_units:
+            return f"{self.charges} fit(s) together: {units[0].figure}, for {units[0].whom}"
+        said = []
+        for one in units:
+            own = dict(self.units).get(one.unit)
+            others = one.fits - (0 if own is None else own.charges)
+            notes = [f"{one.fits} of them"]
+            if others:
+                notes.append(f"{others} for other units, counted by group privacy")
+            if one.left_out:
+                notes.append(f"the other {one.left_out} bound(s) nothing here")
+            said.append(f"for {one.whom}, {one.figure} ({'; '.join(notes)})")
+        return f"{self.charges} fit(s) for different units, stated for each: {'. '.join(said)}"
+
+
+def _sum(parts: Sequence[UnitTotals]) -> UnitTotals:
+    return reduce(UnitTotals.joined, parts) if parts else UnitTotals()
+
+
+def _place(one: tuple[Unit, UnitTotals]) -> tuple[bool, str, int, int]:
+    """Records first; otherwise any order that does not depend on who came first."""
+    unit = one[0]
+    return unit.kind != "record", unit.person or "", unit.max_institutions, unit.max_records
