@@ -15,23 +15,20 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import Public
-from tallystick.core.errors import DataError, StudyError, TooFewParties, TrustModelError
+from tallystick.core.errors import StudyError, TooFewParties, TrustModelError
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
-from tallystick.data.encoding import Records, encode
-from tallystick.data.sources import read_table
+from tallystick.data.encoding import Records
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.record_choice import ChosenMap, record_choice, sampling_notes
 from tallystick.engines.run import Outcome, Progress, run_program
 from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.engines.study import Study
+from tallystick.engines.study_records import person_column, study_records
 from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.ledger import Ledger, Spent
@@ -45,7 +42,6 @@ __all__ = [
     "Federation",
     "Result",
     "SimulatedFederation",
-    "person_codes",
     "plan_study",
     "public_budget",
     "public_facts",
@@ -173,19 +169,13 @@ class SimulatedFederation(Federation):
 
     def records(self, study: Study) -> list[Records]:
         """Every institution's records, encoded by the study's schema; read once per study."""
-        key = repr((study.data.columns, study.study.target, study.study.features, study.data.missing)).encode()
+        facts = (study.data.columns, study.study.target, study.study.features, study.data.missing)
+        key = repr((*facts, person_column(study))).encode()
         if key not in self._encoded:
             self._encoded.clear()
-            schema, missing = study.schema_of_data(), study.missing_policy()
+            # Strictly: whoever simulates has the records in hand, and is told what is wrong with them.
             self._encoded[key] = [
-                encode(
-                    frame,
-                    schema,
-                    features=study.study.features,
-                    target=study.study.target,
-                    missing=missing,
-                    party=name,
-                )
+                study_records(study, frame, party=name, lenient=False)
                 for name, frame in zip(self.names or (), self.frames)
             ]
         return self._encoded[key]
@@ -245,8 +235,7 @@ class SimulatedFederation(Federation):
         choice = record_choice(study, records, lambda round: self._stream(study.hash, b"coins", round, name.encode()))
         if choice is not None:
             return ChosenMap(design.program, records, template, choice, compiled)
-        persons = person_codes(study, frame, records, name)
-        return ClientMap(design.program, records, template, compiled=compiled, persons=persons)
+        return ClientMap(design.program, records, template, compiled=compiled, persons=records.persons)
 
     def _stream(self, *labels: bytes) -> WordSource:
         """A random stream of its own for every use: the system's, or derived from the simulation's seed."""
@@ -347,20 +336,3 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
         details=design.details,
     )
     return replace(made, notes=(*made.notes, *sampling_notes(made)))
-
-
-def person_codes(study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:
-    """Which records belong to one person, as codes 0..k−1; None where the unit is the record."""
-    if study.privacy.unit != "person":
-        return None
-    column = study.privacy.person
-    if not column:
-        raise StudyError(
-            'unit = "person" without the column that names a person', remedy='Add person = "…" under [privacy].'
-        )
-    table = read_table(frame, [column], party=party)
-    cells = np.asarray(table.column(column).to_pylist(), dtype=object)[records.rows]
-    if any(cell is None or cell != cell or not str(cell).strip() for cell in cells):
-        raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
-    _, codes = np.unique(np.array([str(c) for c in cells]), return_inverse=True)
-    return codes.astype(np.int64)
