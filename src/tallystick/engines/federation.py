@@ -271,6 +271,7 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         max_l1=layout.max_l1,
         units=tuple(zip(layout.kinds, layout.centre, layout.scale, layout.offset)),
         blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
+        drops_incomplete=study.data.missing is not None and study.data.missing.policy == "drop",
     )
 
 
