@@ -347,6 +347,14 @@ def no_acceptance(process: RoleProcess, spec: dict[str, Any]) -> None:
     process.send = changed  # type: ignore[method-assign]
 
 
+def refuses_bad_records(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A client that reads its records as a simulation does: one bad cell, and it withdraws."""
+    from tallystick.roles import client
+
+    read = client.study_records
+    client.study_records = lambda study, source, **options: read(study, source, **{**options, "lenient": False})
+
+
 BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
     act.__name__: act
     for act in (
@@ -360,6 +368,7 @@ BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
         object_in_round_two,
         other_consortium,
         other_version,
+        refuses_bad_records,
         short_model,
         silent_server,
         to_one_server,
