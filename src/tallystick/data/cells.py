@@ -104,7 +104,7 @@ class CellReader:
             return _good(np.zeros((len(array), size), dtype=bool)), np.ones(len(array), dtype=bool), 0
         if _is_list(array.type):
             return self._listed(array, codes, size)
-        if not (_is_text(kind) or pa.types.is_union(kind)):
+        if not (_is_single(kind) or pa.types.is_union(kind)):
             raise self._wrong_type(str(kind), "a list of items")
         known = with_other_spellings(codes)
         cells, index = _distinct(array)
