@@ -32,7 +32,7 @@ from tallystick.privacy.schema import closest
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableSource", "broken_records", "column_names", "read_table"]
+__all__ = ["TableSource", "broken_records", "column_names", "read_table", "with_broken_records"]
 
 _MAX_SHOWN = 40
 _BROKEN = b"tallystick.broken"
@@ -93,6 +93,11 @@ def read_table(
         if found > 1:
             raise DataError(f"{opened.where} has {found} columns named {name!r}", remedy="Rename them.", party=party)
     return opened.read(wanted)
+
+
+def with_broken_records(table: pa.Table, count: int) -> pa.Table:
+    """The table, with a note of how many lines of its file were no records."""
+    return table.replace_schema_metadata({_BROKEN: str(count).encode()})
 
 
 def broken_records(table: pa.Table) -> int:
@@ -196,7 +201,7 @@ def _open_csv(path: Path, where: str, party: str | None, delimiter: str, *, leni
 
     def read_leniently(columns: list[str]) -> pa.Table:
         arrays, broken = read_csv_records(path, delimiter, len(names), [names.index(c) for c in columns])
-        return pa.table(arrays, names=columns).replace_schema_metadata({_BROKEN: str(broken).encode()})
+        return with_broken_records(pa.table(arrays, names=columns), broken)
 
     def read(columns: list[str]) -> pa.Table:
         return _read_csv(path, where, party, delimiter, header, columns)

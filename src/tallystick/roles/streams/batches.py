@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.data.appended import appended
 from tallystick.data.encoding import Records
-from tallystick.data.sources import read_table
+from tallystick.data.sources import broken_records, read_table, with_broken_records
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
 from tallystick.engines.study_records import study_records
@@ -118,7 +118,10 @@ class StreamMap:
             none = int(np.count_nonzero(~np.isfinite(seconds)))
             if none:
                 _log.warning("%d record(s) have no readable time and are not used", none)
-            self._pieces.append((table, ticks))
+            broken = broken_records(table)
+            if broken:
+                _log.warning("%d line(s) are no records and are not used", broken)
+            self._pieces.append((with_broken_records(table, 0), ticks))
             self._read_to = mark.last
         self._pieces = [(p.filter(t >= tick), t[t >= tick]) for p, t in self._pieces if (t >= tick).any()]
         return [self._encoded(table.filter(ticks == tick)) for table, ticks in self._pieces]
