@@ -357,6 +357,14 @@ def unchecked_programs(process: RoleProcess, spec: dict[str, Any]) -> None:
     children._shared = os.getpid(), children.Children(command=(sys.executable, "-I", "-B", str(bypass)))
 
 
+def refuses_bad_records(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A client that reads its records as a simulation does: one bad cell, and it withdraws."""
+    from tallystick.roles import client
+
+    read = client.study_records
+    client.study_records = lambda study, source, **options: read(study, source, **{**options, "lenient": False})
+
+
 BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
     act.__name__: act
     for act in (
@@ -370,6 +378,7 @@ BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
         object_in_round_two,
         other_consortium,
         other_version,
+        refuses_bad_records,
         short_model,
         silent_server,
         to_one_server,

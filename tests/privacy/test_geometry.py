@@ -309,3 +309,30 @@ def test_a_ceiling_out_of_place_is_refused(wrong):
         Group(**{"name": "g", "size": 4, "bound": 1.0, "nonnegative": True, "ceiling": 1.0} | wrong)
     with pytest.raises(BoundsError, match="does not fit"):
         grid_of("l2", nonnegative=True, ceiling=2.0**-9)
+
+
+# -- a record that adds zeros ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {},
+        {"nonnegative": True},
+        {"nonnegative": True, "ceiling": 1.0, "bound": 2.0},
+        {"nonnegative": True, "ceiling": 1.0, "bound": 50.0},
+        {"one_of": 2, "count": 1.5},
+        {"one_of": 2, "count": 0.25, "nonnegative": True},
+    ],
+)
+def test_replacing_a_record_by_one_that_adds_zeros_is_within_the_row(norm, declared):
+    """One with a bad cell: the zero vector belongs to the domain under replace-one, whatever a group declares."""
+    grid = grid_of(norm, **declared)
+    relation = claim(mechanism="laplace", delta=0.0) if norm == "l1" else claim()
+    plan = make_plan(relation, [grid.groups], fraction_bits=BITS)
+    allowed = plan.rounds[0].noise[0].sensitivity
+    others = Dense(values=np.array(DOMAIN[::7], dtype=float))
+    for record in [*DOMAIN, *BLOCKS]:
+        with_one = total(Dense(values=np.array([*DOMAIN[::7], record], dtype=float)), grid)
+        assert length(with_one - total(others, grid), norm) <= allowed

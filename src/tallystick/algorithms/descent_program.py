@@ -168,8 +168,9 @@ class DescentProgram(BlockProgram):
         self.budget = budget
         self.settings = settings
         self.records = public.records
-        self.counts = public.records is None
-        """No public number of records (add-remove, persons): the round of moments counts them too, with its noise."""
+        self.counts = public.counts_records
+        """No public number of complete records (add-remove, persons, missing = drop): the round of moments counts them
+        too, with its noise."""
         self.classes = len(public.classes)
         self.outputs = 1 if self.classes <= 2 else self.classes
         self.l1 = budget.mechanism == "laplace"
@@ -293,7 +294,8 @@ class DescentProgram(BlockProgram):
     def _standardised(self, total: NDArray[np.float64], state: _State) -> _State:
         sums = total * self.moment_bound
         if self.counts:
-            state = state._replace(records=max(1.0, float(sums[-1])))
+            most = math.inf if self.records is None else float(self.records)
+            state = state._replace(records=min(max(1.0, float(sums[-1])), most))
             sums = sums[:-1]
         noise = noise_of_mean(self.budget, self.budget.share_of_one(MOMENT_SHARE), self.moment_bound, state.records)
         mean = np.clip(sums / state.records, -2, 2)  # a count drowned in noise must not blow up the means

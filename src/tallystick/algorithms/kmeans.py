@@ -183,8 +183,9 @@ class KMeansProgram(BlockProgram):
             raise StudyError(
                 'method = "plain" has no start of its own', remedy='Give start = "random" or the centres themselves.'
             )
-        self.counts = public.records is None
-        """No public number of records (add-remove, persons): the round of moments counts them too, with its noise."""
+        self.counts = public.counts_records
+        """No public number of complete records (add-remove, persons, missing = drop): the round of moments counts them
+        too, with its noise."""
         self.count = _COUNT_L1 if self.l1 else _COUNT
         bound = self.shapes.moment_bound
         self.moment_bound = bound if not self.counts else bound + 1 if self.l1 else math.hypot(bound, 1)
@@ -363,7 +364,8 @@ class KMeansProgram(BlockProgram):
         sums = total * self.moment_bound
         records = state.records
         if self.counts:
-            records, sums = max(1.0, float(sums[-1])), sums[:-1]
+            most = math.inf if self.records is None else float(self.records)
+            records, sums = min(max(1.0, float(sums[-1])), most), sums[:-1]
         noise = noise_of_mean(self.budget, self.budget.share_of_one(MOMENT_SHARE), self.moment_bound, records)
         spread = spread_from_moments(np.clip(sums / records, -2, 2), noise, self.shapes)
         return state._replace(
@@ -385,7 +387,7 @@ class KMeansProgram(BlockProgram):
         blocks = total[: k * (d + 1)].reshape(k, d + 1)
         noise = self._noise(self.share / self.steps)
         counts, counts_noise = blocks[:, 0] / self.count, noise / self.count
-        if self.records is not None:
+        if self.records is not None and not self.counts:
             counts = counts + (self.records - counts.sum()) / k
         sums = without_block_sums(blocks[:, 1:], self.shapes)
         square = np.einsum("ij,ij->i", sums, sums)
@@ -404,7 +406,7 @@ class KMeansProgram(BlockProgram):
             stage=state.stage + 1,
             centres=whole_centres,
             counts=whole_counts,
-            records=float(self.records) if self.records is not None else max(1.0, float(counts.sum())),
+            records=state.records if not self.counts else max(1.0, float(counts.sum())),
             radius=self._radius(state.whole, state.length, self._within(centres, weights, state.whole)),
         )
 

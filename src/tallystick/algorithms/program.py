@@ -53,6 +53,13 @@ class Public:
     """(kind, centre, scale, offset) of every encoded feature, as in FeatureLayout: a number is centre + scale·x."""
     blocks: tuple[tuple[str, int, int, str, int], ...] = ()
     """(column, start, stop, kind, most ones in a record) of every declared column's encoded features."""
+    drops_incomplete: bool = False
+    """Missing values have the policy "drop": incomplete records add zeros, and how many are complete is not public."""
+
+    @property
+    def counts_records(self) -> bool:
+        """Whether what divides by the records in a sum must count them there, with the noise of all sums."""
+        return self.records is None or self.drops_incomplete
 
     def index(self, feature: str) -> int:
         """Position of an encoded feature in a record."""

@@ -5,7 +5,7 @@ A record adds, per column of the study:
     histograms     1 in the bin or category it falls in (items: in each of its items); no coordinate is negative
     moments        x and x² − ½ of a number x in [−1, 1]:  max over x of x² + (x² − ½)² = 5/4,  |x| + |x² − ½| ≤ 3/2
     correlations   x·x' of every pair of numbers that cannot be missing: at most 1 each
-    count          1, where the number of records is not public
+    count          1, where the number of complete records is not public
 
 Nothing is clipped: the bounds are the longest vectors there can be (√ of the sums above, or the sums themselves in L1).
 Replacing a record moves the histograms by √2 times their bound (spec 0.5: no negative coordinate), the others by twice.
@@ -70,7 +70,7 @@ class SummarisedColumn:
 def design_summary(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
     """One round, from public facts alone."""
     # Under add-remove, and where persons are the unit, a stated number of records is a planning figure.
-    counts = public.records is None or budget.neighbours == "add-remove" or budget.person_factor > 1
+    counts = public.counts_records or budget.neighbours == "add-remove" or budget.person_factor > 1
     program = SummaryProgram(
         _columns(keywords, public), correlations=bool(keywords.get("correlations", True)), counts=counts
     )

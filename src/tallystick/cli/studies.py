@@ -16,7 +16,7 @@ from typing import Any
 
 from tallystick.cli.simulation import load_study, read_program_from
 from tallystick.cli.study_results import document, write_canonical
-from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, VerificationError
+from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.federation import plan_study
 from tallystick.engines.study import Study
@@ -32,6 +32,7 @@ from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity_files import load_identity, read_consortium, unix_time, wall_clock
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.ledger_check import check_own_ledger
+from tallystick.roles.own_records import own_records
 from tallystick.roles.process import members_of
 from tallystick.roles.role_config import RoleConfig, load_role_config
 from tallystick.roles.setup import set_up
@@ -281,6 +282,7 @@ def show(name: str, config: Path) -> dict[str, Any]:
         if place.config.role == "client" and standing.proposal is not None:
             with place.ledger() as ledger:
                 found["own"] = _own(review(standing.proposal, place.config, ledger), docket, place.config.name)
+                found["own"]["records"] = _own_records(standing.proposal, place.config, ledger)
                 try:
                     check_own_ledger(ledger, place.config, place.consortium)
                 except VerificationError as error:
@@ -430,6 +432,16 @@ def _contents(proposal: Statement) -> dict[str, Any]:
             "program_hash": head["program_hash"],
         }
     }
+
+
+def _own_records(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> str | None:
+    """How many of this client's records the study could use; for this screen only."""
+    try:
+        source = config.data if config.data is not None else ledger.dataset(config.dataset).source
+    except TallystickError:
+        return None  # nothing is registered yet
+    found = own_records(proposal, source, party=config.name)
+    return None if found is None else found.words
 
 
 def _own(seen: Review, docket: Docket, client: str) -> dict[str, Any]:

@@ -131,6 +131,8 @@ def _own(found: dict[str, Any]) -> list[str]:
         lines.append(_para(f"With this study: {_sentence(own['budget_after'])}{part}"))
     else:
         lines.append(_para(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))
+    if own["records"]:
+        lines.append(_para(f"Your records (told to nobody else): {_sentence(own['records'])}"))
     lines += ["", "What is to be done"]
     if own["decided"]:
         lines.append(_para(f"Decided: {own['decided']}, by {own['decided_by']}. Until it runs you may decide anew."))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tallystick.core.errors import DataError
-from tallystick.data.sources import column_names, read_table
+from tallystick.data.sources import column_names, read_table, with_broken_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,9 +114,11 @@ class _Lines:
         import pyarrow as pa
 
         names = self.column_names()
-        rows = [row for row in map(self._cells, self._body.split(b"\n")) if len(row) == len(names)]
+        lines = [line for line in self._body.split(b"\n") if line.strip()]
+        rows = [row for row in map(self._cells, lines) if len(row) == len(names)]
         places = [names.index(column) for column in columns]
-        return pa.table({c: pa.array([row[i] for row in rows], pa.string()) for c, i in zip(columns, places)})
+        table = pa.table({c: pa.array([row[i] for row in rows], pa.string()) for c, i in zip(columns, places)})
+        return with_broken_records(table, len(lines) - len(rows))
 
     def _cells(self, line: bytes) -> list[str]:
         """The cells of one line, as text; none of a line that is blank or cannot be read."""
@@ -132,7 +134,7 @@ class _Whole:
 
     def end(self) -> int:
         names = column_names(self._source, party=self._party)
-        return int(read_table(self._source, names[:1], party=self._party).num_rows)
+        return int(read_table(self._source, names[:1], party=self._party, lenient=True).num_rows)
 
     def piece(self, first: int, last: int) -> Piece:
         return _Rows(self._source, first, last, self._party)
@@ -146,7 +148,7 @@ class _Rows:
         return column_names(self._source, party=self._party)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        table = read_table(self._source, columns, party=self._party)
+        table = read_table(self._source, columns, party=self._party, lenient=True)
         if table.num_rows < self._last:
             raise _shorter(self._party)
         return table.slice(self._first, self._last - self._first)

@@ -1,8 +1,12 @@
-"""One Arrow column to numbers: floats with NaN where missing, category codes, or lists of item codes.
+"""One column to numbers: floats with NaN where missing, category codes, or sets of items.
 
-Every function is a map over cells: what a cell becomes depends on that cell and on public declarations alone. Cells
-are looked up by their distinct values (dictionary encoding), so the cost in Python is per distinct value, not per
-record, and every file format takes the same path. Errors name the column and the cell's *type*, never its content.
+What a cell becomes is defined by :mod:`tallystick.data.cell_rules`, one cell at a time, from that cell and public
+declarations alone. Here the rule is applied to whole columns, fast: numbers of a declared type in one step, everything
+else once per distinct value. Tests hold the two against each other.
+
+The *type* of a column counts only where the source declares it (a Parquet or Arrow type, a dtype other than object):
+then a column of dates that the study calls a number is refused as a whole, whatever its cells are. Errors name the
+column and the cell's *type*, never its content.
 """
 
 from __future__ import annotations
@@ -10,22 +14,35 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import DataError
-from tallystick.privacy.schema import label_text
+from tallystick.data.cell_rules import (
+    MISSING,
+    NO_CELL,
+    UNKNOWN,
+    NoCell,
+    as_category,
+    as_items,
+    as_number,
+    canonical_text,
+    plain,
+    spelled_number,
+    with_other_spellings,
+)
 
-__all__ = ["MISSING", "UNKNOWN", "CellReader"]
+__all__ = ["MISSING", "NO_CELL", "UNKNOWN", "CellReader", "Read", "canonical_text", "canonical_texts", "python_values"]
 
-UNKNOWN = -1
-"""The code of a category that is not declared."""
-MISSING = -2
-"""The code of a missing cell."""
 
-_ITEM_SEPARATOR = ";"
+class Read(NamedTuple):
+    """A column read: its values, which cells are not what the study declares, and the type of one of those."""
+
+    values: NDArray[Any]
+    bad: NDArray[np.bool_]
+    found: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,109 +53,87 @@ class CellReader:
     marker: str | None = None
     party: str | None = None
 
-    def numbers(self, array: Any) -> NDArray[np.float64]:
-        """float64 values, NaN where missing; ±inf and every finite value as they are."""
+    def numbers(self, array: Any) -> Read:
+        """float64 values, NaN where missing or bad; ±inf and every finite value as they are."""
         import pyarrow as pa
 
         array = _one_chunk(array)
-        kind = array.type
-        if _is_text(kind) or pa.types.is_dictionary(kind):
-            cells, index = _distinct(array)
-            table = np.array([self._number(c) for c in cells] + [math.nan], dtype=np.float64)
-            return table[index]
-        if pa.types.is_null(kind) or len(array) == 0:
-            return np.full(len(array), math.nan)
-        if pa.types.is_boolean(kind):
-            array = array.cast(pa.uint8())
-        elif pa.types.is_decimal(kind):
-            array = array.cast(pa.float64())
-        elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        kind = _value_type(array)
+        if pa.types.is_null(kind):
+            return _good(np.full(len(array), math.nan))
+        if not pa.types.is_dictionary(array.type) and (
+            pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        ):
+            values, absent = _primitive(array.cast(pa.uint8()) if pa.types.is_boolean(kind) else array)
+            values = values.astype(np.float64)
+            values[absent] = math.nan
+            mark = spelled_number(self.marker)
+            if mark is not None:
+                values[values == mark] = math.nan
+            return _good(values)
+        if not (_is_single(kind) or pa.types.is_union(kind)) or pa.types.is_temporal(kind):
             raise self._wrong_type(str(kind), "a number")
-        values, absent = _primitive(array)
-        values = values.astype(np.float64)
-        values[absent] = math.nan
-        mark = _as_number(self.marker)
-        if mark is not None:
-            values[values == mark] = math.nan
-        return values
+        cells, index = _distinct(array)
+        found = [as_number(cell, self.marker) for cell in cells] + [math.nan]
+        bad = np.array([number is None for number in found])
+        table = np.array([math.nan if number is None else number for number in found], dtype=np.float64)
+        return Read(table[index], bad[index], _bad_type(cells, bad))
 
-    def codes(self, array: Any, codes: Mapping[str, int], default: int = UNKNOWN) -> NDArray[np.int64]:
-        """The code of each cell; ``default`` if it is not declared, :data:`MISSING` if it is missing."""
+    def codes(self, array: Any, codes: Mapping[str, int]) -> Read:
+        """The code of each cell; :data:`UNKNOWN` if it is not declared, :data:`MISSING` if missing, else bad."""
         import pyarrow as pa
 
         array = _one_chunk(array)
-        if pa.types.is_nested(array.type):
-            raise self._wrong_type(str(array.type), "a category")
+        kind = _value_type(array)
+        if pa.types.is_nested(kind) and not pa.types.is_union(kind):
+            raise self._wrong_type(str(kind), "a category")
+        known = with_other_spellings(codes)
         cells, index = _distinct(array)
-        table = np.array([self._code(c, codes, default) for c in cells] + [MISSING], dtype=np.int64)
-        return table[index]
+        table = np.array([as_category(cell, known, self.marker) for cell in cells] + [MISSING], dtype=np.int64)
+        bad = table == NO_CELL
+        return Read(table[index], bad[index], _bad_type(cells, bad))
 
-    def items(self, array: Any, codes: Mapping[str, int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_], int]:
+    def items(self, array: Any, codes: Mapping[str, int]) -> tuple[Read, NDArray[np.bool_], int]:
         """Multi-hot membership (records × vocabulary), which cells are missing, and how many items were unknown."""
         import pyarrow as pa
 
         array = _one_chunk(array)
         size = max(codes.values()) + 1
-        kind = array.type
-        if pa.types.is_null(kind) or len(array) == 0:
-            return np.zeros((len(array), size), dtype=bool), np.ones(len(array), dtype=bool), 0
-        if pa.types.is_nested(kind) and hasattr(kind, "value_type"):
-            array = array.cast(pa.large_list(kind.value_type))
-            missing = _primitive(array.is_null().cast(pa.uint8()))[0].astype(bool)
-            lengths = np.where(missing, 0, np.diff(_primitive(array.offsets)[0]))
-            found = self.codes(array.flatten(), codes)  # flatten() leaves out what null lists may cover
-            member = np.zeros((len(array), size), dtype=bool)
-            rows = np.repeat(np.arange(len(array)), lengths)
-            known = found >= 0
-            member[rows[known], found[known]] = True
-            return member, missing, int(np.count_nonzero(found == UNKNOWN))
-        if not (_is_text(kind) or pa.types.is_dictionary(kind)):
+        kind = _value_type(array)
+        if pa.types.is_null(kind):
+            return _good(np.zeros((len(array), size), dtype=bool)), np.ones(len(array), dtype=bool), 0
+        if _is_list(array.type):
+            return self._listed(array, codes, size)
+        if not (_is_single(kind) or pa.types.is_union(kind)):
             raise self._wrong_type(str(kind), "a list of items")
+        known = with_other_spellings(codes)
         cells, index = _distinct(array)
         table = np.zeros((len(cells) + 1, size), dtype=bool)
         unknown = np.zeros(len(cells) + 1, dtype=np.int64)
-        absent = np.zeros(len(cells) + 1, dtype=bool)
+        absent, bad = np.zeros((2, len(cells) + 1), dtype=bool)
         absent[-1] = True
         for row, cell in enumerate(cells):
-            text = "" if cell is None else label_text(cell)
-            absent[row] = cell is None or text == self.marker
-            for item in [] if absent[row] else filter(None, map(str.strip, text.split(_ITEM_SEPARATOR))):
-                code = codes.get(item)
-                if code is None:
-                    unknown[row] += 1
-                else:
-                    table[row, code] = True
-        return table[index], absent[index], int(unknown[index].sum())
+            found = as_items(cell, known, self.marker)
+            if isinstance(found, int):
+                absent[row], bad[row] = found == MISSING, found == NO_CELL
+            else:
+                table[row, found[0]] = True
+                unknown[row] = found[1]
+        return Read(table[index], bad[index], _bad_type(cells, bad)), absent[index], int(unknown[index].sum())
 
-    def _number(self, cell: object) -> float:
-        if cell is None:
-            return math.nan
-        if isinstance(cell, int | float) and not isinstance(cell, bool):
-            value = float(cell)
-            return math.nan if value == _as_number(self.marker) else value
-        text = label_text(cell)
-        if not text or text == self.marker:
-            return math.nan
-        number = _as_number(text)
-        if number is None:
-            if isinstance(cell, str | bytes):
-                raise DataError(
-                    f"column {self.column!r} is declared as a number, but holds text that is not one",
-                    remedy="If the text marks a missing value, declare it: "
-                    'missing = { marker = "...", policy = "category" } under [data]; otherwise declare a category.',
-                    party=self.party,
-                )
-            raise self._wrong_type(type(cell).__name__, "a number")
-        return math.nan if number == _as_number(self.marker) else number
+    def _listed(self, array: Any, codes: Mapping[str, int], size: int) -> tuple[Read, NDArray[np.bool_], int]:
+        """A column that the source declares as lists: its elements are one column of categories."""
+        import pyarrow as pa
 
-    def _code(self, cell: object, codes: Mapping[str, int], default: int) -> int:
-        if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-            return MISSING
-        text = label_text(cell)
-        for spelling in (text, *(_BOOLEANS[cell] if isinstance(cell, bool) else ())):
-            if spelling in codes:  # a marker that is itself a declared value is that value
-                return codes[spelling]
-        return MISSING if not text or text == self.marker else default
+        array = array.cast(pa.large_list(array.type.value_type))
+        missing = _primitive(array.is_null().cast(pa.uint8()))[0].astype(bool)
+        lengths = np.where(missing, 0, np.diff(_primitive(array.offsets)[0]))
+        found = self.codes(array.flatten(), codes).values  # flatten() leaves out what null lists may cover
+        member = np.zeros((len(array), size), dtype=bool)
+        rows = np.repeat(np.arange(len(array)), lengths)
+        known = found >= 0
+        member[rows[known], found[known]] = True
+        return _good(member), missing, int(np.count_nonzero(found == UNKNOWN))
 
     def _wrong_type(self, found: str, wanted: str) -> DataError:
         return DataError(
@@ -147,18 +142,73 @@ class CellReader:
             party=self.party,
         )
 
+    def refusal(self, found: str | None, wanted: str) -> DataError:
+        """What a check says about a bad cell of type ``found``."""
+        if found == "str" and wanted == "a number":
+            return DataError(
+                f"column {self.column!r} is declared as a number, but holds text that is not one",
+                remedy="If the text marks a missing value, declare it: "
+                'missing = { marker = "...", policy = "category" } under [data]; otherwise declare a category.',
+                party=self.party,
+            )
+        if found in ("bool", "int", "float", "str", "list"):
+            return self._wrong_type(found, wanted)
+        return DataError(
+            f"column {self.column!r} holds values that are neither numbers nor text",
+            remedy="Convert the column, or leave it out of the study.",
+            party=self.party,
+        )
 
-_BOOLEANS = {True: ("True", "TRUE", "1"), False: ("False", "FALSE", "0")}
+
+def canonical_texts(array: Any) -> list[str | None]:
+    """:func:`canonical_text` of every cell of a column, worked out once per distinct value."""
+    cells, index = _distinct(_one_chunk(array))
+    texts = [canonical_text(cell) for cell in cells] + [None]
+    return [texts[at] for at in index.tolist()]
 
 
-def _as_number(text: str | None) -> float | None:
-    """The number a text denotes, correctly rounded, or None; Python's digit grouping (1_000) is not a number."""
-    if text is None or "_" in text:
-        return None
+def python_values(array: Any) -> list[Any]:
+    """The cells of an Arrow array as Python has them; one that it cannot hold is a :class:`NoCell` by itself.
+
+    A text that is not UTF-8, a year beyond 9999: one such cell must not take its column along.
+    """
     try:
-        return float(text)
-    except ValueError:
+        return list(array.to_pylist())
+    except (ValueError, OverflowError, TypeError, ArithmeticError):
+        return [_python_value(cell) for cell in array]
+
+
+def _python_value(cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except (ValueError, OverflowError, TypeError, ArithmeticError):
+        return NoCell(str(cell.type))
+
+
+def _good(values: NDArray[Any]) -> Read:
+    return Read(values, np.zeros(len(values), dtype=bool), None)
+
+
+def _bad_type(cells: list[Any], bad: NDArray[np.bool_]) -> str | None:
+    """The type of the first bad cell among the distinct ones."""
+    at = next(iter(np.flatnonzero(bad)), None)
+    if at is None:
         return None
+    cell = plain(cells[at])
+    return cell.type_name if isinstance(cell, NoCell) else type(cell).__name__
+
+
+def _value_type(array: Any) -> Any:
+    """What the source declares the cells to be."""
+    import pyarrow as pa
+
+    return array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+
+
+def _is_list(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_nested(kind)) and hasattr(kind, "value_type") and not pa.types.is_map(kind)
 
 
 def _is_text(kind: Any) -> bool:
@@ -170,19 +220,37 @@ def _is_text(kind: Any) -> bool:
         pa.types.is_string_view,
         pa.types.is_binary,
         pa.types.is_large_binary,
+        pa.types.is_binary_view,
+        pa.types.is_fixed_size_binary,
     )
     return any(test(kind) for test in tests)
 
 
-def _one_chunk(array: Any) -> Any:
+def _is_single(kind: Any) -> bool:
+    """Whether cells of this type may spell a number."""
     import pyarrow as pa
+
+    tests = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, _is_text)
+    return any(test(kind) for test in tests)
+
+
+def _one_chunk(array: Any) -> Any:
+    """The column as one array, of a type that can be looked up by its distinct values."""
+    import pyarrow as pa
+
+    from tallystick.data.object_columns import cells_to_arrow
 
     if isinstance(array, pa.ChunkedArray):
         array = array.unify_dictionaries() if pa.types.is_dictionary(array.type) else array
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # pyarrow returns chunks for zero rows or beyond 2 GB
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
-    return array.cast(pa.large_string()) if pa.types.is_string_view(array.type) else array
+    kind = array.type
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return array.cast(pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary())
+    if pa.types.is_run_end_encoded(kind) or isinstance(_value_type(array), pa.BaseExtensionType):
+        return cells_to_arrow(python_values(array))
+    return array
 
 
 def _primitive(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -207,10 +275,16 @@ def _distinct(array: Any) -> tuple[list[Any], NDArray[np.int64]]:
     """
     import pyarrow as pa
 
-    coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-    cells = coded.dictionary.to_pylist()
+    coded = array
+    try:
+        coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    except pa.ArrowNotImplementedError:  # of a type that Arrow cannot look up, such as a union: every cell by itself
+        cells = python_values(array)
+        return cells, np.arange(len(cells), dtype=np.int64)
     index, absent = _primitive(coded.indices)
-    index = np.where(absent, len(cells), index.astype(np.int64))
-    used = np.zeros(len(cells) + 1, dtype=bool)
+    size = len(coded.dictionary)
+    index = np.where(absent, size, index.astype(np.int64))
+    used = np.zeros(size + 1, dtype=bool)
     used[index] = True
+    cells = python_values(coded.dictionary)
     return [cell if here else None for cell, here in zip(cells, used.tolist())], index

@@ -9,13 +9,20 @@ division; ``log1p`` from libm, cell by cell). Without that, per-record clipping 
 |----------------------------------------|-------------------------------------------------------------------|
 | number outside its bounds, ±inf, 1e308 | the nearer bound; counted as clamped                              |
 | -0.0, subnormal                        | an ordinary number                                                |
-| null, None, NaN, blank, the marker     | missing: by the declared policy; no policy: DataError             |
-| text in a number column                | DataError naming the column                                       |
+| null, None, NaN, blank, the marker     | missing: by the declared policy; no policy or "error": *refused*  |
+| text in a number column, an object     | *refused*; counted as unusable                                    |
 | category not declared                  | all zeros, or the ``merge`` column; counted as unknown            |
 | items beyond ``max_per_record``        | dropped in reverse vocabulary order; counted as truncated         |
-| target class not declared, missing     | the record is left out and counted; policy "error": DataError     |
+| target class not declared, missing     | the record is left out and counted; policy "error": *refused*     |
+| no person named                        | *refused*; policy "drop": the record is left out                  |
 
-The counts (:class:`Tallies`) are local: they are exact statistics of private data, so nothing prints or sends them.
+*Refused* has two meanings. In checks and simulation it is a DataError that names the column. In a deployed study
+(``lenient``) the record is left out, whatever the policy: it adds zeros to every sum, as if it were not there, and is
+counted. No record's content may decide whether its institution takes part, because others see that it does not.
+Only what no single record decides (no file, no column, a declared type that does not fit) is an error there too.
+
+The counts (:class:`Tallies`) are local: they are exact statistics of private data, shown on the institution's own
+screen and sent to nobody.
 """
 
 from __future__ import annotations
@@ -29,8 +36,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tallystick.core.errors import DataError
-from tallystick.data.cells import MISSING, UNKNOWN, CellReader
-from tallystick.data.sources import read_table
+from tallystick.data.cells import MISSING, UNKNOWN, CellReader, Read, canonical_texts
+from tallystick.data.sources import broken_records, read_table
 from tallystick.privacy.schema import Block, Category, Column, FeatureLayout, Integer, Items, Missing, Number, Schema
 
 __all__ = ["Records", "Tallies", "encode"]
@@ -46,9 +53,28 @@ class Tallies:
     unknown: Mapping[str, int] = field(default_factory=dict)
     missing: Mapping[str, int] = field(default_factory=dict)
     truncated: Mapping[str, int] = field(default_factory=dict)
+    unusable: Mapping[str, int] = field(default_factory=dict)
+    """Cells that are not what the study declares: text in a number column, an object."""
+    nameless: int = 0
+    """Records that name no person, where persons are the unit."""
+    broken: int = 0
+    """Lines of a file that are no record."""
 
     def __repr__(self) -> str:
         return "Tallies(local)"
+
+    def left_out(self) -> str | None:
+        """For this institution's own screen: how many records add nothing to the answer, and why; None if all do."""
+        if not self.dropped and not self.broken:
+            return None
+        why = [
+            f"{column!r} {what} in {count}"
+            for what, counts in (("missing", self.missing), ("unusable", self.unusable), ("unknown", self.unknown))
+            for column, count in counts.items()
+        ]
+        why += [f"{self.nameless} name no person"] if self.nameless else []
+        why += [f"{self.broken} line(s) are no record"] if self.broken else []
+        return f"{self.dropped + self.broken} of {self.records + self.broken} records add nothing: {', '.join(why)}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -56,7 +82,8 @@ class Records:
     """Encoded records of one client: read-only arrays, and the public layout that explains their columns.
 
     ``target`` is the class index for a category, the clamped value for a number. ``rows`` are the positions the
-    records had in the source, which tells the records left out.
+    records had in the source, which tells the records left out. ``persons`` has equal codes for the records of one
+    person, where persons are the unit.
     """
 
     features: NDArray[np.float64]
@@ -64,9 +91,10 @@ class Records:
     layout: FeatureLayout
     rows: NDArray[np.int64]
     tallies: Tallies
+    persons: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.features, self.target, self.rows):
+        for array in (self.features, self.target, self.rows, self.persons):
             if array is not None:
                 array.flags.writeable = False
 
@@ -87,6 +115,7 @@ class Records:
             layout=self.layout,
             rows=self.rows[chosen],
             tallies=self.tallies,
+            persons=None if self.persons is None else self.persons[chosen],
         )
 
 
@@ -97,52 +126,70 @@ def encode(
     features: Sequence[str] | None = None,
     target: str | None = None,
     missing: Missing | None = None,
+    person: str | None = None,
     party: str | None = None,
+    lenient: bool = False,
 ) -> Records:
-    """Read ``frame`` (anything :func:`~tallystick.data.sources.read_table` takes) and encode it by the schema."""
+    """Read ``frame`` (anything :func:`~tallystick.data.sources.read_table` takes) and encode it by the schema.
+
+    ``person`` is the column that names a record's person, where persons are the unit. ``lenient`` is for deployed
+    studies: a record that would be refused is left out instead (see the module).
+    """
     layout = schema.layout(features, target=target, missing=missing)
-    wanted = [*layout.columns, *([target] if target is not None else [])]
-    table = read_table(frame, wanted, names=tuple(schema) if isinstance(frame, np.ndarray) else None, party=party)
-    encoder = _Encoder(len(table), missing, party)
+    wanted = list(dict.fromkeys([*layout.columns, *(c for c in (target, person) if c is not None)]))
+    names = tuple(schema) if isinstance(frame, np.ndarray) else None
+    table = read_table(frame, wanted, names=names, party=party, lenient=lenient)
+    encoder = _Encoder(len(table), missing, party, lenient=lenient)
     matrix = np.zeros((len(table), len(layout)), dtype=np.float64)
     for block in layout.blocks:
         encoder.feature(table[block.column], schema[block.column], block, matrix)
     labels = None if target is None else encoder.target(table[target], schema[target], target)
+    names_of = None if person is None else encoder.persons(table[person], person)
     rows = np.flatnonzero(encoder.keep).astype(np.int64)
     if len(rows) < len(table):
         matrix = matrix[rows]
         labels = None if labels is None else labels[rows]
-    return Records(features=matrix, target=labels, layout=layout, rows=rows, tallies=encoder.tallies())
+    persons = None
+    if names_of is not None:
+        persons = np.unique(names_of[rows], return_inverse=True)[1].astype(np.int64)
+    tallies = encoder.tallies(broken=broken_records(table))
+    return Records(features=matrix, target=labels, layout=layout, rows=rows, tallies=tallies, persons=persons)
 
 
 class _Encoder:
     """The state of one :func:`encode`: which records stay, and the local counts."""
 
-    def __init__(self, count: int, missing: Missing | None, party: str | None) -> None:
+    def __init__(self, count: int, missing: Missing | None, party: str | None, *, lenient: bool) -> None:
         self.keep = np.ones(count, dtype=bool)
         self._missing = missing
         self._party = party
-        self._counts: dict[str, dict[str, int]] = {k: {} for k in ("clamped", "unknown", "missing", "truncated")}
+        self._lenient = lenient
+        self._nameless = 0
+        self._counts: dict[str, dict[str, int]] = {
+            k: {} for k in ("clamped", "unknown", "missing", "truncated", "unusable")
+        }
 
-    def tallies(self) -> Tallies:
+    def tallies(self, *, broken: int) -> Tallies:
         return Tallies(
-            records=len(self.keep), dropped=len(self.keep) - int(np.count_nonzero(self.keep)), **self._counts
+            records=len(self.keep),
+            dropped=len(self.keep) - int(np.count_nonzero(self.keep)),
+            nameless=self._nameless,
+            broken=broken,
+            **self._counts,
         )
 
     def feature(self, cells: Any, column: Column, block: Block, matrix: NDArray[np.float64]) -> None:
         """Fill the block's columns of the matrix."""
         name, start, stop = block.column, block.start, block.stop
-        reader = self._reader(name)
         if isinstance(column, Number | Integer):
-            values = reader.numbers(cells)
-            absent = np.isnan(values)
+            values, absent = self._numbers(name, cells)
             values = self._clamp(name, values, column)
             if isinstance(column, Number) and column.bins is not None:
                 code = np.searchsorted(np.asarray(column.bins, dtype=np.float64), values, side="right")
-                rows = np.flatnonzero(~absent)
+                rows = np.flatnonzero(~np.isnan(values))
                 matrix[rows, start + code[rows]] = 1.0
             else:
-                matrix[:, start] = np.where(absent, 0.0, _scale(values, column))
+                matrix[:, start] = np.where(np.isnan(values), 0.0, _scale(values, column))
         elif isinstance(column, Category):
             code = self._category(name, cells, column)
             absent = code == MISSING
@@ -161,8 +208,8 @@ class _Encoder:
             absent, values = code == MISSING, code.astype(np.float64)
             self.keep &= code >= 0
         elif isinstance(column, Number | Integer):
-            numbers = self._reader(name).numbers(cells)
-            absent, values = np.isnan(numbers), _on_steps(self._clamp(name, numbers, column), column)
+            numbers, absent = self._numbers(name, cells)
+            values = _on_steps(self._clamp(name, numbers, column), column)
         else:  # layout() has refused the other kinds
             raise TypeError(type(column).__name__)
         self._apply_policy(name, absent)
@@ -172,10 +219,39 @@ class _Encoder:
     def _reader(self, name: str) -> CellReader:
         return CellReader(column=name, marker=self._missing.marker if self._missing else None, party=self._party)
 
+    def persons(self, cells: Any, name: str) -> NDArray[Any]:
+        """The canonical name of every record's person; a record without one is refused or left out."""
+        names = canonical_texts(cells)
+        nameless = np.array([text is None for text in names], dtype=bool) & self.keep
+        self._nameless = int(np.count_nonzero(nameless))
+        dropping = self._missing is not None and self._missing.policy == "drop"
+        if self._nameless and not (self._lenient or dropping):
+            raise DataError(f"column {name!r} has empty cells", party=self._party, remedy="Name every record's person.")
+        self.keep &= ~nameless
+        return np.array([text or "" for text in names], dtype=np.str_)
+
+    def _numbers(self, name: str, cells: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The numbers, NaN where there is none, and which cells are missing (bad ones are not: they are no cells)."""
+        reader = self._reader(name)
+        read = reader.numbers(cells)
+        self._leave_out_bad(reader, read, "a number")
+        return read.values, np.isnan(read.values) & ~read.bad
+
+    def _leave_out_bad(self, reader: CellReader, read: Read, wanted: str) -> None:
+        if not read.bad.any():
+            return
+        if not self._lenient:
+            raise reader.refusal(read.found, wanted)
+        self._count("unusable", reader.column, read.bad)
+        self.keep &= ~read.bad
+
     def _category(self, name: str, cells: Any, column: Category) -> NDArray[np.int64]:
         codes = column.codes()
         merged = len(column.values) if column.merge is not None else UNKNOWN
-        code = self._reader(name).codes(cells, codes, UNKNOWN)
+        reader = self._reader(name)
+        read = reader.codes(cells, codes)
+        self._leave_out_bad(reader, read, "a category")
+        code = read.values
         self._count("unknown", name, code == UNKNOWN)
         code[code == UNKNOWN] = merged
         if self._missing is not None and self._missing.policy == "category" and self._missing.marker in codes:
@@ -183,7 +259,10 @@ class _Encoder:
         return code
 
     def _items(self, name: str, cells: Any, column: Items, out: NDArray[np.float64]) -> NDArray[np.bool_]:
-        member, absent, unknown = self._reader(name).items(cells, {label: k for k, label in enumerate(column.labels)})
+        reader = self._reader(name)
+        read, absent, unknown = reader.items(cells, {label: k for k, label in enumerate(column.labels)})
+        self._leave_out_bad(reader, read, "a list of items")
+        member = read.values
         kept = member & (np.cumsum(member, axis=1) <= column.max_per_record)
         if unknown:
             self._counts["unknown"][name] = unknown
@@ -206,20 +285,22 @@ class _Encoder:
         if not absent.any():
             return
         self._count("missing", name, absent)
-        if self._missing is None:
+        policy = None if self._missing is None else self._missing.policy
+        if policy == "drop" or (self._lenient and policy != "category"):
+            self.keep &= ~absent
+            return
+        if policy is None:
             raise DataError(
                 f"column {name!r} has missing values and the study declares no policy for them",
                 remedy='Add under [data]: missing = { marker = "?", policy = "category" }   # or "drop", "error"',
                 party=self._party,
             )
-        if self._missing.policy == "error":
+        if policy == "error":
             raise DataError(
                 f"column {name!r} has missing values, which the study refuses",
                 remedy='Fill them in, or agree on missing = { policy = "category" } or "drop" under [data].',
                 party=self._party,
             )
-        if self._missing.policy == "drop":
-            self.keep &= ~absent
 
 
 def _width(column: Column) -> int:

@@ -2,7 +2,9 @@
 
 The kinds accepted are CSV and Parquet files by path, pandas and polars frames, Arrow tables, NumPy matrices with
 column names, and dicts of arrays. All become one :class:`pyarrow.Table`; nothing above this file knows which it was.
-CSV cells stay text until the schema says what they are, so a file's first rows never decide a column's type.
+A column has a type only where its source declares one (Parquet, Arrow, a dtype other than object). No type is ever
+inferred from cells: CSV cells stay text, and Python objects stay what each of them is
+(:mod:`tallystick.data.object_columns`), so that no cell decides how another is read.
 
 Errors name file, column and line, never a cell: the libraries' own messages quote data, so they are not chained.
 
@@ -23,14 +25,17 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from tallystick.core.errors import DataError
-from tallystick.privacy.schema import closest, label_text
+from tallystick.data.csv_records import read_csv_records
+from tallystick.data.object_columns import cells_to_arrow
+from tallystick.privacy.schema import closest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableSource", "column_names", "read_table"]
+__all__ = ["TableSource", "broken_records", "column_names", "read_table", "with_broken_records"]
 
 _MAX_SHOWN = 40
+_BROKEN = b"tallystick.broken"
 
 
 @runtime_checkable
@@ -66,12 +71,14 @@ def read_table(
     *,
     names: Sequence[str] | None = None,
     party: str | None = None,
+    lenient: bool = False,
 ) -> pa.Table:
     """The named columns (all, if None) of a source as an Arrow table, in the order asked for.
 
-    ``names`` gives a NumPy matrix its column names; other sources have their own.
+    ``names`` gives a NumPy matrix its column names; other sources have their own. ``lenient``: a line of a CSV file
+    that is no record is left out (:func:`broken_records` says how many were) instead of refused with the whole file.
     """
-    opened = _open(source, names, party)
+    opened = _open(source, names, party, lenient=lenient)
     wanted = list(opened.names if columns is None else columns)
     there = Counter(opened.names)
     for name in wanted:
@@ -88,11 +95,21 @@ def read_table(
     return opened.read(wanted)
 
 
-def _open(source: Any, names: Sequence[str] | None, party: str | None) -> _Opened:
+def with_broken_records(table: pa.Table, count: int) -> pa.Table:
+    """The table, with a note of how many lines of its file were no records."""
+    return table.replace_schema_metadata({_BROKEN: str(count).encode()})
+
+
+def broken_records(table: pa.Table) -> int:
+    """How many lines of the file a lenient reader has left out; stays local."""
+    return int((table.schema.metadata or {}).get(_BROKEN, b"0"))
+
+
+def _open(source: Any, names: Sequence[str] | None, party: str | None, *, lenient: bool = False) -> _Opened:
     import pyarrow as pa
 
     if isinstance(source, str | os.PathLike):
-        return _open_file(Path(source), party)
+        return _open_file(Path(source), party, lenient=lenient)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
@@ -116,7 +133,7 @@ def _open(source: Any, names: Sequence[str] | None, party: str | None) -> _Opene
     )
 
 
-def _open_file(path: Path, party: str | None) -> _Opened:
+def _open_file(path: Path, party: str | None, *, lenient: bool) -> _Opened:
     where = f"file {path.name}"
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
@@ -125,7 +142,7 @@ def _open_file(path: Path, party: str | None) -> _Opened:
     if suffixes and suffixes[-1] in (".parquet", ".pq"):
         return _open_parquet(path, where, party)
     if ".csv" in suffixes or ".tsv" in suffixes:
-        return _open_csv(path, where, party, delimiter="\t" if ".tsv" in suffixes else ",")
+        return _open_csv(path, where, party, delimiter="\t" if ".tsv" in suffixes else ",", lenient=lenient)
     raise DataError(
         f"{where} is of no known format", remedy="Known are .csv, .tsv (also .gz) and .parquet.", party=party
     )
@@ -160,27 +177,36 @@ def _open_parquet(path: Path, where: str, party: str | None) -> _Opened:
     return _Opened(names, read, where)
 
 
-def _open_csv(path: Path, where: str, party: str | None, delimiter: str) -> _Opened:
+def _open_csv(path: Path, where: str, party: str | None, delimiter: str, *, lenient: bool) -> _Opened:
     import pyarrow as pa
 
     header: list[str] | None = None
-    problem = "is not UTF-8 text"
+    problem = "cannot be read"
     try:
-        with pa.input_stream(str(path)) as stream, io.TextIOWrapper(stream, "utf-8-sig", newline="") as text:
+        # Records are read ahead with the header: a byte of theirs that is no UTF-8 is not the header's fault.
+        with (
+            pa.input_stream(str(path)) as stream,
+            io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="") as text,
+        ):
             header = next(csv.reader(text, delimiter=delimiter), [])
-    except UnicodeDecodeError:
-        pass
     except (pa.ArrowException, OSError, csv.Error, EOFError):
-        problem = "cannot be read"
+        pass
+    if header is not None and any("\udc80" <= c <= "\udcff" for name in header for c in name):
+        header, problem = None, "is not UTF-8 text"
     if header is None:
         raise DataError(f"{where} {problem}", remedy="Save it as UTF-8 CSV.", party=party)
     if not any(name.strip() for name in header):
         raise DataError(f"{where} is empty", remedy="Its first line must name the columns.", party=party)
-    return _Opened(
-        [name.strip() for name in header],
-        lambda columns: _read_csv(path, where, party, delimiter, header, columns),
-        where,
-    )
+    names = [name.strip() for name in header]
+
+    def read_leniently(columns: list[str]) -> pa.Table:
+        arrays, broken = read_csv_records(path, delimiter, len(names), [names.index(c) for c in columns])
+        return with_broken_records(pa.table(arrays, names=columns), broken)
+
+    def read(columns: list[str]) -> pa.Table:
+        return _read_csv(path, where, party, delimiter, header, columns)
+
+    return _Opened(names, read_leniently if lenient else read, where)
 
 
 def _read_csv(
@@ -226,7 +252,8 @@ def _read_csv(
 def _open_polars(frame: Any) -> _Opened:
     def read(columns: list[str]) -> pa.Table:
         selected = frame.select(columns)
-        return (selected.collect() if hasattr(selected, "collect") else selected).to_arrow()
+        found = selected.collect() if hasattr(selected, "collect") else selected
+        return _assemble({c: found.get_column(c) for c in columns}, "the polars frame", None)
 
     return _Opened(frame.collect_schema().names(), read, "the polars frame")
 
@@ -292,39 +319,41 @@ def _to_arrow(name: str, values: Any, where: str, party: str | None) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if type(values).__module__.partition(".")[0] == "polars":
-        return values.to_arrow()
+        # A column of Python objects would come as their addresses in memory.
+        return cells_to_arrow(values.to_list()) if str(values.dtype) == "Object" else values.to_arrow()
     if not hasattr(values, "dtype"):
-        values = list(values)
+        return cells_to_arrow(list(values))
     if getattr(values, "ndim", 1) != 1:
         raise DataError(
             f"{where}: column {name!r} has {values.ndim} dimensions", remedy="Give one cell per record.", party=party
         )
+    if str(values.dtype) == "category":
+        return _categorical_to_arrow(getattr(values, "cat", values))
+    if values.dtype == object:
+        return cells_to_arrow(list(values))  # nobody has declared what it holds: every cell is judged by itself
     try:
         if isinstance(values, np.ma.MaskedArray):
             return pa.array(values.data, mask=np.ma.getmaskarray(values), from_pandas=True)
         if isinstance(values, np.ndarray) and values.dtype in (np.float64, np.float32, np.int64):
             values = np.ascontiguousarray(values)  # the common case without a copy: NaN is missing to the cell reader
             return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
-        return pa.array(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values, from_pandas=True)
+        made = pa.array(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values, from_pandas=True)
+        if not isinstance(made.type, pa.BaseExtensionType):  # pandas' periods and intervals are read by their text
+            return made
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         pass
-    texts = [_mixed_text(v) for v in values]
-    if any(t is _NO_TEXT for t in texts):
-        raise DataError(
-            f"{where}: column {name!r} holds values that are neither numbers nor text",
-            remedy="Convert the column, or leave it out of the study.",
-            party=party,
-        )
-    return pa.array(texts, type=pa.string())
+    return cells_to_arrow(list(values))
 
 
-_NO_TEXT = object()
+def _categorical_to_arrow(values: Any) -> Any:
+    """A pandas categorical: its categories, each judged by itself, at the places its codes say."""
+    import pyarrow as pa
 
-
-def _mixed_text(value: object) -> object:
-    """Text of a cell in a column that mixes types (None if missing); numbers keep every digit."""
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(value, float | np.floating) and np.isnan(value):
-        return None
-    return label_text(value) if isinstance(value, str | bool | int | float | np.generic) else _NO_TEXT
+    codes = np.asarray(values.codes)
+    categories = values.categories
+    if categories.dtype != object:
+        dictionary = _to_arrow("categories", categories, "the pandas frame", None)
+        if not pa.types.is_union(dictionary.type) and not isinstance(dictionary, pa.ChunkedArray):
+            return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), dictionary)
+    cells = [*categories, None]  # a missing cell has the code -1
+    return cells_to_arrow([cells[code] for code in codes.tolist()])

@@ -15,24 +15,20 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import Public
-from tallystick.core.errors import DataError, StudyError, TooFewParties, TrustModelError
+from tallystick.core.errors import StudyError, TooFewParties, TrustModelError
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
-from tallystick.data.encoding import Records, encode
-from tallystick.data.identifiers import canonical_identifier
-from tallystick.data.sources import read_table
+from tallystick.data.encoding import Records
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.record_choice import ChosenMap, record_choice, sampling_notes
 from tallystick.engines.run import Outcome, Progress, run_program
 from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.engines.study import Study
+from tallystick.engines.study_records import person_column, study_records
 from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.ledger import Ledger, Spent
@@ -46,7 +42,6 @@ __all__ = [
     "Federation",
     "Result",
     "SimulatedFederation",
-    "person_codes",
     "plan_study",
     "public_budget",
     "public_facts",
@@ -174,19 +169,13 @@ class SimulatedFederation(Federation):
 
     def records(self, study: Study) -> list[Records]:
         """Every institution's records, encoded by the study's schema; read once per study."""
-        key = repr((study.data.columns, study.study.target, study.study.features, study.data.missing)).encode()
+        facts = (study.data.columns, study.study.target, study.study.features, study.data.missing)
+        key = repr((*facts, person_column(study))).encode()
         if key not in self._encoded:
             self._encoded.clear()
-            schema, missing = study.schema_of_data(), study.missing_policy()
+            # Strictly: whoever simulates has the records in hand, and is told what is wrong with them.
             self._encoded[key] = [
-                encode(
-                    frame,
-                    schema,
-                    features=study.study.features,
-                    target=study.study.target,
-                    missing=missing,
-                    party=name,
-                )
+                study_records(study, frame, party=name, lenient=False)
                 for name, frame in zip(self.names or (), self.frames)
             ]
         return self._encoded[key]
@@ -246,8 +235,7 @@ class SimulatedFederation(Federation):
         choice = record_choice(study, records, lambda round: self._stream(study.hash, b"coins", round, name.encode()))
         if choice is not None:
             return ChosenMap(design.program, records, template, choice, compiled)
-        persons = person_codes(study, frame, records, name)
-        return ClientMap(design.program, records, template, compiled=compiled, persons=persons)
+        return ClientMap(design.program, records, template, compiled=compiled, persons=records.persons)
 
     def _stream(self, *labels: bytes) -> WordSource:
         """A random stream of its own for every use: the system's, or derived from the simulation's seed."""
@@ -283,6 +271,7 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         max_l1=layout.max_l1,
         units=tuple(zip(layout.kinds, layout.centre, layout.scale, layout.offset)),
         blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
+        drops_incomplete=study.data.missing is not None and study.data.missing.policy == "drop",
     )
 
 
@@ -336,7 +325,7 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
             f"{study.study.program} does not run under trust = {study.trust.model!r}",
             remedy=f"It runs under: {', '.join(_SUMMING)}.",
         )
-    _check_person(study)
+    person_column(study)
     claim = study.claim(rounds=design.rounds, simulation=simulation)
     made = make_plan(
         claim,
@@ -349,28 +338,3 @@ def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
         details=design.details,
     )
     return replace(made, notes=(*made.notes, *sampling_notes(made)))
-
-
-def _check_person(study: Study) -> str | None:
-    """The column that names persons, where they are the unit; without one such a study has no meaning."""
-    if study.privacy.unit != "person":
-        return None
-    if not study.privacy.person:
-        raise StudyError(
-            'unit = "person" without the column that names a person', remedy='Add person = "…" under [privacy].'
-        )
-    return study.privacy.person
-
-
-def person_codes(study: Study, frame: Any, records: Records, party: str) -> NDArray[np.int64] | None:
-    """Which records belong to one person, as codes 0..k−1; None where the unit is the record."""
-    column = _check_person(study)
-    if column is None:
-        return None
-    table = read_table(frame, [column], party=party)
-    cells = table.column(column).to_pylist()
-    names = [canonical_identifier(cells[row]) for row in records.rows.tolist()]
-    if None in names:
-        raise DataError(f"column {column!r} has empty cells", party=party, remedy="Name every record's person.")
-    _, codes = np.unique(np.array(names), return_inverse=True)
-    return codes.astype(np.int64)

@@ -52,6 +52,20 @@ class CoinTosses:
         return np.asarray((words >> np.uint64(64 - _BITS)) < self._limits)
 
 
+class AtPlaces:
+    """A choice over all places of a source, for the records that are usable there.
+
+    A coin belongs to a place, also where the record there is left out (it has a bad cell), so that no record's content
+    moves another record's coin.
+    """
+
+    def __init__(self, choice: RecordChoice, places: NDArray[np.int64]) -> None:
+        self._choice, self._places = choice, places
+
+    def rows(self, round: int) -> NDArray[np.bool_] | NDArray[np.int64]:
+        return self._choice.rows(round)[self._places]
+
+
 class ChosenMap:
     """A client's half of a program whose rounds look at some of the records only."""
 
@@ -72,8 +86,9 @@ def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice 
     sampling = study.privacy.sampling
     if sampling is None:
         return None
+    places, count = records.rows, records.tallies.records
     if not isinstance(sampling, dict):
-        return CoinTosses(np.full(len(records), sampling), coins)
+        return AtPlaces(CoinTosses(np.full(count, sampling), coins), places)
     classes = tuple(map(str, records.layout.classes or ()))
     if records.target is None or set(sampling) != set(classes):
         raise StudyError(
@@ -81,8 +96,9 @@ def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice 
             rule="sampling-per-category",
             remedy="Name a target and give every one of its categories a rate, or one rate for all.",
         )
-    rates = np.array([sampling[name] for name in classes])
-    return CoinTosses(rates[records.target.astype(np.int64)], coins)
+    rates = np.zeros(count)
+    rates[places] = np.array([sampling[name] for name in classes])[records.target.astype(np.int64)]
+    return AtPlaces(CoinTosses(rates, coins), places)
 
 
 def sampling_notes(plan: Plan) -> tuple[str, ...]:

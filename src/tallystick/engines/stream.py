@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import DataError
 from tallystick.core.randomness import WordSource
+from tallystick.data.cells import python_values
 from tallystick.data.encoding import Records
 from tallystick.data.sources import read_table
 from tallystick.engines.study import StreamSection
@@ -62,7 +63,7 @@ def times_of(frame: Any, column: str, *, party: str | None = None, lenient: bool
 
     Text is read as a number first; every cell by itself. What is no time is refused, or is NaN where ``lenient``.
     """
-    cells = read_table(frame, [column], party=party).column(column).to_pylist()
+    cells = python_values(read_table(frame, [column], party=party, lenient=lenient).column(column))
     seconds = np.fromiter((_seconds(cell) for cell in cells), dtype=np.float64, count=len(cells))
     if lenient:
         return seconds

@@ -149,7 +149,9 @@ class Missing:
     """What a missing value (null, NaN, a blank cell, or the marker) means: a public decision, made once for a study.
 
     ``category``: a column of its own, ``age=?``; an unbinned number is then encoded as 0, the midpoint of its bounds.
-    ``drop``: the record is left out and counted locally. ``error``: the client refuses, naming the column.
+    ``drop``: the record adds zeros and is counted locally; what divides by complete records counts them with noise.
+    ``error`` (also where nothing is declared): checks and simulations refuse, naming the column. In a deployed study
+    such a record adds zeros too, because others see whether an institution takes part.
     A record whose *target* is missing cannot be learned from: under ``category`` too it is left out and counted.
     """
 

@@ -5,6 +5,11 @@ A mechanism may use a sensitivity only from here. Each row is brute-forced on ti
 
 Neighbours. ``add-remove``: one record more or less; the number of records is secret. ``replace-one``: one record
 differs; the number of records is public.
+
+A record may be one with a bad or missing cell, which adds zeros. So the zero vector is in the domain of every row under
+replace-one too: ‖v − 0‖ = ‖v‖ ≤ B is within 2B, √2·B, √(2(B² + c²)); and where coordinates lie in [0, u], 0 is one of
+them. No row uses that a record adds something, or always counts: the number of *complete* records is not public, and
+where an answer divides by it, it is one more coordinate of a noised sum.
 """
 
 from __future__ import annotations
@@ -81,7 +86,7 @@ def _root_up(square: int) -> int:
 
 
 def count_sensitivity(neighbours: Neighbours) -> int:
-    """Row "total count n": 1 when a record comes or goes, 0 when one is replaced."""
+    """Row "total count n" of records, complete or not: 1 when a record comes or goes, 0 when one is replaced."""
     return 1 if neighbours == "add-remove" else 0
 
 

@@ -1,7 +1,9 @@
 """A client: reads the institution's own records, and lets out secret shares of their bounded sum.
 
-It decides to take part by its own policy before it reads a record. A data error is shown here, in full; outside it is
-"unavailable", because what is wrong with the data is nobody else's business.
+It decides to take part by its own policy before it reads a record. A record with a bad or missing cell adds zeros, and
+is counted here, on the institution's own screen: no record decides whether its institution takes part. What no single
+record decides (no file, no column, a column of another type) is shown here, in full; outside it is "unavailable",
+because what is wrong with the data is nobody else's business.
 """
 
 from __future__ import annotations
@@ -22,12 +24,11 @@ from tallystick.core.errors import (
 )
 from tallystick.core.redaction import Secret
 from tallystick.crypto.field import encode_signed
-from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap, compile_map_of
-from tallystick.engines.federation import person_codes
 from tallystick.engines.record_choice import ChosenMap, record_choice
 from tallystick.engines.simulated import padded
 from tallystick.engines.study import Study
+from tallystick.engines.study_records import study_records
 from tallystick.privacy.ledger import Budget, charge_of
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.governance.standing import check_taking_part
@@ -210,14 +211,10 @@ class ClientSession(ParticipantSession):
             if study.stream is not None:
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
-            records = encode(
-                source,
-                study.schema_of_data(),
-                features=study.study.features,
-                target=study.study.target,
-                missing=study.missing_policy(),
-                party=self.process.name,
-            )
+            records = study_records(study, source, party=self.process.name, lenient=True)
+            said = records.tallies.left_out()
+            if said is not None:
+                _log.warning("%s. This stays on this machine.", said)
             program = self.setup.design.program
             template, name = self.setup.template, self.process.name.encode()
             compiled = compile_map_of(program, template)
@@ -226,8 +223,7 @@ class ClientSession(ParticipantSession):
             if choice is not None:
                 self._map = ChosenMap(program, records, template, choice, compiled)
             else:
-                persons = person_codes(study, source, records, self.process.name)
-                self._map = ClientMap(program, records, template, compiled=compiled, persons=persons)
+                self._map = ClientMap(program, records, template, compiled=compiled, persons=records.persons)
         return self._map
 
 

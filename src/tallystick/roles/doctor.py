@@ -1,8 +1,8 @@
 """``tallystick doctor``: what would go wrong if this role started now, and what to do about each.
 
 Findings are ``ok``, ``warning`` (it runs, look at it) or ``problem`` (it does not, or not safely). Everything is
-looked at with the role's own files and certificate, nothing is changed, no record is read and nothing but TLS
-handshakes leaves the machine. Column names are listed locally.
+looked at with the role's own files and certificate, nothing is changed and nothing but TLS handshakes leaves the
+machine. Column names, and how many records the studies at hand could use, are told on this screen only.
 """
 
 from __future__ import annotations
@@ -80,6 +80,8 @@ def examine(path: str | Path, *, now: datetime, timeout: float = 3.0) -> dict[st
             findings += _connections(config, consortium, timeout)
         findings += _state(config)
         findings += _data(config)
+        if consortium is not None:
+            findings += _records(config, consortium)
         if consortium is not None and identity is not None:
             findings += _ledger(config, consortium, identity)
     return {
@@ -254,3 +256,18 @@ def _data(config: RoleConfig) -> Iterator[Finding]:
     shown = ", ".join(ascii(c)[1:-1] for c in columns[:_COLUMNS_SHOWN])
     more = f" and {len(columns) - _COLUMNS_SHOWN} more" if len(columns) > _COLUMNS_SHOWN else ""
     yield Finding(check="data", status=OK, what=f"{config.data.name} opens, columns: {shown}{more}")
+
+
+def _records(config: RoleConfig, consortium: Consortium) -> Iterator[Finding]:
+    from tallystick.roles.own_records import records_of_open_studies
+
+    remedy = "Correct the cells, or leave them: such records add zeros, and nobody outside can tell which or how many."
+    try:
+        for name, found in records_of_open_studies(config, consortium):
+            what = f"study {ascii(name)[1:-1]}: {found.words}"
+            if found.fine:
+                yield Finding(check="records", status=OK, what=what)
+            else:
+                yield Finding(check="records", status=WARNING, what=what, remedy=remedy)
+    except TallystickError as error:
+        yield _problem("records", error)

@@ -121,8 +121,8 @@ class BasisProgram(BlockProgram):
         self.budget = budget
         self.settings = settings
         self.records = public.records
-        self.counts_records = public.records is None
-        """No public number of records: the first round counts them too, with its noise."""
+        self.counts_records = public.counts_records
+        """No public number of complete records: the first round counts them too, with its noise."""
         self.classes = settings.classes or choose_classes(self.items, budget, public.records)
         if len(self.items) < 2 or self.items.most < 2:
             self.classes = 1

@@ -77,8 +77,8 @@ class LevelsProgram(BlockProgram):
         self.budget = budget
         self.settings = settings
         self.records = public.records
-        self.counts_records = public.records is None
-        """No public number of records: the first round counts them too, with its noise."""
+        self.counts_records = public.counts_records
+        """No public number of complete records: the first round counts them too, with its noise."""
         self.block = self.items.block if settings.exclusive else np.arange(len(self.items))
         """Equal for items of which a candidate has at most one."""
         first = 1 if settings.singles else 2

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.identifiers import digest, format_hash
+from tallystick.data.cells import python_values
 from tallystick.data.sources import column_names, read_table
 from tallystick.privacy.account import Fingerprint
 from tallystick.privacy.schema import label_text
@@ -57,7 +58,8 @@ def fingerprint(source: str | Path, *, party: str | None = None) -> Fingerprint:
 def content_digest(source: Any, *, party: str | None = None) -> str:
     """The digest of the records of any source that :mod:`tallystick.data.sources` reads."""
     names = sorted(column_names(source, party=party))
-    table = read_table(source, names, party=party)
+    # Leniently: one record that cannot be read must not keep its data set from being registered.
+    table = read_table(source, names, party=party, lenient=True)
     total = 0
     for start in range(0, table.num_rows, _ROWS):
         block = table.slice(start, _ROWS)
@@ -76,14 +78,14 @@ def _cells(column: Any) -> NDArray[np.uint8]:
 
     array = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
     if pa.types.is_nested(array.type):
-        return _table(array.to_pylist())[:-1]
+        return _table(python_values(array))[:-1]
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)  # a dictionary may hold what no record has
     array = array.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # pyarrow's answer beyond 2 GB of text
         array = pa.concat_arrays(array.chunks)
     coded = array.dictionary_encode()
-    cells = coded.dictionary.to_pylist()
+    cells = python_values(coded.dictionary)
     index = coded.indices.cast(pa.int64())
     # By hand, because Arrow's own to_numpy and fill_null import pandas wherever it is installed: seconds.
     here = slice(index.offset, index.offset + len(index))

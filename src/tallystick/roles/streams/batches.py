@@ -5,9 +5,9 @@ watermark of the last tick this client took part in and its own; so records that
 the next batch, and those of a tick whose round failed are in none. With a time column tick t has the records of that
 time among those before its watermark; what comes later is late, and is counted in this client's own log.
 
-What is wrong with a record stays with its own tick: a line that is no record and a time that is none are left out, and
-a batch that cannot be encoded costs this client that batch. Otherwise one record could silence a client from then on,
-and neighbouring streams would differ in more than one batch.
+What is wrong with a record stays with that record: a line that is no record, a time that is none and a cell that is not
+what the study declares leave it out, and it is counted in this client's own log. Otherwise one record could silence a
+client, and others would see it.
 
 The watermark is on disk before a share of the tick can leave, and it is all the batch depends on: after kill -9 the
 same tick has the same records, whatever was appended meanwhile, and so the same shares.
@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.data.appended import appended
-from tallystick.data.encoding import Records, encode
-from tallystick.data.sources import read_table
+from tallystick.data.encoding import Records
+from tallystick.data.sources import broken_records, read_table, with_broken_records
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
+from tallystick.engines.study_records import study_records
 from tallystick.privacy.plan import RoundPlan
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.setup import Setup
@@ -117,7 +118,10 @@ class StreamMap:
             none = int(np.count_nonzero(~np.isfinite(seconds)))
             if none:
                 _log.warning("%d record(s) have no readable time and are not used", none)
-            self._pieces.append((table, ticks))
+            broken = broken_records(table)
+            if broken:
+                _log.warning("%d line(s) are no records and are not used", broken)
+            self._pieces.append((with_broken_records(table, 0), ticks))
             self._read_to = mark.last
         self._pieces = [(p.filter(t >= tick), t[t >= tick]) for p, t in self._pieces if (t >= tick).any()]
         return [self._encoded(table.filter(ticks == tick)) for table, ticks in self._pieces]
@@ -132,12 +136,8 @@ class StreamMap:
         return list(dict.fromkeys([*layout.columns, *target, time]))
 
     def _encoded(self, piece: Any) -> Records:
-        study = self._setup.study
-        return encode(
-            piece,
-            study.schema_of_data(),
-            features=study.study.features,
-            target=study.study.target,
-            missing=study.missing_policy(),
-            party=self._party,
-        )
+        records = study_records(self._setup.study, piece, party=self._party, lenient=True)
+        said = records.tallies.left_out()
+        if said is not None:
+            _log.warning("tick %d: %s. This stays on this machine.", self._mark.tick, said)
+        return records
