@@ -139,6 +139,8 @@ def _own(found: dict[str, Any]) -> list[str]:
         lines.append(_para(f"Your own rules refuse it: {why}"))
     else:
         name = found["study"]["hash"].removeprefix("sha256:")[:12]
+        if own["verdict_because"]:
+            lines.append(_para(_sentence(own["verdict_because"])))
         lines.append("  It waits for you. One of:")
         lines += [
             f"    tallystick study approve {name}",

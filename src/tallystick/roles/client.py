@@ -294,7 +294,8 @@ class ClientProcess(ParticipantProcess):
         seen = review(standing.proposal, self.parts.config, self.ledger)
         verdict, name = seen.verdict, standing.proposal.body["hash"]
         if verdict.decision == "ask":
-            _log.warning("%s waits for the data steward: tallystick study show %s", name, name)
+            why = f" ({verdict.because})" if verdict.because else ""
+            _log.warning("%s waits for the data steward%s: tallystick study show %s", name, why, name)
             return
         body = decision_body(
             docket,

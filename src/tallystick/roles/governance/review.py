@@ -125,7 +125,7 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> Revi
 def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governance.Verdict:
     rules = governance.Policy(
         limits=governance.Limits(
-            programs=policy.programs or None,
+            programs=policy.programs,
             max_epsilon=policy.max_epsilon,
             allow_not_private=policy.allow_not_private,
             min_clients=policy.min_clients,
@@ -137,10 +137,6 @@ def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governa
     if verdict.decision != "reject" and not effect.fits:
         because = "The data set's budget does not cover it."
         return governance.Verdict(decision="reject", rule="budget-covers-charge", because=because)
-    # A program file that nobody here has named is read by a person, whatever the default is.
-    unread = facts.program_hash is not None and not facts.among(policy.programs)
-    if verdict.decision == "approve" and verdict.rule == "default" and unread:
-        return governance.Verdict(decision="ask", rule="program-file", because="A person reads the program first.")
     return verdict
 
 
