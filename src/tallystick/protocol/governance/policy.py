@@ -232,11 +232,8 @@ class Policy:
         file = facts.program_hash
         if verdict.decision != "approve" or file is None or file in named or file in (self.limits.programs or ()):
             return verdict
-        return Verdict(
-            decision="ask",
-            rule=UNREAD,
-            because=f"A person reads the program first: {verdict.rule} would approve, but does not name the file {file}.",
-        )
+        why = f"{verdict.rule} would approve, but does not name the file {file}"
+        return Verdict(decision="ask", rule=UNREAD, because=f"A person reads the program first: {why}.")
 
 
 def parse_rules(tables: Any) -> tuple[Rule, ...]:

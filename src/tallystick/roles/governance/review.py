@@ -27,10 +27,12 @@ from tallystick.roles.ledger.store import BudgetView, LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import Setup, set_up
 
-__all__ = ["DAY", "Effect", "Review", "decision_body", "proposal_statement", "review"]
+__all__ = ["BY_POLICY", "DAY", "Effect", "Review", "decision_body", "proposal_statement", "review"]
 
 DAY = 86_400
 DEFAULT_DAYS = 30
+BY_POLICY = "policy: "
+"""How a decision that a rule has made says so; no person is called that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +144,7 @@ def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governa
 
 def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
     view = ledger.view(config.dataset)
-    share = _share(view, charge)
+    share = _share(view, charge, on_account=ledger.standing(charge.study) not in (None, "voided"))
     try:
         before, after = ledger.preview(config.dataset, charge)
     except BudgetExceeded as error:
@@ -154,14 +156,15 @@ def _told(spent: Spent) -> str:
     return spent.statement if spent.fits else "nothing spent"
 
 
-def _share(view: BudgetView, charge: Charge) -> float:
-    """Of the ρ (or pure ε) that is left, as much as the charge takes."""
+def _share(view: BudgetView, charge: Charge, *, on_account: bool) -> float:
+    """Of the ρ (or pure ε) that is left, as much as the charge takes; what is left is counted without the charge."""
     if view.budget.delta > 0:
         left = float(rho_from_epsilon(view.budget.epsilon, view.budget.delta)) - view.spent.rho
         taken = float(charge.rho)
     else:
         left = view.left_epsilon
         taken = math.inf if charge.pure_epsilon is None else float(charge.pure_epsilon)
+    left += taken if on_account and math.isfinite(taken) else 0.0
     return taken / left if left > 0 else math.inf
 
 
