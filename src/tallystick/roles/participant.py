@@ -283,7 +283,9 @@ class ParticipantSession(Session):
         self.sum = None
         if self.process.store.study(self.study_hash) is not None:
             self.process.store.set_status(self.study_hash, "finished" if error is None else "failed")
-        self.process.health.studies[self.study_hash.hex()[:12]] = "finished" if error is None else "failed"
+        name, health = self.study_hash.hex()[:12], self.process.health
+        ended = "finished" if error is None else "failed"
+        health.studies[name] = "declined" if name in health.declined else ended
         if error is not None:
             _log.warning("the study ended without a result: %s", error)
         if self.setup is not None:
