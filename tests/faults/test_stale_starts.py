@@ -50,8 +50,9 @@ def propose(parties: Parties, study: Study, **options: Any) -> Study:
 
 
 def approved(parties: Parties, **options: Any) -> Study:
-    """A study that every client has approved, as the aggregator knows; its rounds do not wait long for who is gone."""
-    study = propose(parties, parties.study(rounds=1, **{"round_timeout_s": 4, **options}))
+    """A study that every client has approved, as the aggregator knows. It has one round, which waits for who is gone."""
+    study = parties.study(rounds=1, **{"round_timeout_s": 8, **options}).replace("program", standardise=False)
+    propose(parties, study)
     for name in parties.clients:
         decide(parties, study, name, "approve")
     wait_for(lambda: len(stands(parties, study)["approved"]) == len(parties.clients))
@@ -165,10 +166,12 @@ def test_a_client_that_waits_for_the_start_takes_its_word_back(asked: tuple[Part
     parties.hold_at("aggregator", CrashPoint.AGGREGATOR_START_KEPT.value)
     running = Running(lambda: run(parties, study))  # type: ignore[arg-type, return-value]
     parties.wait_held("aggregator")
-    assert standing_of(parties, OUT, study) == "reserved"
-    studies.decide(study.printed_hash, config_of(parties, OUT), "reject", reason="not any more", by="a steward")
-    wait_for(lambda: standing_of(parties, OUT, study) == "voided")
-    parties.let_go("aggregator")
+    try:
+        assert standing_of(parties, OUT, study) == "reserved"
+        decide(parties, study, OUT, "reject", reason="not any more")
+        wait_for(lambda: standing_of(parties, OUT, study) == "voided")
+    finally:
+        parties.let_go("aggregator")
     assert contributors(running.result()) == {"client-2", "client-3", "client-4"}
     nothing_happened(parties, study, OUT)
     says_why(asked, study, "not any more")

@@ -21,7 +21,7 @@ from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance import Rule, Statement, make
 from tallystick.protocol.study import study_digest
 from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
-from tallystick.roles.governance.refusals import MAX_KEPT, Refusal, Refusals
+from tallystick.roles.governance.refusals import Refusal, Refusals
 from tallystick.roles.governance.review import review
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.ledger.seen_heads import SeenHeads
@@ -180,7 +180,8 @@ def test_only_statements_and_ledger_are_read_while_it_waits(client: Client, monk
 # -- what the steward's screen is told ---------------------------------------------------------------------------------
 
 
-def test_refusals_are_kept_and_cleared_and_bounded(tmp_path: Path) -> None:
+def test_refusals_are_kept_and_cleared_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tallystick.roles.governance.refusals.MAX_KEPT", 9)
     path = tmp_path / "governance.sqlite"
     book, screen = Refusals(path, party="c0"), Refusals(path, party="c0")  # the role's, and a command's
     assert path.stat().st_mode & 0o777 == 0o600
@@ -191,7 +192,7 @@ def test_refusals_are_kept_and_cleared_and_bounded(tmp_path: Path) -> None:
     assert screen.get(study) == Refusal(at=int(NOW) + 1, rule="study-expired", cause="expired")
     book.clear(study)
     assert screen.get(study) is None
-    for i in range(MAX_KEPT + 3):
+    for i in range(9 + 3):
         book.note(i.to_bytes(32, "big"), at=NOW + i, rule="r", cause="a\x1b[2J\n" + "c" * 9000)
     assert [screen.get(i.to_bytes(32, "big")) is None for i in (0, 1, 2, 3)] == [True, True, True, False]
     kept = screen.get((9).to_bytes(32, "big"))

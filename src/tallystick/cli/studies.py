@@ -29,7 +29,7 @@ from tallystick.roles.desk import Desk
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.governance.results import is_interim
-from tallystick.roles.governance.review import BY_POLICY, DEFAULT_DAYS, Review, decision_body, review
+from tallystick.roles.governance.review import BY_POLICY, DEFAULT_DAYS, Review, decision_body, lapsed, review
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity_files import load_identity, read_consortium, unix_time, wall_clock
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
@@ -463,7 +463,7 @@ def _own(seen: Review, docket: Docket, client: str) -> dict[str, Any]:
     decided = docket.decisions(client)
     try:
         check_taking_part(docket, client, unix_time())
-        out_of_force = None
+        out_of_force = lapsed(decided[-1], seen.verdict)
     except NotApproved as error:
         out_of_force = error.cause
     return {

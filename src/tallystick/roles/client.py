@@ -130,22 +130,24 @@ class ClientSession(ParticipantSession):
 
     def reconsider(self) -> None:
         """The same, with the rules of a process that has not looked at the study before: it was started anew."""
-        self.approved()
-        if not self._rules_hold:
-            own = self.own
-            check_own_rules(self.study_hash, own.exchange, own.ledger, own.parts.config)
-            self._rules_hold = True
+        self._in_force()
+
+    def _in_force(self, *, in_time: bool = False) -> None:
+        own, look = self.own, check_own_approval if self._rules_hold else check_own_rules
+        look(self.study_hash, own.exchange, own.ledger, own.parts.config, in_time=in_time)
+        self._rules_hold = True
 
     def _may_start(self) -> bool:
         """Whether this client has itself started the study, with its charge released, or may do so now.
 
-        Between the aggregator's start and the first share there may be as long as the aggregator likes.
+        Between the aggregator's start and the first share there may be as long as the aggregator likes. (A stream's
+        first share leaves at the end of its first tick, as agreed: it was started before it expired, that is enough.)
         """
         if not self._has_started:
             self._has_started = self.own.ledger.standing(self.study_hash) in ("released", "committed")
         if not self._has_started:
             try:
-                self.reconsider()
+                self._in_force(in_time=self.setup is not None and self.setup.study.stream is not None)
             except TallystickError as error:
                 if is_storage_failure(error):
                     raise

@@ -10,19 +10,22 @@ from tallystick.core.errors import NotApproved, PrivacyRefused
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.governance.taking_part import check_taking_part
 from tallystick.roles.governance.exchange import Exchange
-from tallystick.roles.governance.review import BY_POLICY, review
+from tallystick.roles.governance.review import lapsed, review
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.role_config import RoleConfig
 
 __all__ = ["check_own_approval", "check_own_rules"]
 
 
-def check_own_approval(study: bytes, exchange: Exchange, ledger: LedgerStore, config: RoleConfig) -> Statement:
+def check_own_approval(
+    study: bytes, exchange: Exchange, ledger: LedgerStore, config: RoleConfig, *, in_time: bool = False
+) -> Statement:
     """The proposal that this client approves of, for the data set that studies use here; ``NotApproved`` says why not.
 
-    Reads statements and the ledger only, so it may be asked often.
+    Reads statements and the ledger only, so it may be asked often. ``in_time``: the client has kept a start from before
+    the expiry, and only the first share is still to come, so the clock is not asked again.
     """
-    standing = check_taking_part(exchange.docket(study), exchange.name, exchange.wall())
+    standing = check_taking_part(exchange.docket(study), exchange.name, 0.0 if in_time else exchange.wall())
     stated, used = standing.approvals[exchange.name].body["dataset"], ledger.dataset(config.dataset).ident
     if stated not in ("", used):
         raise NotApproved(
@@ -36,22 +39,23 @@ def check_own_approval(study: bytes, exchange: Exchange, ledger: LedgerStore, co
     return standing.proposal
 
 
-def check_own_rules(study: bytes, exchange: Exchange, ledger: LedgerStore, config: RoleConfig) -> None:
+def check_own_rules(
+    study: bytes, exchange: Exchange, ledger: LedgerStore, config: RoleConfig, *, in_time: bool = False
+) -> None:
     """Whether the client's limits and rules, as they are now, still let the study through.
 
     A limit made stricter since the approval holds. What a rule has approved is as good as the rule: if today's rules
     would ask a person, a person is asked.
     """
-    proposal = check_own_approval(study, exchange, ledger, config)
+    proposal = check_own_approval(study, exchange, ledger, config, in_time=in_time)
     own = exchange.docket(study).decisions(exchange.name)[-1]
-    seen = review(proposal, config, ledger)
-    verdict = seen.verdict
+    verdict = review(proposal, config, ledger).verdict
     if verdict.decision == "reject" and verdict.rule != "budget-covers-charge":  # the ledger says that in figures
         raise PrivacyRefused(verdict.because, rule=verdict.rule, remedy="Ask this client's data steward.")
-    if verdict.decision == "ask" and str(own.body["by"]).startswith(BY_POLICY):
-        why = f": {verdict.because}" if verdict.because else ""
+    why = lapsed(own, verdict)
+    if why is not None:
         raise NotApproved(
-            f"a rule of this client had approved the study, and its rules do so no more{why}".rstrip("."),
+            why,
             party=exchange.name,
             rule="own-approval",
             remedy="A person may approve it: tallystick study approve.",

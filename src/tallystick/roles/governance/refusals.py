@@ -16,7 +16,7 @@ from pathlib import Path
 from tallystick.protocol.governance.statements import shown
 from tallystick.roles.stores import storage_guard
 
-__all__ = ["MAX_KEPT", "Refusal", "Refusals"]
+__all__ = ["Refusal", "Refusals"]
 
 MAX_KEPT = 1000
 _WHAT = "the list of refusals"
@@ -46,6 +46,7 @@ class Refusals:
             if not path.exists():  # closing a descriptor of it would drop the locks that SQLite holds in this process
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+            self._db.execute("PRAGMA synchronous = NORMAL")  # nothing is built on it
             self._db.execute(_SCHEMA)
 
     def note(self, study: bytes, *, at: float, rule: str, cause: str) -> None:

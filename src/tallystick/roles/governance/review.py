@@ -27,7 +27,7 @@ from tallystick.roles.ledger.store import BudgetView, LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import Setup, set_up
 
-__all__ = ["BY_POLICY", "DAY", "Effect", "Review", "decision_body", "proposal_statement", "review"]
+__all__ = ["BY_POLICY", "DAY", "Effect", "Review", "decision_body", "lapsed", "proposal_statement", "review"]
 
 DAY = 86_400
 DEFAULT_DAYS = 30
@@ -140,6 +140,14 @@ def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governa
         because = "The data set's budget does not cover it."
         return governance.Verdict(decision="reject", rule="budget-covers-charge", because=because)
     return verdict
+
+
+def lapsed(decision: Statement, verdict: governance.Verdict) -> str | None:
+    """Why an approval that a rule has given holds no more, if today's rules would ask a person; a person's holds."""
+    if verdict.decision != "ask" or not str(decision.body["by"]).startswith(BY_POLICY):
+        return None
+    why = f": {verdict.because}" if verdict.because else ""
+    return f"a rule of this client had approved the study, and its rules do so no more{why}".rstrip(".")
 
 
 def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
