@@ -50,7 +50,7 @@ def propose(parties: Parties, study: Study, **options: Any) -> Study:
 
 
 def approved(parties: Parties, **options: Any) -> Study:
-    """A study that every client has approved, as the aggregator knows. It has one round, which waits for who is gone."""
+    """A study that every client has approved, as the aggregator knows; its one round waits for who is gone."""
     study = parties.study(rounds=1, **{"round_timeout_s": 8, **options}).replace("program", standardise=False)
     propose(parties, study)
     for name in parties.clients:
