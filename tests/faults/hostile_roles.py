@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import AesStream
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
@@ -32,6 +33,7 @@ from tallystick.protocol.secure_sum.messages import (
     share_context,
 )
 from tallystick.protocol.study.messages import StudyOpen, StudyStart
+from tallystick.roles import aggregator
 from tallystick.roles.process import RoleProcess
 from tallystick.roles.wire import GOVERNANCE, HEADER_BYTES, STUDY, SUM, head
 
@@ -291,6 +293,37 @@ def two_rosters(process: RoleProcess, spec: dict[str, Any]) -> None:
     process.send = changed  # type: ignore[method-assign]
 
 
+def starts_anyway(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """An aggregator that asks for every study it is told to run, whatever the stewards say by now.
+
+    If there once were approvals, it first signs a start that names the oldest of them, dated before the expiry.
+    """
+
+    def approved(self: aggregator.AggregatorSession) -> None:
+        exchange = self.process.exchange
+        docket = exchange.docket(self.study_hash)
+        approvals: dict[str, str] = {}
+        named = ""
+        for client in self.process.members.clients:
+            old = next((d for d in docket.decisions(client) if d.body["decision"] == "approve"), None)
+            if old is not None:
+                approvals[client], named = old.ident, str(old.body["proposal"])
+        proposal = next((p for p in docket.statements("proposal") if p.ident == named), None)
+        if proposal is None:
+            return
+        body = {
+            "hash": format_hash(self.study_hash),
+            "proposal": named,
+            "attempt": 1,
+            "at": min(int(exchange.wall()), proposal.body["expires"] - 1),
+            "parties": [*self.process.members.servers, *approvals],
+            "approvals": approvals,
+        }
+        exchange.say("start", body)
+
+    aggregator.AggregatorSession._approved = approved  # type: ignore[method-assign]
+
+
 def wrong_partial(process: RoleProcess, spec: dict[str, Any]) -> None:
     """A server whose partial is tampered with on the way: its signature no longer holds."""
 
@@ -381,6 +414,7 @@ BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
         refuses_bad_records,
         short_model,
         silent_server,
+        starts_anyway,
         to_one_server,
         twice,
         two_models,

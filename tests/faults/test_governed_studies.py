@@ -12,7 +12,7 @@ import pytest
 from consortium_fixture import Parties, wait_for
 
 import tallystick as ts
-from tallystick.cli import studies, study_results
+from tallystick.cli import studies, study_results, study_words
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import parse_hash
 from tallystick.engines.study import Study
@@ -271,14 +271,24 @@ def test_a_program_of_ones_own_from_python(parties: Parties) -> None:
         "    def map_in_client(self, record, state):\n        return np.array([record[0], record[1]])\n\n"
         "    def reduce_in_aggregator(self, total, state):\n        return total\n"
     )
+    config = config_of(parties, "client-1")  # neither a rule nor "approve" by default holds for a file nobody has read
+    config.write_text(config.read_text() + '\n[[policy.rules]]\nwhen = { epsilon_at_most = 1.0 }\nthen = "approve"\n')
     parties.start()
     model = ts.ProgramEstimator.from_text(text, name="sums.py", epsilon=1.0)
-    with pytest.raises(NotApproved, match="open"):  # "approve" by default does not hold for a file nobody has read
+    with pytest.raises(NotApproved, match="open"):
         model.fit(parties.federation(approval_timeout_s=6), features=["x", "z"])
     shown = studies.listing(parties.analyst)["studies"][0]
     assert shown["program"] == "Sums.py"
     wait_known(parties, parse_hash(shown["study"]["hash"]))  # on a slow machine it is still on its way to the clients
-    assert text in studies.show(shown["study"]["hash"], config_of(parties, "client-1"))["contents"]["program_text"]
+    seen = studies.show(shown["study"]["hash"], config)
+    assert text in seen["contents"]["program_text"]
+    assert (seen["own"]["decided"], seen["own"]["verdict"], seen["own"]["verdict_rule"]) == (
+        None,
+        "ask",
+        "program-file",
+    )
+    assert "rule 1 would approve, but does not name the file" in " ".join(study_words.show(seen).split())
+    assert "does not name the file" in parties.log("client-1")
     for name in parties.clients:
         studies.decide(shown["study"]["hash"], config_of(parties, name), "approve")
     model.fit(parties.federation(), features=["x", "z"])

@@ -182,9 +182,28 @@ def oracle(known: list[Said], now: int) -> View:
     return view
 
 
-def seen(docket: Any, now: int, life: list[Said]) -> View:
+def unstarted(known: list[Said], now: int) -> View:
+    """How it stands for a party that has not started: the starts are not even read."""
+    return oracle([s for s in known if s.kind != "start"], now)
+
+
+def may_take_part(known: list[Said], client: str, now: int) -> bool:
+    """Whether a client that has not started takes part, in the words of the rule: its own newest decision approves the
+    living proposal, so do enough others', and nobody has said that it is over or runs without this client."""
+    good = [s for s in known if s.good]
+    own = [s for s in good if s.kind == "decision" and s.by == client]
+    newest = [s for s in own if s.sequence == max(o.sequence for o in own)]
+    if len(newest) != 1 or newest[0].what != "approve":
+        return False
+    view, told = unstarted(known, now), oracle(known, now)
+    if told.state in ("finished", "failed") or (told.state == "running" and client not in told.approvals):
+        return False
+    return view.state == "approved" and newest[0].about == view.proposal and client in view.approvals
+
+
+def seen(docket: Any, now: int, life: list[Said], *, unstarted: bool = False) -> View:
     """The same view of a real docket."""
-    s = docket.standing(T0 + now)
+    s = docket.unstarted(T0 + now) if unstarted else docket.standing(T0 + now)
     idents = {statement_of(p, life).ident: p.number for p in life if p.kind == "proposal"}
     return View(
         state=s.state,
@@ -275,6 +294,8 @@ def disagreements(module: Any, seeds: range) -> Iterator[tuple[int, View, View]]
             told.append(symbol)
             now = rng.choice((35, 54, 55, 70, 100))
             mine, wanted = seen(docket, now, life), oracle(told, now)
+            if mine == wanted:
+                mine, wanted = seen(docket, now, life, unstarted=True), unstarted(told, now)
             if mine != wanted:
                 yield seed, mine, wanted
                 break

@@ -18,6 +18,7 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.protocol.study import (
     AggregatorMachine,
     AnalystMachine,
+    Confirm,
     Delivered,
     Ended,
     Erase,
@@ -48,7 +49,7 @@ class Broken(AssertionError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Op:
-    kind: str  # crash | cut | decline | absent | slow | replay | hostile | again
+    kind: str  # crash | cut | decline | absent | slow | replay | hostile | again | repent
     party: str
     at: float
     amount: int = 0
@@ -148,6 +149,8 @@ class Process:
                     world.later(at - world.now, self.tick)
                 case Review():
                     world.later(world.review_seconds(self.name), lambda step=step: self.review(step))
+                case Confirm(attempt=attempt):
+                    self.confirm(attempt)
                 case Started(roster=roster):
                     world.started(self, roster)
                 case Erase():
@@ -183,6 +186,16 @@ class Process:
             signed = key.sign(identity(self.name), study_hash=HASH, party=self.name, role=role)
             self.carry_out(self.machine.approve(signed, attempt=step.attempt, min_clients=MIN_CLIENTS))
 
+    def confirm(self, attempt: int) -> None:
+        """The start is there: its steward may have changed their mind since it said that it was ready."""
+        world = self.world
+        if self.name in world.repenting:
+            if self.name not in world.rosters:
+                world.repented.add(self.name)
+            self.carry_out(self.machine.decline(StudyCode.NOT_APPROVED, "taken back", attempt=attempt))
+        else:
+            self.carry_out(self.machine.begin(attempt=attempt, now=world.now))
+
     def tick(self) -> None:
         if self.alive and self.machine is not None:
             self.carry_out(self.machine.tick(self.world.now))
@@ -206,6 +219,8 @@ class World:
         self.log: list[tuple[str, str, bytes]] = []
         self.declining: set[str] = set()
         self.slow: set[str] = set()
+        self.repenting: set[str] = set()  # whose stewards have taken their approval back
+        self.repented: set[str] = set()
         self.rosters: dict[str, bytes] = {}  # party -> digest of the roster it started with
         self.said: dict[tuple, bytes] = {}
         self.answers: dict[str, RoundAborted | bytes] = {}
@@ -237,6 +252,8 @@ class World:
     # -- what is observed ------------------------------------------------------------------------------------------
 
     def started(self, process: Process, roster) -> None:
+        if process.name in self.repented:
+            raise Broken(f"{process.name} started what it had taken back")
         if self.rosters.setdefault(process.name, roster.digest) != roster.digest:
             raise Broken(f"{process.name} started with two rosters")
         if len(set(self.rosters.values())) > 1:
@@ -302,6 +319,8 @@ class World:
                 process.crash()
             case "decline":
                 self.declining.add(op.party)
+            case "repent":
+                self.repenting.add(op.party)
             case "slow":
                 self.slow.add(op.party)
             case "cut":

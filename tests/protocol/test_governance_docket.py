@@ -28,14 +28,36 @@ from governance_examples import (
     study_text,
     withdrawal,
 )
-from governance_world import HASH, MEMBERS, Said, disagreements, mutated, next_symbol, offer, oracle, random_life, seen
+from governance_world import (
+    HASH,
+    MEMBERS,
+    Said,
+    disagreements,
+    may_take_part,
+    mutated,
+    next_symbol,
+    offer,
+    oracle,
+    random_life,
+    seen,
+    unstarted,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tallystick.core.errors import NotApproved, RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import parse_hash
-from tallystick.protocol.governance import STATES, Docket, Standing, Statement, check_taking_part, make, quorum_of
+from tallystick.protocol.governance import (
+    STATES,
+    Docket,
+    Standing,
+    Statement,
+    check_approved,
+    check_taking_part,
+    make,
+    quorum_of,
+)
 from tallystick.protocol.governance import docket as module
 
 NOW = T0 + 600
@@ -255,21 +277,132 @@ def test_sequences() -> None:
     assert [d.body["sequence"] for d in docket.decisions("c0")] == [2, 4]
 
 
+# -- taking part -------------------------------------------------------------------------------------------------------
+
+LOWER = study_text(2)
+FOUR = [*OK, decision("c3")]
+
+
+def refusal(*said: Statement, client: str = "c0", now: float = NOW) -> NotApproved | None:
+    """Why a client does not take part, or None if it does; a server says no whenever the study itself is the reason."""
+    docket = Docket(HASH, MEMBERS)
+    for statement in said:
+        docket.apply(statement)
+    found = None
+    try:
+        check_taking_part(docket, client, now)
+    except NotApproved as error:
+        found = error
+    if found is None:
+        check_approved(docket, now)
+        return None
+    assert found.exit_code == 5
+    assert found.remedy
+    if found.rule != "own-approval":
+        with pytest.raises(NotApproved):
+            check_approved(docket, now)
+    return found
+
+
 def test_a_client_takes_part_with_its_own_approval_in_an_approved_study_only() -> None:
-    approved = standing(PROPOSAL, *OK)
-    check_taking_part(approved, "c0")
-    with pytest.raises(NotApproved) as alone:
-        check_taking_part(approved, "c3")
-    assert (alone.value.rule, alone.value.exit_code) == ("own-approval", 5)
-    running = standing(PROPOSAL, *OK, start(OK), decision("c3"))
-    check_taking_part(running, "c1")
-    with pytest.raises(NotApproved):
-        check_taking_part(running, "c3")  # it came too late
+    assert refusal(PROPOSAL, *OK) is None
+    assert refusal(PROPOSAL, *OK, start(OK)) is None  # the start changes nothing where everything is in force
+    alone = refusal(PROPOSAL, *OK, client="c3")
+    assert alone is not None
+    assert (alone.rule, alone.party) == ("own-approval", "c3")
+    late = refusal(PROPOSAL, *OK, start(OK), decision("c3"), client="c3")
+    assert late is not None
+    assert "without this client" in late.cause
     for said in ([PROPOSAL, *OK[:2]], [PROPOSAL, *OK, withdrawal()], OK, [PROPOSAL, *OK, start(OK), outcome()]):
         s = standing(*said)
-        with pytest.raises(NotApproved) as refusal:
-            check_taking_part(s, "c0")
-        assert refusal.value.rule == f"study-{s.state}"
+        found = refusal(*said)
+        assert found is not None
+        assert found.rule == f"study-{s.state}"
+
+
+STALE: dict[str, tuple[list[Statement], float, str, str]] = {
+    "revoked": (
+        [PROPOSAL, *FOUR, decision("c0", "reject", 2, reason="We changed our mind.")],
+        NOW,
+        "own-approval",
+        "ed our",
+    ),
+    "revoked, then countered": (
+        [PROPOSAL, *FOUR, decision("c0", "reject", 2), decision("c0", "counter", 3)],
+        NOW,
+        "own-approval",
+        "counter-proposal",
+    ),
+    "revoked by others": (
+        [PROPOSAL, *FOUR, decision("c1", "reject", 2), decision("c2", "reject", 2)],
+        NOW,
+        "study-refused",
+        "c1, c2",
+    ),
+    "expired": ([PROPOSAL, *FOUR], T0 + WEEK, "study-expired", "Expired"),
+    "expired long ago": ([PROPOSAL, *FOUR], T0 + 50 * WEEK, "study-expired", "Expired"),
+    "withdrawn": ([PROPOSAL, *FOUR, withdrawal()], NOW, "study-withdrawn", "a mistake"),
+    "superseded": (
+        [PROPOSAL, *FOUR, proposal(study=LOWER, supersedes=hash_of(STUDY), created=T0 + 300)],
+        NOW,
+        "study-superseded",
+        hash_of(LOWER),
+    ),
+    "another proposal of it": (
+        [PROPOSAL, *FOUR, proposal(created=T0 + WEEK, expires=T0 + 2 * WEEK)],
+        T0 + WEEK + 1,
+        "study-open",
+        "0 of 3",
+    ),
+    "two decisions at once": (
+        [PROPOSAL, *FOUR, decision("c0", "approve", reason="really")],
+        NOW,
+        "own-approval",
+        "at once",
+    ),
+}
+
+
+@pytest.mark.parametrize("why", STALE)
+@pytest.mark.parametrize("dated", ["back", "now", "not at all"])
+def test_a_start_on_what_is_not_in_force_moves_nobody(why: str, dated: str) -> None:
+    """The review's attack: the aggregator signs a start on approvals that once were, and dates it back."""
+    said, now, rule, words = STALE[why]
+    at = {"back": T0 + 150, "now": min(int(now), T0 + WEEK - 1), "not at all": T0}[dated]
+    begun = start(FOUR, at=at)
+    assert standing(*said, begun, now=now).state == "running"  # so it says, for the record
+    for start_or_not in ([], [begun], [begun, start(FOUR, attempt=2, at=at + 1)]):
+        found = refusal(*said, *start_or_not, now=now)
+        assert found is not None
+        assert found.rule == rule
+        assert words in found.cause
+        assert ("changes nothing" in found.cause) == bool(start_or_not)
+
+
+def test_a_start_of_another_version_or_of_nothing_moves_nobody() -> None:
+    other = Docket(parse_hash(hash_of(LOWER)), MEMBERS)
+    other.apply(proposal(study=LOWER, supersedes=hash_of(STUDY), created=T0 + 300))
+    for statement in (start(FOUR), *FOUR):  # of the first version: not even taken
+        with pytest.raises(RemoteProtocolError):
+            other.apply(statement)
+    other.apply(start(FOUR, hash=hash_of(LOWER), proposal=PROPOSAL.ident))  # the same words under the other hash
+    with pytest.raises(NotApproved) as found:
+        check_taking_part(other, "c0", NOW)
+    assert found.value.rule == "study-open"
+    never = refusal(*FOUR, start(FOUR))
+    assert never is not None
+    assert never.rule == "study-unknown"
+
+
+def test_the_clock_that_counts_is_the_partys_own() -> None:
+    """It jumps: each question is answered by the time it is then, back and forth; a start does not freeze it."""
+    docket = Docket.of(HASH, MEMBERS, [PROPOSAL, *OK, start(OK)])
+    for now, alive in ((NOW, True), (T0 + WEEK, False), (NOW, True), (T0 + WEEK - 0.5, True), (1e12, False)):
+        if alive:
+            check_taking_part(docket, "c0", now)
+        else:
+            with pytest.raises(NotApproved, match="expired"):
+                check_taking_part(docket, "c0", now)
 
 
 def test_many_clients() -> None:
@@ -326,6 +459,14 @@ class Life(RuleBasedStateMachine):
         if hasattr(self, "docket"):
             assert seen(self.docket, self.now, self.life) == oracle(self.told, self.now)
 
+    @invariant()
+    def only_its_own_view_lets_a_client_take_part(self) -> None:
+        if hasattr(self, "docket"):
+            mine = seen(self.docket, self.now, self.life, unstarted=True)
+            assert mine == unstarted(self.told, self.now)
+            for client in CLIENTS:
+                assert taking_part(self.docket, client, self.now) == may_take_part(self.told, client, self.now)
+
     def teardown(self) -> None:
         if hasattr(self, "docket"):
             again = Docket(HASH, MEMBERS)
@@ -350,6 +491,29 @@ def test_any_order_and_any_repetition_give_the_same_standing(seed: int, data: st
             offer(docket, symbol, life)
     first, *others = [(d.standing(T0 + now), d.statements()) for d in dockets]
     assert all(other == first for other in others)
+
+
+def taking_part(docket: Docket, client: str, now: int) -> bool:
+    try:
+        check_taking_part(docket, client, T0 + now)
+    except NotApproved:
+        return False
+    return True
+
+
+@settings(deadline=None, max_examples=80)
+@given(seed=st.integers(0, 2**32), data=st.data())
+def test_no_start_turns_a_no_into_a_yes(seed: int, data: st.DataObject) -> None:
+    """Whatever the aggregator signs, and however it dates it: it can only keep clients out."""
+    life = random_life(seed, 24)
+    now = data.draw(st.sampled_from((35, 54, 55, 70, 100)))
+    with_starts, without = Docket(HASH, MEMBERS), Docket(HASH, MEMBERS)
+    for symbol in life:
+        offer(with_starts, symbol, life)
+        if symbol.kind not in ("start", "outcome"):
+            offer(without, symbol, life)
+    for client in CLIENTS:
+        assert taking_part(with_starts, client, now) <= taking_part(without, client, now)
 
 
 SEEDS = range(120)
@@ -405,6 +569,9 @@ BUGS: dict[str, list[tuple[str, str]]] = {
             "if started and not self._ended(proposal, now):\n            return self._running",
         )
     ],
+    "a start decides for those who have not started": [
+        ("return self._standing(now, [])", "return self._standing(now, self._started())")
+    ],
     "first heard leads": [("return min(\n", "return next(iter(proposals.values()), None) or min(\n")],
     "two outcomes, one believed": [("        elif len(told) > 1:\n", "        elif False:\n")],
     "failure is a result": [('        elif ends[0].body["result"]:\n', "        elif True:\n")],
@@ -415,3 +582,32 @@ BUGS: dict[str, list[tuple[str, str]]] = {
 def test_planted_bugs_are_caught(bug: str) -> None:
     broken: Any = mutated("docket", *BUGS[bug])
     assert next(disagreements(broken, SEEDS), None) is not None, bug
+
+
+# one client's approval counts for another one's; what is over begins anew; what runs without it takes it in
+TAKING_PART_BUGS = {
+    "a start is believed": [("docket.unstarted(now), docket", "docket.standing(now), docket"),
+                            ('if standing.state != "approved":', 'if standing.state not in ("approved", "running"):')],
+    "what is over begins anew": [('if told.state in ("finished", "failed"):', "if False:")],
+    "others' approvals are enough": [("if client not in standing.approvals:", "if False:")],
+    "taken in although it was started without": [("if told.start is not None and client", "if False and client")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bug", TAKING_PART_BUGS)
+def test_planted_bugs_in_taking_part_are_caught(bug: str) -> None:
+    broken = mutated("taking_part", *TAKING_PART_BUGS[bug])
+
+    def differs(life: list[Said], client: str, now: int) -> bool:
+        docket = Docket(HASH, MEMBERS)
+        for symbol in life:
+            offer(docket, symbol, life)
+        try:
+            broken.check_taking_part(docket, client, T0 + now)
+            allowed = True
+        except NotApproved:
+            allowed = False
+        return allowed != may_take_part(life, client, now)
+
+    lives = (random_life(seed, 24)[:n] for seed in range(400) for n in (12, 18, 24))
+    assert any(differs(life, client, now) for life in lives for client in CLIENTS for now in (35, 70))

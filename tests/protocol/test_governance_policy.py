@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tallystick.core.errors import StudyError
 from tallystick.protocol.governance import Facts, Limits, Policy, Rule, Verdict, facts_of, parse_rules
-from tallystick.protocol.governance.policy import CONDITIONS
+from tallystick.protocol.governance.policy import CONDITIONS, UNREAD
 
 FILE = "sha256:" + "ab" * 32
 FACTS = Facts(
@@ -160,6 +160,95 @@ def test_limits_that_are_kept_refuse_nothing() -> None:
     assert Limits(allow_not_private=True).broken(EXACT) is None
 
 
+# -- code that nobody has read -----------------------------------------------------------------------------------------
+
+OTHER_FILE = "sha256:" + "cd" * 32
+YES: dict[str, Any] = {"then": "approve", "because": "Always welcome."}
+UNNAMED = {
+    "default": Policy(limits=WIDE, default="approve"),
+    "epsilon": Policy(limits=WIDE, rules=(Rule(when={"epsilon_at_most": 0.5}, **YES),)),
+    "epsilon and analyst": Policy(limits=WIDE, rules=(Rule(when={"epsilon_at_most": 1, "analyst": ["ana"]}, **YES),)),
+    "files in general": Policy(limits=WIDE, rules=(Rule(when={"custom_program": True}, **YES),)),
+    "no condition": Policy(limits=WIDE, rules=(Rule(when={}, **YES),), default="approve"),
+    "another rule names it": Policy(
+        limits=WIDE,
+        rules=(Rule(when={"program": [FILE], "epsilon_at_most": 0.1}, **YES), Rule(when={}, **YES)),
+    ),
+    "a refusal names it": Policy(
+        limits=WIDE, rules=(Rule(when={"program": [FILE], "epsilon_above": 0.6}, then="reject"), Rule(when={}, **YES))
+    ),
+}
+
+
+@pytest.mark.parametrize("why", UNNAMED)
+def test_a_program_file_is_approved_by_no_rule_that_does_not_name_it(why: str) -> None:
+    verdict = UNNAMED[why].decide(CUSTOM)
+    assert (verdict.decision, verdict.rule) == ("ask", UNREAD)
+    assert FILE in verdict.because  # what would have to be named, after it was read
+    assert verdict.because.isprintable()
+    assert UNNAMED[why].decide(FACTS).decision in ("approve", "ask")
+    assert UNNAMED[why].decide(FACTS).rule != UNREAD  # a built-in program is not unread code
+
+
+def test_a_program_file_is_approved_by_its_hash() -> None:
+    by_rule = Policy(limits=WIDE, rules=(Rule(when={"program": [OTHER_FILE, FILE], "epsilon_at_most": 0.5}, **YES),))
+    assert by_rule.decide(CUSTOM) == Verdict(decision="approve", rule="rule 1", because="Always welcome.")
+    assert by_rule.decide(replace(CUSTOM, epsilon=0.6)).decision == "ask"
+    assert by_rule.decide(replace(CUSTOM, program_hash="sha256:" + "AB" * 32)).decision == "ask"
+    listed = Limits(programs=(FILE, "summary"), max_epsilon=1.0, min_clients=2)
+    for policy in (
+        Policy(limits=listed, default="approve"),
+        Policy(limits=listed, rules=(Rule(when={"epsilon_at_most": 0.5}, **YES),)),
+    ):
+        assert policy.decide(CUSTOM).decision == "approve"
+        assert policy.decide(replace(CUSTOM, program_hash=OTHER_FILE)).rule == "policy-programs"
+    assert Policy(limits=listed).decide(CUSTOM).decision == "ask"  # allowed is not yet approved
+
+
+def test_an_empty_list_of_programs_allows_nothing() -> None:
+    for rules in ((), (Rule(when={}, **YES),), (Rule(when={"program": [FILE, "logistic_regression"]}, **YES),)):
+        policy = Policy(limits=replace(WIDE, programs=()), rules=rules, default="approve")
+        for facts in (FACTS, CUSTOM, EXACT):
+            verdict = policy.decide(facts)
+            assert (verdict.decision, verdict.rule) == ("reject", "policy-programs")
+            assert "empty" in verdict.because
+
+
+_WHENS = st.fixed_dictionaries(
+    {},
+    optional={
+        "epsilon_at_most": st.sampled_from((0.1, 0.5, 1)),
+        "epsilon_above": st.sampled_from((0, 0.4)),
+        "program": st.lists(st.sampled_from((FILE, OTHER_FILE, "logistic_regression", "logistic_regression.py"))),
+        "analyst": st.lists(st.sampled_from(("ana", "bob"))),
+        "custom_program": st.booleans(),
+    },
+)
+_LISTS = st.none() | st.lists(st.sampled_from((FILE, OTHER_FILE, "logistic_regression"))).map(tuple)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    rules=st.lists(st.builds(Rule, when=_WHENS, then=st.sampled_from(("approve", "reject", "ask"))), max_size=4),
+    programs=_LISTS,
+    default=st.sampled_from(("ask", "approve", "reject")),
+    epsilon=st.sampled_from((0.05, 0.45, 0.9)),
+)
+def test_unread_code_is_never_approved_whatever_the_policy(
+    rules: list[Rule], programs: tuple[str, ...] | None, default: str, epsilon: float
+) -> None:
+    policy = Policy(limits=replace(WIDE, programs=programs), rules=tuple(rules), default=default)
+    facts = replace(CUSTOM, epsilon=epsilon)
+    named = FILE in (programs or ()) or any(FILE in r.when.get("program", ()) and r.matches(facts) for r in rules)
+    verdict = policy.decide(facts)
+    assert named or verdict.decision != "approve"
+    if verdict.rule == UNREAD:  # it waits, and would be approved but for that
+        assert verdict.decision == "ask"
+        known = replace(WIDE, programs=None if programs is None else (*programs, FILE))
+        wide = replace(known, programs=(FILE,)) if programs is None else known
+        assert replace(policy, limits=wide).decide(facts).decision == "approve"
+
+
 ALWAYS = """
 [[policy.rules]]
 when = { epsilon_above = 0.5 }
@@ -296,6 +385,8 @@ BUGS = {
     ),
     "any condition is enough": ("return all(CONDITIONS[name]", "return any(CONDITIONS[name]"),
     "a file's name counts": ("(self.program if self.program_hash is None else self.program_hash)", "self.program"),
+    "a rule approves unread code": ('if verdict.decision != "approve" or file is None or ', "if True or "),
+    "an empty list is no list": ("if self.programs is not None and", "if self.programs and"),
     "last match wins": ("enumerate(self.rules, 1):", "reversed(list(enumerate(self.rules, 1))):"),
 }
 
@@ -314,6 +405,13 @@ def test_planted_bugs_are_caught(bug: str) -> None:
             limits=WIDE, rules=(broken.Rule(when={}, then="ask"), broken.Rule(when={}, then="reject"))
         )
         named = broken.Facts(**{**vars(CUSTOM)}).among(["logistic_regression.py"])
+        approving = broken.Rule(when={"program": [OTHER_FILE, FILE]}, then="approve")
+        other = broken.Rule(when={"epsilon_at_most": 0.5}, then="approve")
+        unread = broken.Policy(limits=broken.Limits(), rules=(other,)).decide(CUSTOM).decision == "approve"
+        known = broken.Policy(limits=broken.Limits(), rules=(approving,)).decide(CUSTOM).decision == "approve"
+        nothing = broken.Policy(limits=broken.Limits(programs=()), default="approve").decide(FACTS).decision
+        if unread or not known or nothing != "reject":
+            return True
         return bool(both.matches(FACTS)) or ordered.decide(FACTS).decision != "ask" or named
 
     assert wrong()

@@ -28,6 +28,7 @@ from study_examples import (
 import tallystick.protocol.study as room
 from tallystick.core.errors import (
     LocalProtocolError,
+    NotApproved,
     PrivacyRefused,
     RemoteProtocolError,
     RoundAborted,
@@ -39,6 +40,7 @@ from tallystick.protocol.secure_sum.machine import transition_table
 from tallystick.protocol.study import (
     AggregatorMachine,
     AnalystMachine,
+    Confirm,
     Delivered,
     Ended,
     Erase,
@@ -143,6 +145,8 @@ def party(name: str = "c0", upto: str = "running") -> tuple[ParticipantMachine, 
         out += machine.approve(study_key(name), attempt=1, min_clients=2)
     if upto == "running":
         out += machine.receive("hub", start(*ALL), 1.0)
+        assert machine.state is ParticipantState.READY  # until it has looked once more
+        out += machine.begin(attempt=1, now=1.0)
         assert machine.state is ParticipantState.RUNNING
     return machine, out
 
@@ -413,6 +417,54 @@ def test_a_start_that_does_not_verify_ends_it(why: str) -> None:
     error = only(out, Ended).error
     assert (error.rule, error.party) == ("bad-roster", "hub")
     assert "study/start" not in records(out)
+
+
+def test_a_start_is_confirmed_by_the_party_itself() -> None:
+    """To be ready is no promise: what the steward says until the start counts, and nothing is kept before."""
+    machine, _ = party("c0", "ready")
+    assert machine.begin(attempt=1, now=1.0) == []  # nobody has started it
+    out = machine.receive("hub", start(*ALL), 1.0)
+    assert out == [Confirm(1)]
+    assert machine.begin(attempt=2, now=1.0) == []
+    again = machine.receive("hub", start(*ALL), 1.5)  # said again while the party looks
+    assert again == [Confirm(1)]
+    begun = machine.begin(attempt=1, now=2.0)
+    assert [type(step) for step in begun] == [Persist, Started, Wake]
+    assert machine.begin(attempt=1, now=2.0) == []
+    assert machine.decline(StudyCode.NOT_APPROVED, "too late", attempt=1) == []
+    assert machine.state is ParticipantState.RUNNING
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_a_party_that_was_ready_takes_it_back(offered: bool) -> None:
+    machine, out = party("c0", "ready")
+    if offered:
+        machine.receive("hub", start(*ALL), 1.0)
+    out += machine.decline(StudyCode.NOT_APPROVED, "the approval was taken back", attempt=1)
+    assert [type(step) for step in out[-3:]] == [Persist, Erase, Send]  # kept before it is said; the key goes
+    assert machine.state is ParticipantState.DECLINED
+    assert machine.begin(attempt=1, now=2.0) == []
+    assert machine.receive("hub", start(*ALL), 2.0) == []
+    assert machine.state is ParticipantState.DECLINED
+    back, first = ParticipantMachine.restore(members(), "c0", HASH, records(out), 5.0)
+    assert (back.state, first) == (ParticipantState.DECLINED, [])
+    assert back.receive("hub", start(*ALL), 6.0) == []
+    assert only(back.receive("hub", opening(attempt=2), 7.0), Review).attempt == 2  # asked anew, it decides anew
+
+
+def test_leaving_before_anything_was_sent() -> None:
+    machine, out = party("c0")
+    error = NotApproved("taken back", rule="own-approval", remedy="Ask its steward.")
+    left = machine.leave(StudyCode.NOT_APPROVED, error)
+    assert [type(step) for step in left] == [Persist, Erase, Ended, Send]
+    assert [m.code for _, m in sent(left, StudyDeclined)] == [StudyCode.NOT_APPROVED]
+    assert machine.leave(StudyCode.NOT_APPROVED, error) == []
+    back, first = ParticipantMachine.restore(members(), "c0", HASH, records(out, left), 5.0)
+    assert (back.state, first) == (ParticipantState.ENDED, [Erase()])
+    hub, _ = running()
+    ((_, said),) = sent(left, StudyDeclined)
+    assert hub.receive("c0", said, 3.0) == []  # the rounds go on without it
+    assert hub.state is AggregatorState.RUNNING
 
 
 def test_a_second_start_is_refused_and_named() -> None:

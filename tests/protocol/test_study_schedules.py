@@ -82,6 +82,19 @@ def test_killed_after_every_instruction(role: str) -> None:
     assert died >= 5
 
 
+@pytest.mark.parametrize("at", [0.1, 45.0])
+def test_a_client_that_took_its_approval_back_before_the_start_does_not_start(at: float) -> None:
+    """Wherever it is killed on the way: the others go on without it, and no key of it is left."""
+    plan = replace(schedule(0), clients=4, servers=2, faults=Faults(), ops=(Op("repent", "c3", at),), fails=False)
+    for after in (None, *range(12)):
+        world = World(plan)
+        process = world.processes["c3"]
+        process.crash_in, process.down_for = after, 3.0
+        world.run()
+        assert isinstance(world.answers["ana"], bytes), after
+        assert ("c3" in world.rosters) == (at == 45.0), after
+
+
 def breaks(plan: Schedule) -> bool:
     """Whether a promise is broken, or a result that should be there is not."""
     try:

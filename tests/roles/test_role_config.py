@@ -32,7 +32,7 @@ def test_a_client() -> None:
     assert config.key == Path("/etc/tallystick/tls.key")
     assert config.state == Path("/srv/tallystick/state")
     assert config.data == Path("/srv/tallystick/records.parquet")
-    assert config.policy == Policy() == Policy(programs=(), max_epsilon=1.0, allow_not_private=False, min_clients=3)
+    assert config.policy == Policy() == Policy(programs=None, max_epsilon=1.0, allow_not_private=False, min_clients=3)
     assert config.listen is None
     assert config.metrics is None
 
@@ -46,6 +46,12 @@ def test_a_clients_policy() -> None:
     assert policy == Policy(programs=("kmeans", "sha256:ab"), max_epsilon=2.0, allow_not_private=True, min_clients=5)
     assert policy is not None
     assert isinstance(policy.max_epsilon, float)
+
+
+def test_programs_left_out_and_an_empty_list_are_different_things() -> None:
+    """Left out: every built-in program. Empty: nothing. An empty list used to be read as no list at all."""
+    assert parse_role_config(CLIENT, PATH).policy.programs is None  # type: ignore[union-attr]
+    assert parse_role_config(CLIENT + "[policy]\nprograms = []", PATH).policy.programs == ()  # type: ignore[union-attr]
 
 
 def test_the_other_roles() -> None:

@@ -24,10 +24,12 @@ from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, make
+from tallystick.protocol.governance.taking_part import check_taking_part
 from tallystick.roles.desk import Desk
 from tallystick.roles.governance.receipts import ReceiptBook
+from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.governance.results import is_interim
-from tallystick.roles.governance.review import DEFAULT_DAYS, Review, decision_body, review
+from tallystick.roles.governance.review import BY_POLICY, DEFAULT_DAYS, Review, decision_body, lapsed, review
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity_files import load_identity, read_consortium, unix_time, wall_clock
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
@@ -61,6 +63,15 @@ class Place:
         path = self.config.state / LEDGER
         with LedgerStore(path, party=self.config.name, signing=self.identity.signing) as ledger:
             yield ledger
+
+    def refusal(self, study: bytes) -> dict[str, Any] | None:
+        """When and why this party's process last refused to take part in a study, if it did."""
+        kept = Refusals(self.config.state / "governance.sqlite", party=self.config.name)
+        try:
+            found = kept.get(study)
+        finally:
+            kept.close()
+        return None if found is None else {"at": _time(found.at), "rule": found.rule, "cause": found.cause}
 
     def docket(self, study: bytes) -> Docket:
         """Everything known here about a study."""
@@ -283,6 +294,7 @@ def show(name: str, config: Path) -> dict[str, Any]:
             with place.ledger() as ledger:
                 found["own"] = _own(review(standing.proposal, place.config, ledger), docket, place.config.name)
                 found["own"]["records"] = _own_records(standing.proposal, place.config, ledger)
+                found["own"] |= {"charge": ledger.standing(study), "refused": place.refusal(study)}
                 try:
                     check_own_ledger(ledger, place.config, place.consortium)
                 except VerificationError as error:
@@ -314,15 +326,13 @@ def decide(
         if place.config.role != "client":
             raise StudyError(f"a {place.config.role} approves nothing", remedy="Use the role file of a client.")
         study = place.find(name)
-        docket = place.docket(study)
-        standing = docket.standing(unix_time())
-        proposal = standing.proposal
-        if proposal is None or standing.state not in ("open", "approved", "refused"):
-            raise NotApproved(
-                f"the study is {standing.state}: nothing is left to decide. {standing.words}",
-                rule=f"study-{standing.state}",
+        if by.startswith(BY_POLICY.strip()):
+            raise StudyError(
+                f"nobody is called {by!a}", rule="decided-by", remedy="Give the name of who decides: --by."
             )
+        docket = place.docket(study)
         with place.ledger() as ledger:
+            proposal = _open_to(decision, docket, ledger.standing(study))
             seen = review(proposal, place.config, ledger)
             if decision == "approve":
                 check_own_ledger(ledger, place.config, place.consortium)  # a ledger set back would say it has more
@@ -343,6 +353,23 @@ def decide(
         place.store.add(make("decision", place.config.name, body, place.identity.signing).encode())
         after = place.docket(study).standing(unix_time())
         return {"action": decision, **_about(proposal), **_stands(after), "reason": reason, "terms": terms}
+
+
+def _open_to(decision: str, docket: Docket, charge: str | None) -> Statement:
+    """The proposal that a client decides about, if it still can.
+
+    Until this client has itself started, with its charge released, it may take its approval back: whatever the
+    aggregator says has been started, or has ended. It may approve what is neither started nor over.
+    """
+    now = unix_time()
+    standing = told = docket.standing(now)
+    if decision != "approve" and charge not in ("released", "committed"):
+        standing = docket.unstarted(now)
+    if standing.proposal is None or standing.state not in ("open", "approved", "refused"):
+        raise NotApproved(
+            f"the study is {told.state}: nothing is left to decide. {told.words}", rule=f"study-{told.state}"
+        )
+    return standing.proposal
 
 
 def _may_approve(seen: Review) -> None:
@@ -446,9 +473,15 @@ def _own_records(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -
 
 def _own(seen: Review, docket: Docket, client: str) -> dict[str, Any]:
     decided = docket.decisions(client)
+    try:
+        check_taking_part(docket, client, unix_time())
+        out_of_force = lapsed(decided[-1], seen.verdict)
+    except NotApproved as error:
+        out_of_force = error.cause
     return {
         "decided": decided[-1].body["decision"] if decided else None,
         "decided_by": decided[-1].body["by"] if decided else None,
+        "out_of_force": out_of_force,
         "verdict": seen.verdict.decision,
         "verdict_rule": seen.verdict.rule,
         "verdict_because": seen.verdict.because,

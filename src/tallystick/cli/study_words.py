@@ -22,6 +22,15 @@ _MEANING = {
 }
 
 
+_CHARGED = {
+    None: "Nothing was computed or charged.",
+    "voided": "Nothing was computed or charged.",
+    "reserved": "Nothing was computed; what was set aside for it is about to be given back.",
+    "released": "What it had sent before stays charged.",
+    "committed": "What it had sent before stays charged.",
+}
+
+
 def _para(text: str, indent: int = 2) -> str:
     pad = " " * indent
     return fill(text, _WIDTH, initial_indent=pad, subsequent_indent=pad)
@@ -133,14 +142,21 @@ def _own(found: dict[str, Any]) -> list[str]:
         lines.append(_para(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))
     if own["records"]:
         lines.append(_para(f"Your records (told to nobody else): {_sentence(own['records'])}"))
+    if own["refused"]:
+        told = f"Your client was asked to take part and declined ({own['refused']['at']}): {own['refused']['cause']}"
+        lines += ["", "What became of it here", _para(f"{_sentence(told)} {_CHARGED[own['charge']]}")]
     lines += ["", "What is to be done"]
     if own["decided"]:
         lines.append(_para(f"Decided: {own['decided']}, by {own['decided_by']}. Until it runs you may decide anew."))
+        if own["decided"] == "approve" and own["out_of_force"] and own["charge"] not in ("released", "committed"):
+            lines.append(_para(f"Your client takes no part as it stands: {_sentence(own['out_of_force'])}"))
     elif own["verdict"] == "reject":
         why = own["verdict_because"] or own["verdict_rule"]
         lines.append(_para(f"Your own rules refuse it: {why}"))
     else:
         name = found["study"]["hash"].removeprefix("sha256:")[:12]
+        if own["verdict_because"]:
+            lines.append(_para(_sentence(own["verdict_because"])))
         lines.append("  It waits for you. One of:")
         lines += [
             f"    tallystick study approve {name}",

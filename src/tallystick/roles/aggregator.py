@@ -294,7 +294,7 @@ class AggregatorSession(Session):
             "proposal": standing.proposal.ident,
             "attempt": roster.attempt,
             "at": int(exchange.wall()),
-            "parties": [*roster.servers, *roster.clients],
+            "parties": [*roster.servers, *approvals],  # one that took its approval back meanwhile leaves by itself
             "approvals": approvals,
         }
         exchange.say("start", body)

@@ -16,8 +16,6 @@ from pathlib import Path
 from tallystick.core.errors import (
     DataError,
     LocalProtocolError,
-    NotApproved,
-    PrivacyRefused,
     StudyError,
     TallystickError,
     VerificationError,
@@ -31,7 +29,6 @@ from tallystick.engines.study import Study
 from tallystick.engines.study_records import study_records
 from tallystick.privacy.ledger import Budget, charge_of
 from tallystick.protocol import secure_sum as sums
-from tallystick.protocol.governance.standing import check_taking_part
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Inquiry, Message, Share
@@ -39,14 +36,16 @@ from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.governance.clearance import ASK_SECONDS, CLEARANCE, Clearance, unpack_head
 from tallystick.roles.governance.exchange import Op
+from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
 from tallystick.roles.governance.results import ResultRequest, may_see
-from tallystick.roles.governance.review import decision_body, review
+from tallystick.roles.governance.review import BY_POLICY, decision_body, review
 from tallystick.roles.identity_files import write_private
 from tallystick.roles.ledger.datasets import make_dataset
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.process import Parts
 from tallystick.roles.setup import Setup
+from tallystick.roles.stores import is_storage_failure
 from tallystick.roles.streams.batches import StreamMap
 from tallystick.roles.streams.ticks import TICKS, SeenTicks
 
@@ -66,6 +65,8 @@ class ClientSession(ParticipantSession):
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._map: ClientMap | ChosenMap | StreamMap | None = None
         self._shares_out = 0
+        self._rules_hold = False  # as this process has seen: its rules are read when it starts
+        self._has_started = False
         own = self.own
         self._clearance = Clearance(
             self.study_hash,
@@ -123,20 +124,47 @@ class ClientSession(ParticipantSession):
         self._held = None if given else step
         return given
 
+    def approved(self) -> None:
+        """This client has itself approved the study, and its approval is in force."""
+        own = self.own
+        check_own_approval(self.study_hash, own.exchange, own.ledger, own.parts.config)
+
+    def reconsider(self) -> None:
+        """The same, with the rules of a process that has not looked at the study before: it was started anew."""
+        self._in_force()
+
+    def _in_force(self, *, in_time: bool = False) -> None:
+        own, look = self.own, check_own_approval if self._rules_hold else check_own_rules
+        look(self.study_hash, own.exchange, own.ledger, own.parts.config, in_time=in_time)
+        self._rules_hold = True
+
+    def _may_start(self) -> bool:
+        """Whether this client has itself started the study, with its charge released, or may do so now.
+
+        Between the aggregator's start and the first share there may be as long as the aggregator likes. (A stream's
+        first share leaves at the end of its first tick, as agreed: it was started before it expired, that is enough.)
+        """
+        if not self._has_started:
+            self._has_started = self.own.ledger.standing(self.study_hash) in ("released", "committed")
+        if not self._has_started:
+            try:
+                self._in_force(in_time=self.setup is not None and self.setup.study.stream is not None)
+            except TallystickError as error:
+                if is_storage_failure(error):
+                    raise
+                self.leave(error)
+                return False
+        return True
+
     def decide(self, setup: Setup) -> None:
         """Its steward has approved, its limits still hold, and its budget covers it: reserved before anything is said.
 
         The approval is the client's own word and counts for this very study; a limit made stricter since then holds.
         """
         process, exchange = self.own, self.process.exchange
-        check_taking_part(exchange.standing(self.study_hash), process.name)
         process.check_ledger()
-        proposal = exchange.standing(self.study_hash).proposal
-        if proposal is None:
-            raise NotApproved("nobody has proposed this study", rule="study-unknown")
-        seen = review(proposal, process.parts.config, process.ledger)
-        if seen.verdict.decision == "reject" and seen.verdict.rule != "budget-covers-charge":
-            raise PrivacyRefused(seen.verdict.because, rule=seen.verdict.rule, remedy="Ask this client's data steward.")
+        check_own_rules(self.study_hash, exchange, process.ledger, process.parts.config)
+        self._rules_hold = True
         policy = process.parts.config.policy
         process.ledger.reserve(
             process.parts.config.dataset,
@@ -175,6 +203,8 @@ class ClientSession(ParticipantSession):
 
     def sum_step(self, step: sums.Instruction) -> None:
         if not isinstance(step, sums.Compute) or not isinstance(self.sum, sums.ClientMachine) or self.setup is None:
+            return
+        if not self._may_start():
             return
         if not self._clearance.given(self.setup):
             self._held = step  # taken up again when the last server has countersigned
@@ -290,7 +320,8 @@ class ClientProcess(ParticipantProcess):
         seen = review(standing.proposal, self.parts.config, self.ledger)
         verdict, name = seen.verdict, standing.proposal.body["hash"]
         if verdict.decision == "ask":
-            _log.warning("%s waits for the data steward: tallystick study show %s", name, name)
+            why = f" ({verdict.because})" if verdict.because else ""
+            _log.warning("%s waits for the data steward%s: tallystick study show %s", name, why, name)
             return
         body = decision_body(
             docket,
@@ -298,7 +329,7 @@ class ClientProcess(ParticipantProcess):
             self.name,
             verdict.decision,
             reason=verdict.because,
-            by=f"policy: {verdict.rule}",
+            by=f"{BY_POLICY}{verdict.rule}",
             now=self.exchange.wall(),
             dataset=self.ledger.dataset(self.parts.config.dataset).ident,
         )

@@ -371,7 +371,7 @@ def _role_config(
         lines += ["", "[data]", f"source = {json.dumps(data or 'records.parquet', ensure_ascii=False)}"]
         lines += ["# The most these records may ever spend, all studies together; later: tallystick budget grant."]
         lines += [f"budget_epsilon = {float(budget)!r}", "budget_delta = 1e-6"]
-        lines += ["", "[policy]", "# Limits that hold for every study; programs = [...] would allow only those."]
+        lines += ["", "[policy]", "# Limits for every study; programs = [...] would allow only those, [] nothing."]
         lines += ["max_epsilon = 1.0", "allow_not_private = false", "min_clients = 3"]
         lines += ['# Within the limits: "ask" (a person approves each study) or "approve" (it runs without asking).']
         lines += [f'default = "{decide}"']

@@ -77,6 +77,7 @@ def serve_monitoring(listen: str, process: RoleProcess) -> Callable[[], None]:
                         "reason": health.reason,
                         "connected": sorted(process.node.connected()),
                         "studies": dict(health.studies),
+                        "declined": dict(health.declined),
                         "round": health.rounds,
                     }
                 )

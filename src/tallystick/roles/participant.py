@@ -11,10 +11,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
+from tallystick.core.errors import RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.crypto.key_agreement import AgreementKey
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
+from tallystick.protocol.governance.taking_part import check_approved
 from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Message as SumMessage
@@ -23,8 +24,10 @@ from tallystick.protocol.study.messages import StudyCode, StudyEnd, StudyReady
 from tallystick.protocol.study.participant import ParticipantMachine, ParticipantState
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
-from tallystick.roles.process import RoleProcess, Session
+from tallystick.roles.governance.refusals import Refusals
+from tallystick.roles.process import Parts, RoleProcess, Session
 from tallystick.roles.setup import Setup, set_up
+from tallystick.roles.stores import is_storage_failure
 from tallystick.roles.wire import SEALED, STUDY, SUM, Seals, head
 
 __all__ = ["ParticipantProcess", "ParticipantSession"]
@@ -52,8 +55,11 @@ class ParticipantSession(Session):
         self._first = first
 
     def begin(self) -> None:
-        """What the durable records say is to be done first."""
-        self._study(self._first)
+        """What the durable records say is to be done first. A party that had not started decides anew."""
+        if self._machine.state is ParticipantState.DECLINED:  # kept, but not noted as over
+            self._not_taking_part(RoundAborted("this party had declined"))
+        elif self._still_willing():
+            self._study(self._first)
         end = self.process.store.records(self.study_hash).get("study/end")
         if end is not None and self._machine.state is ParticipantState.ENDED:  # kept, but not noted as over
             said = studies.decode(end)
@@ -65,14 +71,16 @@ class ParticipantSession(Session):
             self.process.store.set_status(self.study_hash, "finished" if finished else "failed")
 
     def approved(self) -> None:
-        """Raise :class:`NotApproved` unless the stewards' signed decisions, as they are kept here, carry the study."""
-        standing = self.process.exchange.standing(self.study_hash)
-        if standing.state not in ("approved", "running"):
-            raise NotApproved(
-                f"the study is {standing.state}. {standing.words}",
-                rule="quorum",
-                remedy="Ask those who did not approve.",
-            )
+        """Raise :class:`NotApproved` unless the stewards' signed decisions, as they are kept here, carry the study now.
+
+        Whatever the aggregator says it has started: this is asked as long as this party has not started itself.
+        """
+        exchange = self.process.exchange
+        check_approved(exchange.docket(self.study_hash), exchange.wall())
+
+    def reconsider(self) -> None:
+        """Raise unless this party would still take part: between its answer and its start."""
+        self.approved()
 
     # -- to be written by the role --------------------------------------------------------------------------------
 
@@ -108,7 +116,8 @@ class ParticipantSession(Session):
     def tick(self, layer: str) -> None:
         now = self.process.now()
         if layer == "study":
-            self._study(self._machine.tick(now))
+            if self._still_willing():
+                self._study(self._machine.tick(now))
         elif self.sum is not None:
             self.sums(self.sum.tick(now))
 
@@ -132,6 +141,9 @@ class ParticipantSession(Session):
                     self.process.wake(at, self, "study")
                 case studies.Review():
                     self._review(step)
+                case studies.Confirm(attempt=attempt):
+                    if self._still_willing():
+                        self._study(self._machine.begin(attempt=attempt, now=self.process.now()))
                 case studies.Started(roster=roster):
                     self._started(roster)
                 case studies.Erase():
@@ -183,8 +195,7 @@ class ParticipantSession(Session):
             setup = set_up(step.study, step.program, allow_not_private=allowed)
             self.decide(setup)
         except TallystickError as error:
-            _log.warning("declined: %s", error)
-            self._study(self._machine.decline(StudyCode.NOT_APPROVED, error.cause, attempt=step.attempt))
+            self._decline(error)
             return
         kept = store.key(self.study_hash, _KEY)
         if kept is None:
@@ -198,8 +209,51 @@ class ParticipantSession(Session):
         store.set_status(self.study_hash, "ready")
         self._study(self._machine.approve(signed, attempt=step.attempt, min_clients=setup.min_clients))
 
+    def _still_willing(self) -> bool:
+        """Whether this party, if it has said that it is ready, still is; it takes its word back if not."""
+        if self._machine.state is ParticipantState.READY:
+            try:
+                self.reconsider()
+            except TallystickError as error:
+                if is_storage_failure(error):
+                    raise
+                self._decline(error)
+                return False
+        return True
+
+    def _decline(self, error: TallystickError) -> None:
+        steps = self._machine.decline(StudyCode.NOT_APPROVED, error.cause, attempt=self._machine.attempt)
+        if steps:
+            self._tell_steward(error)
+            self._study(steps)
+            self._not_taking_part(error)
+
+    def leave(self, error: TallystickError) -> None:
+        """Give up a study that has started, before anything of this party was sent."""
+        self._tell_steward(error)
+        self._study(self._machine.leave(StudyCode.NOT_APPROVED, error))
+
+    def _tell_steward(self, error: TallystickError) -> None:
+        """Why this party takes no part: in its log, in its health, and for ``tallystick study show``."""
+        process, name = self.process, self.study_hash.hex()[:12]
+        _log.warning("declined: no part in the study %s: %s", name, error)
+        process.health.decline(name, str(error))
+        if process.exchange.docket(self.study_hash).statements("proposal") and isinstance(process, ParticipantProcess):
+            process.health.studies[name] = "declined"
+            process.refusals.note(
+                self.study_hash, at=process.exchange.wall(), rule=error.rule or "declined", cause=error.cause
+            )
+
+    def _not_taking_part(self, error: TallystickError) -> None:
+        """After it is kept that this party declines: what it had set aside for the study is given back."""
+        self.finished(None, error)
+        self.process.store.set_status(self.study_hash, "declined")
+
     def _started(self, roster: Roster) -> None:
         store = self.process.store
+        if isinstance(self.process, ParticipantProcess):
+            self.process.refusals.clear(self.study_hash)
+        self.process.health.declined.pop(self.study_hash.hex()[:12], None)
         kept, stored = store.key(self.study_hash, _KEY), store.study(self.study_hash)
         if kept is None or stored is None:
             raise RemoteProtocolError("a study started whose key is gone", remedy="Propose it anew, as a new version.")
@@ -229,7 +283,9 @@ class ParticipantSession(Session):
         self.sum = None
         if self.process.store.study(self.study_hash) is not None:
             self.process.store.set_status(self.study_hash, "finished" if error is None else "failed")
-        self.process.health.studies[self.study_hash.hex()[:12]] = "finished" if error is None else "failed"
+        name, health = self.study_hash.hex()[:12], self.process.health
+        ended = "finished" if error is None else "failed"
+        health.studies[name] = "declined" if name in health.declined else ended
         if error is not None:
             _log.warning("the study ended without a result: %s", error)
         if self.setup is not None:
@@ -242,6 +298,14 @@ class ParticipantProcess(RoleProcess):
 
     session: ClassVar[type[ParticipantSession]]
     booted: ClassVar[CrashPoint]
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__(parts)
+        self.refusals = Refusals(parts.config.state / "governance.sqlite", party=self.name)
+
+    def close(self) -> None:
+        super().close()
+        self.refusals.close()
 
     def resume(self) -> None:
         crashpoint(self.booted)

@@ -44,6 +44,7 @@ _TAKE_UP = "take up"
 TAKE_UP_SECONDS = 1.0
 POLL_SECONDS = 0.5
 READ_AT_ONCE = 64
+DECLINED_SHOWN = 20
 RECEIPT_LIMIT = 16 << 20
 
 Streams = Callable[..., WordSource]
@@ -58,8 +59,17 @@ class Health:
     reason: str = ""
     studies: dict[str, str] = field(default_factory=dict)
     rounds: int = 0
+    declined: dict[str, str] = field(default_factory=dict)
+    """Studies this party was asked to take part in and did not, the newest last, with the reason."""
     refused: int = 0
     blamed: int = 0
+
+    def decline(self, study: str, why: str) -> None:
+        """Note why this party takes no part in a study; the oldest reasons make room."""
+        self.declined.pop(study, None)
+        self.declined[study] = why
+        while len(self.declined) > DECLINED_SHOWN:
+            del self.declined[next(iter(self.declined))]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,9 @@ DEFAULT_DATASET = "default"
 class Policy:
     """What a client takes part in at all, per study, before anybody is asked. The defaults are the strictest use."""
 
-    programs: tuple[str, ...] = ()
+    programs: tuple[str, ...] | None = None
+    """The only programs allowed: built-in ones by name, files by hash; empty, none. None: every built-in program, and
+    of files those that a rule names by hash or a person approves."""
     max_epsilon: float = 1.0
     allow_not_private: bool = False
     min_clients: int = 3
@@ -135,10 +137,11 @@ def _policy(section: _Section) -> Policy:
     default = section.text("default", Policy.default)
     if default not in ("ask", "approve"):
         _refuse(f"[policy] default = {ascii(default)[:40]} is unknown", 'Write "ask" or "approve".')
+    programs = section.texts("programs")
     return Policy(
         default=default,
         rules=parse_rules(section.tables("rules")),
-        programs=section.texts("programs"),
+        programs=programs if section.has("programs") else None,  # an empty list allows nothing
         max_epsilon=section.positive("max_epsilon", Policy.max_epsilon),
         allow_not_private=section.flag("allow_not_private", False),
         min_clients=section.integer("min_clients", Policy.min_clients, 2, 1 << 31),

@@ -6,8 +6,9 @@ from tallystick.protocol.governance.policy import Facts, Limits, Policy, Rule, V
 from tallystick.protocol.governance.receipt import make_receipt
 from tallystick.protocol.governance.receipt_check import Finding, Report, check_receipt
 from tallystick.protocol.governance.receipt_contents import lacking
-from tallystick.protocol.governance.standing import STATES, Standing, check_taking_part, quorum_of
+from tallystick.protocol.governance.standing import STATES, Standing, quorum_of
 from tallystick.protocol.governance.statements import Statement, canonical, decode, encode, make, shown, verify
+from tallystick.protocol.governance.taking_part import check_approved, check_taking_part
 
 __all__ = [
     "STATES",
@@ -22,6 +23,7 @@ __all__ = [
     "Statement",
     "Verdict",
     "canonical",
+    "check_approved",
     "check_receipt",
     "check_taking_part",
     "decode",

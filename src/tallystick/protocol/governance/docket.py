@@ -12,7 +12,9 @@ nothing depends on who was heard first. The rules:
 * A start names the approvals it rests on. If these are a quorum it holds for good: whatever is dated back or said
   later, by anyone, cannot undo what the parties then took part in. A start without them is no start.
 
-Each client evaluates this on its own copy of the statements before it takes part (``standing.check_taking_part``).
+A start may itself be dated back, or rest on approvals that were taken back. It is a record of what was run, and no
+reason to run it: a party that has not itself started looks at ``unstarted``, on its own copy of the statements and by
+its own clock (``taking_part``).
 """
 
 from __future__ import annotations
@@ -113,9 +115,15 @@ class Docket:
     # -- the standing --------------------------------------------------------------------------------------------------
 
     def standing(self, now: float) -> Standing:
-        """How the study stands at ``now`` (unix seconds)."""
+        """How the study stands at ``now`` (unix seconds), for the record."""
+        return self._standing(now, self._started())
+
+    def unstarted(self, now: float) -> Standing:
+        """How it stands for a party that has not started it: as if nobody had, whatever the aggregator says."""
+        return self._standing(now, [])
+
+    def _standing(self, now: float, started: Sequence[Statement]) -> Standing:
         in_force, equivocators = self._in_force()
-        started = self._started()
         proposal = self._leading(in_force, started, now)
         if proposal is None:
             quorum = self._quorum or DEFAULT_QUORUM

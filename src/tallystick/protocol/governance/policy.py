@@ -10,6 +10,10 @@ All conditions of a rule must hold; a rule without conditions always matches. ``
 
 What is not known, not a number or not private counts as above every limit: no study escapes "always reject epsilon
 above 0.5" by stating no epsilon. A program file is known by its hash alone; its name is whatever its author chose.
+
+Code that nobody here has read is approved by no rule and by no default. A rule approves a program file only if its own
+``program`` names the file's hash, or if ``programs`` among the limits does; any other approval of it becomes "ask": the
+proposal waits for a person, and the verdict says why.
 """
 
 from __future__ import annotations
@@ -22,9 +26,10 @@ from typing import Any, NoReturn
 from tallystick.core.errors import StudyError
 from tallystick.protocol.governance.standing import DEFAULT_QUORUM
 
-__all__ = ["CONDITIONS", "Facts", "Limits", "Policy", "Rule", "Verdict", "facts_of", "parse_rules"]
+__all__ = ["CONDITIONS", "UNREAD", "Facts", "Limits", "Policy", "Rule", "Verdict", "facts_of", "parse_rules"]
 
 OUTCOMES = ("approve", "reject", "ask")
+UNREAD = "program-file"  # the verdict on code that no rule names by its hash
 MAX_TEXT = 2000
 MAX_NAME = 100  # a decision says by which rule it was made
 
@@ -159,7 +164,11 @@ class Rule:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a client refuses whatever its rules say. ``programs`` None: any program."""
+    """What a client refuses whatever its rules say.
+
+    ``programs``: built-in ones by name, files by hash, and nothing else; empty, nothing at all. None: every built-in
+    program, and of files those that a rule names by hash or a person approves.
+    """
 
     programs: tuple[str, ...] | None = None
     max_epsilon: float = 1.0
@@ -169,7 +178,10 @@ class Limits:
     def broken(self, facts: Facts) -> tuple[str, str] | None:
         """The first limit that the study breaks, with its sentence; None if it keeps them all."""
         if self.programs is not None and not facts.among(self.programs):
-            return "policy-programs", f"The program {facts.program_hash or facts.program} is not on this client's list."
+            named = facts.program_hash or facts.program
+            if not self.programs:
+                return "policy-programs", f"This client's list of programs is empty: {named} is not allowed."
+            return "policy-programs", f"The program {named} is not on this client's list."
         if not facts.private and not self.allow_not_private:
             return "policy-allow-not-private", "Exact results are not allowed here."
         if facts.private and _above(facts.epsilon, self.max_epsilon):
@@ -208,8 +220,20 @@ class Policy:
             return Verdict(decision="reject", rule=broken[0], because=broken[1])
         for number, rule in enumerate(self.rules, 1):
             if rule.matches(facts):
-                return Verdict(decision=rule.then, rule=rule.name or f"rule {number}", because=rule.because)
-        return Verdict(decision=self.default, rule="default", because="")
+                verdict = Verdict(decision=rule.then, rule=rule.name or f"rule {number}", because=rule.because)
+                return self._read_first(verdict, facts, rule.when.get("program", ()))
+        return self._read_first(Verdict(decision=self.default, rule="default", because=""), facts, ())
+
+    def _read_first(self, verdict: Verdict, facts: Facts, named: Sequence[str]) -> Verdict:
+        """The verdict; but a program file whose hash stands neither in ``named`` nor among the limits is for a person.
+
+        Nobody here has read it: an approval for other reasons says nothing about what the file does.
+        """
+        file = facts.program_hash
+        if verdict.decision != "approve" or file is None or file in named or file in (self.limits.programs or ()):
+            return verdict
+        why = f"{verdict.rule} would approve, but does not name the file {file}"
+        return Verdict(decision="ask", rule=UNREAD, because=f"A person reads the program first: {why}.")
 
 
 def parse_rules(tables: Any) -> tuple[Rule, ...]:

@@ -1,4 +1,4 @@
-"""What a docket says of a study at a moment, and whether a client may take part in it then."""
+"""What a docket says of a study at a moment."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tallystick.core.errors import NotApproved
 from tallystick.protocol.governance.statements import Statement
 
-__all__ = ["DEFAULT_QUORUM", "STATES", "Standing", "check_taking_part", "quorum_of"]
+__all__ = ["DEFAULT_QUORUM", "STATES", "Standing", "quorum_of"]
 
 DEFAULT_QUORUM = 3
 STATES = (
@@ -54,21 +53,3 @@ class Standing:
     """Parties that signed two contradicting statements."""
     start: Statement | None = None
     outcome: Statement | None = None
-
-
-def check_taking_part(standing: Standing, client: str) -> None:
-    """Return if this client may take part in the study as it stands; ``NotApproved`` says why not."""
-    if standing.state in ("approved", "running") and client in standing.approvals:
-        return
-    if standing.state not in ("approved", "running"):
-        raise NotApproved(
-            f"the study is {standing.state}: {standing.words}".rstrip("."),
-            rule=f"study-{standing.state}",
-            remedy="Only an approved study is run: tallystick study show tells what is missing.",
-        )
-    raise NotApproved(
-        "this client's data steward has not approved the study",
-        party=client,
-        rule="own-approval",
-        remedy="Its steward may approve it: tallystick study approve.",
-    )

@@ -4,6 +4,7 @@ from tallystick.protocol.study.aggregator import AggregatorMachine
 from tallystick.protocol.study.analyst import AnalystMachine
 from tallystick.protocol.study.codec import decode, encode, is_study_message, study_of
 from tallystick.protocol.study.instructions import (
+    Confirm,
     Delivered,
     Ended,
     Erase,
@@ -22,6 +23,7 @@ from tallystick.protocol.study.roster import Members, Roster
 __all__ = [
     "AggregatorMachine",
     "AnalystMachine",
+    "Confirm",
     "Delivered",
     "Ended",
     "Erase",

@@ -4,6 +4,7 @@ Persist    (as in the secure sum) write this record under this key; durable befo
 Send       encode with this layer's codec and deliver
 Wake       (as in the secure sum) call ``tick`` at this time at the latest
 Review     look at this study and decide: then ``accept``/``reject`` (aggregator), ``approve``/``decline`` (party)
+Confirm    (party) the start is in order: look once more whether to take part, then ``begin`` or ``decline``
 Started    the study runs, with this roster; after a restart it is said again
 Erase      this party's keys of this study are to go; saying it twice does no harm
 Told       (analyst) so many of so many rounds are done
@@ -20,7 +21,19 @@ from tallystick.protocol.secure_sum.instructions import Persist, Wake
 from tallystick.protocol.study.messages import Message
 from tallystick.protocol.study.roster import Roster
 
-__all__ = ["Delivered", "Ended", "Erase", "Instruction", "Persist", "Review", "Send", "Started", "Told", "Wake"]
+__all__ = [
+    "Confirm",
+    "Delivered",
+    "Ended",
+    "Erase",
+    "Instruction",
+    "Persist",
+    "Review",
+    "Send",
+    "Started",
+    "Told",
+    "Wake",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,11 @@ class Review:
     program: str = field(repr=False)
     attempt: int
     min_clients: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,4 +84,4 @@ class Ended:
     error: TallystickError | None
 
 
-Instruction = Send | Persist | Wake | Review | Started | Erase | Told | Delivered | Ended
+Instruction = Send | Persist | Wake | Review | Confirm | Started | Erase | Told | Delivered | Ended

@@ -6,6 +6,10 @@ name this party with the very key it signed, all servers, enough clients, and ve
 starts a study once: a second start with other keys or parties, or the same study anew after it has run, is refused,
 so no aggregator can have the same data summed under two rosters.
 
+To be ready is no promise. The aggregator chooses when it starts, and may let weeks go by: so the party is asked again
+(``Confirm``) when the start is there, may ``decline`` any time before it, and may ``leave`` after it as long as nothing
+was sent.
+
 The key pair is made and kept by the driver before ``approve``; what was answered is persisted before it is sent, so
 a restarted party says the same again. Whatever the end, ``Erase`` follows it.
 """
@@ -20,7 +24,17 @@ from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, Roun
 from tallystick.crypto.key_agreement import StudyKey
 from tallystick.protocol.secure_sum.machine import Transitions
 from tallystick.protocol.study.codec import decode, encode
-from tallystick.protocol.study.instructions import Ended, Erase, Instruction, Persist, Review, Send, Started, Wake
+from tallystick.protocol.study.instructions import (
+    Confirm,
+    Ended,
+    Erase,
+    Instruction,
+    Persist,
+    Review,
+    Send,
+    Started,
+    Wake,
+)
 from tallystick.protocol.study.machine import StudyMachine, rule_of
 from tallystick.protocol.study.messages import (
     Progress,
@@ -75,6 +89,7 @@ class ParticipantMachine(StudyMachine):
         (_S.REVIEWING, _E.END): _S.ENDED,
         (_S.READY, _E.OPEN): _S.REVIEWING,
         (_S.READY, _E.START): _S.RUNNING,
+        (_S.READY, _E.DECLINE): _S.DECLINED,
         (_S.READY, _E.END): _S.ENDED,
         (_S.DECLINED, _E.OPEN): _S.REVIEWING,
         (_S.DECLINED, _E.END): _S.ENDED,
@@ -103,6 +118,7 @@ class ParticipantMachine(StudyMachine):
         self._opening: StudyOpen | None = None
         self._answer: StudyReady | StudyDeclined | None = None
         self._start: StudyStart | None = None
+        self._offered: tuple[StudyStart, Roster] | None = None  # verified, to be confirmed
         self._handlers = {
             StudyOpen: self._on_open,
             StudyStart: self._on_start,
@@ -131,7 +147,7 @@ class ParticipantMachine(StudyMachine):
             return [Send(sender, self._answer)] if self._answer is not None and self.state is not _S.ENDED else []
         self._move(_E.OPEN)
         old: list[Instruction] = [Erase()] if isinstance(self._answer, StudyReady) else []
-        self.attempt, self._opening, self._answer = message.attempt, message, None
+        self.attempt, self._opening, self._answer, self._offered = message.attempt, message, None, None
         review = Review(
             study=message.study, program=message.program, attempt=message.attempt, min_clients=message.min_clients
         )
@@ -169,13 +185,20 @@ class ParticipantMachine(StudyMachine):
         return self._say(ready)
 
     def decline(self, code: StudyCode, cause: str, *, attempt: int) -> list[Instruction]:
-        """Do not take part. The cause is read by others: no records, no counts ("unavailable" for a data error)."""
-        if self.state is not _S.REVIEWING or attempt != self.attempt:
+        """Do not take part; a party that was ready takes that back. Does nothing once the study has started here.
+
+        The cause is read by others: no records, no counts ("unavailable" for a data error).
+        """
+        if self.state not in (_S.REVIEWING, _S.READY) or attempt != self.attempt:
             return []
+        was_ready = self.state is _S.READY
+        self._offered = None
         self._move(_E.DECLINE)
-        return self._say(
-            StudyDeclined(study_hash=self.study_hash, attempt=attempt, party=self.name, code=code, cause=cause)
-        )
+        said = self._say(self._declined(code, cause))
+        return [said[0], Erase(), *said[1:]] if was_ready else said
+
+    def _declined(self, code: StudyCode, cause: str) -> StudyDeclined:
+        return StudyDeclined(study_hash=self.study_hash, attempt=self.attempt, party=self.name, code=code, cause=cause)
 
     def _say(self, answer: StudyReady | StudyDeclined) -> list[Instruction]:
         self._answer = answer
@@ -205,9 +228,24 @@ class ParticipantMachine(StudyMachine):
                 raise RemoteProtocolError("the start has another min_clients than this party approved")
         except RemoteProtocolError as error:
             return self._object(error.cause)
-        self._start, self.roster = message, roster
+        self._offered = message, roster
+        return [Confirm(message.attempt)]
+
+    def begin(self, *, attempt: int, now: float) -> list[Instruction]:
+        """Start the study with the roster that was verified: the party has looked, and still takes part."""
+        if self.state is not _S.READY or attempt != self.attempt or self._offered is None:
+            return []
+        (self._start, self.roster), self._offered = self._offered, None
         self._move(_E.START)
-        return [Persist("study/start", encode(message)), Started(roster), Wake(now + RUNNING_RETRIES * self._retry)]
+        kept = Persist("study/start", encode(self._start))
+        return [kept, Started(self.roster), Wake(now + RUNNING_RETRIES * self._retry)]
+
+    def leave(self, code: StudyCode, error: TallystickError) -> list[Instruction]:
+        """Leave a study that runs, for good. The driver's word: nothing of this party has been sent yet."""
+        if self.state is not _S.RUNNING:
+            return []
+        said = Send(self.members.aggregator, self._declined(code, error.cause))
+        return [*self._finish(code, NO_RESULT, error), said]
 
     def _object(self, cause: str) -> list[Instruction]:
         aggregator = self.members.aggregator
@@ -217,13 +255,7 @@ class ParticipantMachine(StudyMachine):
             rule=rule_of(StudyCode.BAD_ROSTER),
             remedy="Nothing more is sent in this study. Ask the aggregator's operator.",
         )
-        said = StudyDeclined(
-            study_hash=self.study_hash,
-            attempt=self.attempt,
-            party=self.name,
-            code=StudyCode.BAD_ROSTER,
-            cause=cause,
-        )
+        said = self._declined(StudyCode.BAD_ROSTER, cause)
         return [*self._finish(StudyCode.BAD_ROSTER, NO_RESULT, error), Send(aggregator, said)]
 
     def _finish(self, code: int, result: bytes, error: TallystickError | None) -> list[Instruction]:

@@ -25,10 +25,12 @@ from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.role_config import Policy, RoleConfig
 from tallystick.roles.setup import Setup, set_up
 
-__all__ = ["DAY", "Effect", "Review", "decision_body", "proposal_statement", "review"]
+__all__ = ["BY_POLICY", "DAY", "Effect", "Review", "decision_body", "lapsed", "proposal_statement", "review"]
 
 DAY = 86_400
 DEFAULT_DAYS = 30
+BY_POLICY = "policy: "
+"""How a decision that a rule has made says so; no person is called that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +126,7 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> Revi
 def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governance.Verdict:
     rules = governance.Policy(
         limits=governance.Limits(
-            programs=policy.programs or None,
+            programs=policy.programs,
             max_epsilon=policy.max_epsilon,
             allow_not_private=policy.allow_not_private,
             min_clients=policy.min_clients,
@@ -136,16 +138,21 @@ def _verdict(policy: Policy, facts: governance.Facts, effect: Effect) -> governa
     if verdict.decision != "reject" and not effect.fits:
         because = "The data set's budget does not cover it."
         return governance.Verdict(decision="reject", rule="budget-covers-charge", because=because)
-    # A program file that nobody here has named is read by a person, whatever the default is.
-    unread = facts.program_hash is not None and not facts.among(policy.programs)
-    if verdict.decision == "approve" and verdict.rule == "default" and unread:
-        return governance.Verdict(decision="ask", rule="program-file", because="A person reads the program first.")
     return verdict
+
+
+def lapsed(decision: Statement, verdict: governance.Verdict) -> str | None:
+    """Why an approval that a rule has given holds no more, if today's rules would ask a person; a person's holds."""
+    if verdict.decision != "ask" or not str(decision.body["by"]).startswith(BY_POLICY):
+        return None
+    why = f": {verdict.because}" if verdict.because else ""
+    return f"a rule of this client had approved the study, and its rules do so no more{why}".rstrip(".")
 
 
 def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
     view = ledger.view(config.dataset)
-    share = view.share_of(charge)
+    on_account = ledger.standing(charge.study) not in (None, "voided")
+    share = view.share_of(charge, on_account=on_account)
     try:
         before, after = ledger.preview(config.dataset, charge)
     except BudgetExceeded as error:

@@ -41,9 +41,9 @@ class BudgetView:
     words: str
     totals: Totals = field(default_factory=Totals, repr=False)
 
-    def share_of(self, charge: Charge) -> float:
+    def share_of(self, charge: Charge, *, on_account: bool = False) -> float:
         """Of the ρ (or pure ε) that is left, as much as the charge takes: the largest share, where it counts for
-        several units; above 1 if it does not fit."""
+        several units; above 1 if it does not fit. What is left is counted without a charge that is ``on_account``."""
         shares = []
         for unit, part in self.totals.plus(charge).whole():
             after, before = part.composed(), self.totals.figure(unit)[0].composed()
@@ -55,6 +55,7 @@ class BudgetView:
             else:
                 taken = after.pure_epsilon - before.pure_epsilon
                 left = self.budget.exact_epsilon - before.pure_epsilon
+            left += taken if on_account else 0
             shares.append(float(taken / left) if left > 0 else math.inf)
         return max(shares)
 

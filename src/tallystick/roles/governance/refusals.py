@@ -1,0 +1,76 @@
+"""Why this party did not take part in a study it was asked to take part in: for its own steward's screen.
+
+One line per study, in the party's ``governance.sqlite``, so that ``tallystick study show`` can tell it while the role
+runs. Nobody else is told more than the message of refusal said. Only proposed studies are noted, and the newest of
+those: an aggregator that makes up studies fills nothing here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from tallystick.protocol.governance.statements import shown
+from tallystick.roles.stores import storage_guard
+
+__all__ = ["Refusal", "Refusals"]
+
+MAX_KEPT = 1000
+_WHAT = "the list of refusals"
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS refusals (
+    study BLOB PRIMARY KEY, at INTEGER NOT NULL, rule TEXT NOT NULL, cause TEXT NOT NULL) WITHOUT ROWID
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """When this party last refused, by which rule, and why."""
+
+    at: int
+    rule: str
+    cause: str
+
+
+class Refusals:
+    """The table; usable from any thread, and by the role and its steward's commands at once."""
+
+    def __init__(self, path: Path, *, party: str) -> None:
+        self._party = party
+        self._lock = threading.RLock()
+        with storage_guard(_WHAT, party=party):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not path.exists():  # closing a descriptor of it would drop the locks that SQLite holds in this process
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+            self._db.execute("PRAGMA synchronous = NORMAL")  # nothing is built on it
+            self._db.execute(_SCHEMA)
+
+    def note(self, study: bytes, *, at: float, rule: str, cause: str) -> None:
+        """This party has refused; the newest reason stays."""
+        with self._lock, storage_guard(_WHAT, party=self._party):
+            row = (study, int(at), shown(rule, 200), shown(cause, 2000))
+            self._db.execute("INSERT OR REPLACE INTO refusals VALUES (?, ?, ?, ?)", row)
+            self._db.execute(
+                "DELETE FROM refusals WHERE study IN (SELECT study FROM refusals ORDER BY at DESC LIMIT -1 OFFSET ?)",
+                (MAX_KEPT,),
+            )
+
+    def clear(self, study: bytes) -> None:
+        """This party takes part after all."""
+        with self._lock, storage_guard(_WHAT, party=self._party):
+            self._db.execute("DELETE FROM refusals WHERE study = ?", (study,))
+
+    def get(self, study: bytes) -> Refusal | None:
+        """The newest refusal of a study."""
+        with self._lock, storage_guard(_WHAT, party=self._party):
+            row = self._db.execute("SELECT at, rule, cause FROM refusals WHERE study = ?", (study,)).fetchone()
+        return None if row is None else Refusal(at=int(row[0]), rule=str(row[1]), cause=str(row[2]))
+
+    def close(self) -> None:
+        """Give the file free."""
+        with self._lock:
+            self._db.close()
