@@ -14,7 +14,7 @@ from spool_shares import MODEL, STUDY, make_shares
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.crypto.field import MODULUS
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey
-from tallystick.crypto.prg import AesStream
+from tallystick.crypto.prg import AesStream, system_stream
 from tallystick.crypto.sealing import CHUNK_BYTES
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol import secure_sum as sums
@@ -325,7 +325,12 @@ class _Session(ServerSession):
         self.study_hash, self.log = STUDY, []  # type: ignore[var-annotated]
         self.seals, self.spool = world.seals["server-1"], world.spool
         self.sum = sums.ServerMachine(
-            world.parameters, "server-1", key=world.signing, noise=_NoNoise(), shares=world.spool
+            world.parameters,
+            "server-1",
+            key=world.signing,
+            noise=_NoNoise(),
+            blinds=system_stream(),
+            shares=world.spool,
         )
         self.arrivals = world.arrivals = self.open_for_shares(self.sum, self.spool, self.seals)
 

@@ -123,6 +123,7 @@ class _Session(ServerSession):
             process.name,
             key=process.parts.identity.signing,
             noise=_NoNoise(plan.size),
+            blinds=system_stream(),
             shares=self.spool,
             boot=1,
         )

@@ -97,6 +97,7 @@ class ServerSession(ParticipantSession):
             process.store.records(self.study_hash),
             key=process.parts.identity.signing,
             noise=noise,
+            blinds=process.parts.streams(self.study_hash, b"blinds", process.name.encode()),
             shares=self.spool,
             boot=process.store.boot,
             boot_value=process.store.boot_value,
@@ -228,6 +229,12 @@ class ServerSession(ParticipantSession):
         if self.spool is not None:
             self.spool.close()
             self.spool = None
+
+    def _erase(self) -> None:
+        self.arrivals = None
+        if self.spool is not None:
+            self.spool.erase()
+        super()._erase()
 
 
 class ServerProcess(ParticipantProcess):
