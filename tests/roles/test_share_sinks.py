@@ -65,7 +65,9 @@ class World:
 
     def __init__(self, folder: Path, size: int = SIZE) -> None:
         self.roster, keys, self.signing = roster_and_keys()
-        self.parameters = replace_study(self.roster.sum_parameters(size=size, honest=1, result_limit=2**40))
+        self.parameters = replace_study(
+            self.roster.sum_parameters(size=size, honest=1, colluding=1, result_limit=2**40)
+        )
         self.spool = SpoolShares(folder / "spool", party="server-1")
         self.round, self.announced = 1, 0
         self.refused: list[tuple[str, int, Code]] = []

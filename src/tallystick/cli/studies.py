@@ -280,7 +280,11 @@ def show(name: str, config: Path) -> dict[str, Any]:
             found |= _contents(standing.proposal)
         if place.config.role == "client" and standing.proposal is not None:
             with place.ledger() as ledger:
-                found["own"] = _own(review(standing.proposal, place.config, ledger), docket, place.config.name)
+                found["own"] = _own(
+                    review(standing.proposal, place.config, ledger, servers=len(place.consortium.by_role("server"))),
+                    docket,
+                    place.config.name,
+                )
                 try:
                     check_own_ledger(ledger, place.config, place.consortium)
                 except VerificationError as error:
@@ -321,7 +325,7 @@ def decide(
                 rule=f"study-{standing.state}",
             )
         with place.ledger() as ledger:
-            seen = review(proposal, place.config, ledger)
+            seen = review(proposal, place.config, ledger, servers=len(place.consortium.by_role("server")))
             if decision == "approve":
                 check_own_ledger(ledger, place.config, place.consortium)  # a ledger set back would say it has more
                 _may_approve(seen)

@@ -128,12 +128,13 @@ class ClientSession(ParticipantSession):
         The approval is the client's own word and counts for this very study; a limit made stricter since then holds.
         """
         process, exchange = self.own, self.process.exchange
+        setup.check_servers(len(process.members.servers))
         check_taking_part(exchange.standing(self.study_hash), process.name)
         process.check_ledger()
         proposal = exchange.standing(self.study_hash).proposal
         if proposal is None:
             raise NotApproved("nobody has proposed this study", rule="study-unknown")
-        seen = review(proposal, process.parts.config, process.ledger)
+        seen = review(proposal, process.parts.config, process.ledger, servers=len(process.members.servers))
         if seen.verdict.decision == "reject" and seen.verdict.rule != "budget-covers-charge":
             raise PrivacyRefused(seen.verdict.because, rule=seen.verdict.rule, remedy="Ask this client's data steward.")
         policy = process.parts.config.policy
@@ -291,7 +292,7 @@ class ClientProcess(ParticipantProcess):
         standing = docket.standing(self.exchange.wall())
         if standing.proposal is None or standing.state not in ("open", "approved") or docket.decisions(self.name):
             return
-        seen = review(standing.proposal, self.parts.config, self.ledger)
+        seen = review(standing.proposal, self.parts.config, self.ledger, servers=len(self.members.servers))
         verdict, name = seen.verdict, standing.proposal.body["hash"]
         if verdict.decision == "ask":
             _log.warning("%s waits for the data steward: tallystick study show %s", name, name)

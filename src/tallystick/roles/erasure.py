@@ -1,10 +1,10 @@
 """Files whose content must go: set aside, overwritten, made durable, and only then unlinked.
 
 SQLite is no place for a secret that has to be erased. ``secure_delete`` zeroes what a page gives up, but a page that is
-rebuilt may keep a copy of a row in its gaps, and the log keeps one until it is cut. So noise, seeds, study keys and
-shares lie in files of their own. ``set_aside`` renames a file, after which nobody reads it any more; ``overwrite`` puts
-zeros over every byte of it, waits until they are on disk, and takes the file away. A crash between the two leaves a
-file with ``.erasing`` in its name: whoever opens the folder next finishes the work.
+rebuilt may keep a copy of a row in its gaps (rare, but seen), and the log keeps one until it is cut. So noise, seeds,
+study keys and shares lie in files of their own. ``set_aside`` renames a file, after which nobody reads it any more;
+``overwrite`` puts zeros over every byte of it, waits until they are on disk, and takes the file away. A crash between
+the two leaves a file with ``.erasing`` in its name: whoever opens the folder next finishes the work.
 
 What this does and does not promise on file systems and disks that write elsewhere is said in docs/attacks.md.
 """
@@ -83,8 +83,8 @@ class SecretFiles:
         if not self._folder.exists():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             sync_folder(self._folder.parent)
-        path, new = self._folder / name, self._folder / (name + _NEW)
-        erase_all([path, new])
+        self.erase(name)
+        new = self._folder / (name + _NEW)
         fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             at = 0
@@ -93,7 +93,7 @@ class SecretFiles:
             os.fsync(fd)
         finally:
             os.close(fd)
-        new.rename(path)
+        new.rename(self._folder / name)
         sync_folder(self._folder)
 
     def get(self, name: str) -> bytes | None:

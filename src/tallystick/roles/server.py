@@ -76,12 +76,7 @@ class ServerSession(ParticipantSession):
 
     def decide(self, setup: Setup) -> None:
         """A server holds no data: it takes part in whatever it can calibrate (the plan was made, so it can)."""
-        if setup.plan.claim.servers != len(self.process.members.servers):
-            raise LocalProtocolError(
-                f"the study is for {setup.plan.claim.servers} servers, the consortium has "
-                f"{len(self.process.members.servers)}",
-                remedy="Set servers under [trust] to the number of servers of the consortium.",
-            )
+        setup.check_servers(len(self.process.members.servers))
 
     def make_sum(self, setup: Setup, roster: Roster) -> tuple[SumMachine, Sequence[sums.Instruction]]:
         process = self.process
