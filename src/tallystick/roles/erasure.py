@@ -117,7 +117,7 @@ class SecretFiles:
         """Overwrite every file in the folder, whatever it is, and take the folder away."""
         if self._folder.exists():
             erase_all(self._folder.iterdir())
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):  # an empty folder tells nothing: it may be a disk of its own
                 self._folder.rmdir()
 
 
