@@ -19,7 +19,6 @@ from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.grid import Group
-from tallystick.protocol.secure_sum.records import RoundRecord
 
 SIZE = 4000
 ROUNDS = 3
@@ -63,12 +62,19 @@ def draws(*, seed: int | None = 1, name: str = "keys", clients: int = 3, servers
         records=clients,
         stream=stream,
     )
+    drawn: dict[tuple[str, int], np.ndarray] = {}
+    for name in totals._rounds.parameters.servers:  # a server erases its noise with the round: it is noted as drawn
+        machine = totals._rounds._machines[name]
+
+        def noted(round: int, name=name, draw=machine._noise.draw) -> np.ndarray:
+            return drawn.setdefault((name, round), draw(round))
+
+        machine._noise.draw = noted
     noise, released = [], []
     for number, round_plan in enumerate(plan.rounds, start=1):
         request = RoundRequest(round=number, model=pack_state(np.zeros(1)), plan=round_plan)
         released.append(totals.noisy_total(request).values)
-        records = totals._rounds.records
-        noise.append([RoundRecord.from_bytes(records[f"server-{i}"]["round"]).noise for i in range(1, servers + 1)])
+        noise.append([drawn[f"server-{i}", number] for i in range(1, servers + 1)])
     return np.array(noise), np.array(released)
 
 

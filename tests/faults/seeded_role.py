@@ -138,6 +138,12 @@ def build(role: str, config_path: str, spec: dict[str, Any]) -> RoleProcess:
         sharded_sum.LEAST_PIECE = spec["least_piece"]
     if spec.get("clock_jumps"):
         jump_wall_clock()
+    if spec.get("secrets"):
+        from secret_notes import PLANTED, note_secrets
+
+        note_secrets(lambda line: notes.add("secrets", line))
+        if spec.get("planted"):
+            PLANTED[spec["planted"]](process)
     if spec.get("hostile"):
         from hostile_roles import BEHAVIOURS
 

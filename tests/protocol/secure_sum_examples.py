@@ -39,6 +39,16 @@ SPARSE_MODEL = np.array([0.0, 0.0, -0.0, 0.0, 0.0, 1.5, 0.0]).tobytes()
 SIZE = 5
 
 
+class SameBlind:
+    """The same blind at every draw: what two runs say can be compared to the byte. No deployed server has it."""
+
+    def words(self, count: int) -> np.ndarray:
+        return np.zeros(count, dtype=np.uint64)
+
+    def bytes(self, count: int) -> bytes:
+        return b"\0" * count
+
+
 class ZeroNoise:
     """No noise: in tests only."""
 
@@ -82,7 +92,12 @@ def opening(p: SumParameters, round: int = 1, model: bytes = MODEL, **changes) -
 
 def server(p: SumParameters, name: str = "s0", noise=None) -> ServerMachine:
     return ServerMachine(
-        p, name, key=keys(len(p.servers))[p.server_index[name]], noise=noise or ZeroNoise(p.size), shares=MemoryShares()
+        p,
+        name,
+        key=keys(len(p.servers))[p.server_index[name]],
+        noise=noise or ZeroNoise(p.size),
+        blinds=SameBlind(),
+        shares=MemoryShares(),
     )
 
 

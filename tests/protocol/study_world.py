@@ -264,7 +264,7 @@ class World:
             raise Broken(f"a roster of {roster.servers} and {roster.clients}")
         if set(roster.clients) & self.declining:
             raise Broken("a client that declined is in the roster")
-        parameters = roster.sum_parameters(size=4, honest=1, result_limit=1000)
+        parameters = roster.sum_parameters(size=4, honest=1, colluding=len(roster.servers) - 1, result_limit=1000)
         session = digest(b"tallystick/study/session", HASH, roster.digest)
         if parameters.clients != roster.clients or parameters.study_hash != session:
             raise Broken("the parameters are not the roster's")

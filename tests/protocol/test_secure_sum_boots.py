@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from secure_sum_examples import MODEL, SEED, SIZE, STUDY, ZeroNoise, keys, opening, parameters, shares
+from secure_sum_examples import MODEL, SEED, SIZE, STUDY, SameBlind, ZeroNoise, keys, opening, parameters, shares
 
 from tallystick.protocol.secure_sum import (
     Aborted,
@@ -84,8 +84,8 @@ def test_a_restart_seen_in_another_study_is_not_held_against_a_round_that_is_ope
     assert SeenBoots(P, shared).objection(1, start(3)) is not None  # a study that begins now
 
 
-def test_the_noise_commitment_is_of_this_draw_and_cannot_be_tested_without_the_key() -> None:
-    mine, other = keys(2)
+def test_the_noise_commitment_is_of_this_draw_and_cannot_be_tested_without_its_blind() -> None:
+    mine, other = bytes(32), b"\1" * 32
     noise = np.arange(SIZE, dtype="<i8").tobytes()
     known = noise_commitment(mine, STUDY, 1, ONE, noise)
     assert known == noise_commitment(mine, STUDY, 1, ONE, noise)
@@ -102,7 +102,14 @@ def test_the_noise_commitment_is_of_this_draw_and_cannot_be_tested_without_the_k
 
 def machine(name: str = "s0", known: MemoryBoots | None = None, **given) -> ServerMachine:
     made = ServerMachine(
-        P, name, key=keys(2)[P.server_index[name]], noise=ZeroNoise(), shares=MemoryShares(), boots=known, **given
+        P,
+        name,
+        key=keys(2)[P.server_index[name]],
+        noise=ZeroNoise(),
+        blinds=SameBlind(),
+        shares=MemoryShares(),
+        boots=known,
+        **given,
     )
     made.receive("aggregator", opening(P), 0.0)
     for client in P.clients:
@@ -182,7 +189,16 @@ def test_a_partial_after_a_restart_is_of_the_start_that_opened_the_round() -> No
     fresh = machine("s0", boot=1, boot_value=ONE)
     records = {"round": fresh._now.record.to_bytes(), **records}
     again, out = ServerMachine.restore(
-        P, "s0", records, key=keys(2)[0], noise=ZeroNoise(), shares=MemoryShares(), boot=9, boot_value=TWO, now=5.0
+        P,
+        "s0",
+        records,
+        key=keys(2)[0],
+        noise=ZeroNoise(),
+        blinds=SameBlind(),
+        shares=MemoryShares(),
+        boot=9,
+        boot_value=TWO,
+        now=5.0,
     )
     assert said(out, Partial) == [partial]
     assert partial.start.boot == 1

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from blake3 import blake3
 from scipy.stats import chi2
-from secure_sum_examples import MODEL, STUDY, ZeroNoise, keys, opening, parameters
+from secure_sum_examples import MODEL, STUDY, SameBlind, ZeroNoise, keys, opening, parameters
 
 from tallystick.core.identifiers import digest
 from tallystick.crypto.additive import share_context as server_context
@@ -119,7 +119,9 @@ def partials(kind: type[ServerMachine], rounds: range) -> list[tuple[bytes, np.n
     machines = {}
     stores = {name: MemoryShares() for name in p.servers}
     for name, machine, noise in (("s0", kind, Flat(b"honest")), ("s1", ServerMachine, ZeroNoise(SIZE))):
-        machines[name] = machine(p, name, key=keys(2)[p.server_index[name]], noise=noise, shares=stores[name])
+        machines[name] = machine(
+            p, name, key=keys(2)[p.server_index[name]], noise=noise, blinds=SameBlind(), shares=stores[name]
+        )
     clients = [ClientMachine(p, name) for name in p.clients]
     for round in rounds:
         inbox = [("aggregator", to, opening(p, round)) for to in p.servers]

@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from secure_sum_examples import MODEL, SIZE, STUDY, ZeroNoise, aggregator, keys, opening, parameters, server, shares
+from secure_sum_examples import (
+    MODEL,
+    SIZE,
+    STUDY,
+    SameBlind,
+    ZeroNoise,
+    aggregator,
+    keys,
+    opening,
+    parameters,
+    server,
+    shares,
+)
 
 from tallystick.core.errors import LocalProtocolError, RoundAborted, StudyError, TooFewParties, VerificationError
 from tallystick.crypto.prg import AesStream
@@ -18,6 +30,7 @@ from tallystick.protocol.secure_sum import (
     Compute,
     Drop,
     Finished,
+    Forget,
     MemoryShares,
     Persist,
     Send,
@@ -111,15 +124,19 @@ def test_client_persists_before_it_sends_and_repeats_itself_after_a_crash() -> N
     client = ClientMachine(p, "c0")
     client.receive("aggregator", opening(p), 0.0)
     out = client.contribute(1, vector, AesStream(bytes(32)), 0.0)
-    assert isinstance(out[0], Persist)
+    assert [(step.key, step.secret) for step in out[:2]] == [("seed", True), ("contribution", False)]
+    kept = {step.key: step.record for step in out[:2]}
     first = [encode(message) for message in sent(out, Share)]
-    again, ask = ClientMachine.restore(p, "c0", {out[0].key: out[0].record})
+    again, ask = ClientMachine.restore(p, "c0", kept)
     assert ask == [Send("aggregator", Inquiry(study_hash=STUDY, round=1))]
+    again, _ = ClientMachine.restore(p, "c0", kept)
     assert sent(again.receive("aggregator", opening(p, model=OTHER), 0.0), Abort)  # still one model per round
+    assert again.receive("aggregator", opening(p), 5.0) == []  # and with the objection its part in it is over
+    again, _ = ClientMachine.restore(p, "c0", kept)
     assert again.receive("aggregator", opening(p), 5.0) == [Compute(1, MODEL)]
     out = again.contribute(1, vector, AesStream(b"x" * 32), 5.0)
     assert [encode(message) for message in sent(out, Share)] == first
-    other, _ = ClientMachine.restore(p, "c0", {out[0].key: out[0].record})
+    other, _ = ClientMachine.restore(p, "c0", kept)
     other.receive("aggregator", opening(p), 5.0)
     out = other.contribute(1, vector + np.uint64(1), AesStream(b"x" * 32), 5.0)
     assert not sent(out, Share)  # another sum under the same round would be a second sharing
@@ -244,7 +261,7 @@ def test_x07_a_crash_does_not_forget_an_equivocator() -> None:
     p = parameters()
     records: dict[str, bytes] = {}
     store = MemoryShares()
-    machine = ServerMachine(p, "s0", key=keys(2)[0], noise=ZeroNoise(), shares=store)
+    machine = ServerMachine(p, "s0", key=keys(2)[0], noise=ZeroNoise(), blinds=SameBlind(), shares=store)
     for steps in (
         machine.receive("aggregator", opening(p), 0.0),
         give(machine, p, "c0"),
@@ -252,7 +269,7 @@ def test_x07_a_crash_does_not_forget_an_equivocator() -> None:
     ):
         records.update({step.key: step.record for step in steps if isinstance(step, Persist)})
     machine, _ = ServerMachine.restore(
-        p, "s0", records, key=keys(2)[0], noise=ZeroNoise(), shares=store, boot=1, now=0.0
+        p, "s0", records, key=keys(2)[0], noise=ZeroNoise(), blinds=SameBlind(), shares=store, boot=1, now=0.0
     )
     assert codes(give(machine, p, "c0")) == [Code.EQUIVOCATION]
 
@@ -443,7 +460,7 @@ def test_one_release_per_round_and_the_same_bytes_for_whoever_asks() -> None:
     assert len(machines[0]._shares) == 3  # until the driver carries out Drop
 
 
-def test_servers_drop_shares_after_the_partial_is_kept() -> None:
+def test_servers_erase_noise_and_shares_after_the_partial_is_kept_and_before_it_leaves() -> None:
     p = parameters()
     machine, other = opened(p), opened(p, "s1")
     out = []
@@ -454,8 +471,10 @@ def test_servers_drop_shares_after_the_partial_is_kept() -> None:
     out += machine.receive("s1", theirs, 2.0)
     agreed = other.receive("s0", machine._now.lists[0], 2.0)
     out = machine.receive("s1", sent(agreed, Agreement)[0], 2.0)
-    kinds = [type(step) for step in out]
-    assert kinds == [Persist, Drop, Send]
+    assert [type(step) for step in out] == [Persist, Forget, Drop, Send]
+    assert (out[0].key, out[1].key) == ("partial", "noise")
+    assert machine._now.noise is None
+    assert machine._drawn is None
 
 
 def test_x22_too_few_clients_release_nothing() -> None:
@@ -536,7 +555,7 @@ def test_server_resumes_from_every_persisted_step_with_the_same_bytes() -> None:
 
     def play(crash_after: int) -> tuple[bytes, int]:
         noise, store, records, steps = Fixed(), MemoryShares(), {}, 0
-        given = {"key": keys(2)[0], "noise": noise, "shares": store}
+        given = {"key": keys(2)[0], "noise": noise, "blinds": SameBlind(), "shares": store}
         machine, other = ServerMachine(p, "s0", **given), opened(p, "s1")
         inputs = [("aggregator", opening(p))]
         for client in p.clients:
@@ -552,6 +571,8 @@ def test_server_resumes_from_every_persisted_step_with_the_same_bytes() -> None:
                 match step:
                     case Persist(key=key, record=record):
                         records[key] = record
+                    case Forget(key=key):
+                        records.pop(key, None)
                     case Drop(round=round):
                         store.drop(round)
                     case Send(to="s1", message=said):
@@ -568,9 +589,13 @@ def test_server_resumes_from_every_persisted_step_with_the_same_bytes() -> None:
         return partial, noise.draws
 
     reference, _ = play(-1)
-    for crash_after in range(1, 22):
+    for crash_after in range(1, 25):
         partial, draws = play(crash_after)
-        assert partial == reference, crash_after
+        if crash_after == 1:  # the noise was kept, the round not yet: it is opened with that noise, under the new start
+            mine, theirs = decode(partial), decode(reference)
+            assert (mine.vector, mine.start.boot) == (theirs.vector, 1)
+        else:
+            assert partial == reference, crash_after
         assert draws == 1, crash_after
 
 
@@ -578,7 +603,15 @@ def test_a_damaged_record_stops_the_party() -> None:
     p = parameters()
     with pytest.raises(VerificationError):
         ServerMachine.restore(
-            p, "s0", {"round": b"SRNDxx"}, key=keys(2)[0], noise=ZeroNoise(), shares=MemoryShares(), boot=1, now=0.0
+            p,
+            "s0",
+            {"round": b"SRNDxx"},
+            key=keys(2)[0],
+            noise=ZeroNoise(),
+            blinds=SameBlind(),
+            shares=MemoryShares(),
+            boot=1,
+            now=0.0,
         )
     with pytest.raises(VerificationError):
         ClientMachine.restore(p, "c0", {"contribution": b"?"})
@@ -586,7 +619,7 @@ def test_a_damaged_record_stops_the_party() -> None:
 
 def test_a_server_with_another_key_than_the_studys_does_not_start() -> None:
     with pytest.raises(LocalProtocolError):
-        ServerMachine(parameters(), "s0", key=keys(2)[1], noise=ZeroNoise(), shares=MemoryShares())
+        ServerMachine(parameters(), "s0", key=keys(2)[1], noise=ZeroNoise(), blinds=SameBlind(), shares=MemoryShares())
 
 
 # -- aggregator ------------------------------------------------------------------------------------------------------

@@ -7,7 +7,18 @@ from dataclasses import fields, replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secure_sum_examples import MODEL, SIZE, STUDY, ZeroNoise, every_message, keys, opening, parameters, shares
+from secure_sum_examples import (
+    MODEL,
+    SIZE,
+    STUDY,
+    SameBlind,
+    ZeroNoise,
+    every_message,
+    keys,
+    opening,
+    parameters,
+    shares,
+)
 
 from tallystick.crypto.prg import AesStream
 from tallystick.protocol.secure_sum import (
@@ -70,7 +81,7 @@ def talk(draw: st.DrawFn) -> tuple[str, bytes, float]:
 @settings(deadline=None, max_examples=250)
 @given(st.lists(talk(), max_size=25))
 def test_machines_survive_any_conversation(conversation: list[tuple[str, bytes, float]]) -> None:
-    server = ServerMachine(P, "s0", key=keys(2)[0], noise=ZeroNoise(), shares=MemoryShares())
+    server = ServerMachine(P, "s0", key=keys(2)[0], noise=ZeroNoise(), blinds=SameBlind(), shares=MemoryShares())
     aggregator = AggregatorMachine(P)
     aggregator.open_round(1, MODEL, 0.0)
     client = ClientMachine(P, "c0")
@@ -94,7 +105,10 @@ def test_machines_survive_any_conversation(conversation: list[tuple[str, bytes, 
 def test_a_server_that_tells_two_peers_different_lists_gets_nothing() -> None:
     p = parameters(clients=4, servers=3)
     ring = keys(3)
-    honest = [ServerMachine(p, f"s{j}", key=ring[j], noise=ZeroNoise(), shares=MemoryShares()) for j in (0, 1)]
+    honest = [
+        ServerMachine(p, f"s{j}", key=ring[j], noise=ZeroNoise(), blinds=SameBlind(), shares=MemoryShares())
+        for j in (0, 1)
+    ]
     for machine in honest:
         machine.receive("aggregator", opening(p), 0.0)
         for client in p.clients:

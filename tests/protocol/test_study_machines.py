@@ -664,7 +664,7 @@ def test_members_and_rosters() -> None:
     assert isinstance(good, Members)
     assert good.consortium_hash == CONSORTIUM
     roster = make_roster(good, start("s0", "s1", "c1", "c3"))
-    p = roster.sum_parameters(size=3, honest=1, result_limit=99, round_seconds=7.0)
+    p = roster.sum_parameters(size=3, honest=1, colluding=1, result_limit=99, round_seconds=7.0)
     assert (p.clients, p.servers, p.aggregator, p.min_clients) == (("c1", "c3"), ("s0", "s1"), "hub", 2)
     assert p.server_keys == roster.server_identities
     assert len({make_roster(good, s).digest for s in (start("s0", "s1", "c1", "c3"), start(*ALL))}) == 2

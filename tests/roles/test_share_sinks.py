@@ -14,7 +14,7 @@ from spool_shares import MODEL, STUDY, make_shares
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.crypto.field import MODULUS
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey
-from tallystick.crypto.prg import AesStream
+from tallystick.crypto.prg import AesStream, system_stream
 from tallystick.crypto.sealing import CHUNK_BYTES
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol import secure_sum as sums
@@ -65,7 +65,9 @@ class World:
 
     def __init__(self, folder: Path, size: int = SIZE) -> None:
         self.roster, keys, self.signing = roster_and_keys()
-        self.parameters = replace_study(self.roster.sum_parameters(size=size, honest=1, result_limit=2**40))
+        self.parameters = replace_study(
+            self.roster.sum_parameters(size=size, honest=1, colluding=1, result_limit=2**40)
+        )
         self.spool = SpoolShares(folder / "spool", party="server-1")
         self.round, self.announced = 1, 0
         self.refused: list[tuple[str, int, Code]] = []
@@ -325,7 +327,12 @@ class _Session(ServerSession):
         self.study_hash, self.log = STUDY, []  # type: ignore[var-annotated]
         self.seals, self.spool = world.seals["server-1"], world.spool
         self.sum = sums.ServerMachine(
-            world.parameters, "server-1", key=world.signing, noise=_NoNoise(), shares=world.spool
+            world.parameters,
+            "server-1",
+            key=world.signing,
+            noise=_NoNoise(),
+            blinds=system_stream(),
+            shares=world.spool,
         )
         self.arrivals = world.arrivals = self.open_for_shares(self.sum, self.spool, self.seals)
 

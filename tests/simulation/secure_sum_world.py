@@ -27,6 +27,7 @@ from tallystick.protocol.secure_sum import (
     Compute,
     Drop,
     Finished,
+    Forget,
     MemoryBoots,
     MemoryShares,
     Persist,
@@ -40,12 +41,13 @@ from tallystick.protocol.secure_sum import (
     encode,
 )
 from tallystick.protocol.secure_sum.messages import Agreement, Partial, ReceivedList, RoundOpen, Share, model_digest
-from tallystick.protocol.secure_sum.records import RoundRecord
+from tallystick.protocol.secure_sum.records import NoiseRecord
 from tallystick.transport.memory import Faults, MemoryNetwork
 
 RECORDS = 2  # per client
 MODELS = (np.array([0.0]).tobytes(), np.array([1.0]).tobytes())
 MAX_STEPS = 20_000
+DRAWN = "oracle/noise"  # where the oracle finds the last draw that was kept; it travels with copies of the disk
 TWIN = 3  # what an equivocating client's other sharing says instead of 1
 
 
@@ -180,6 +182,7 @@ class Process:
             given = {
                 "key": world.keys[p.server_index[self.name]],
                 "noise": world.noise[self.name],
+                "blinds": world.blinds,
                 "shares": self.shares,
                 "boot": self.boot,
                 "boot_value": derive(self.name.encode().ljust(32, b"\0"), b"boot", bytes([self.starts]))[:16],
@@ -204,7 +207,7 @@ class Process:
 
     def copy(self) -> None:
         world, machine = self.world, self.machine
-        shared = (world.parameters, world.noise.get(self.name), self.boots, *world.keys)
+        shared = (world.parameters, world.noise.get(self.name), world.blinds, self.boots, *world.keys)
         memo = {id(thing): thing for thing in shared}
         self.copies.append(copy.deepcopy((self.records, self.shares, self.boot, machine), memo))
 
@@ -246,6 +249,10 @@ class Process:
                     world.post(self.name, to, message)
                 case Persist(key=key, record=record):
                     self.records[key] = record
+                    if key == "noise":
+                        self.records[DRAWN] = record
+                case Forget(key=key):
+                    self.records.pop(key, None)
                 case Witness():
                     self.boots.note(step)
                 case Sync():
@@ -308,6 +315,7 @@ class World:
         p = self.parameters
         self.network = MemoryNetwork(plan.faults, AesStream(derive(seed, b"network")))
         self.source = AesStream(derive(seed, b"clients"))
+        self.blinds = AesStream(derive(seed, b"blinds"))
         self.noise = {server: Noise(self, server, plan.noisy) for server in p.servers}
         self.processes = {name: Process(self, name) for name in (p.aggregator, *p.servers, *p.clients)}
         self.timers: list = []
@@ -338,10 +346,13 @@ class World:
         raw = encode(message)
         if isinstance(message, (Partial, ReceivedList, Agreement)) and sender in self.parameters.server_index:
             key = (type(message).__name__, sender, message.round)
-            if isinstance(message, Partial):  # the draw that is on disk when a partial leaves is the one inside it
-                record = RoundRecord.from_bytes(self.processes[sender].records["round"])
-                if record.round == message.round:
-                    self.used_noise.setdefault((sender, message.round), record.noise)
+            if isinstance(message, Partial):  # the last draw that was kept for this round is the one inside it
+                disk = self.processes[sender].records
+                if "noise" in disk and NoiseRecord.from_bytes(disk["noise"]).round == message.round:
+                    raise Broken(f"{sender} said its partial of round {message.round} with the noise still on disk")
+                drawn = NoiseRecord.from_bytes(disk[DRAWN])
+                if drawn.round == message.round:
+                    self.used_noise.setdefault((sender, message.round), drawn.noise)
             lapse = sender in self.set_back and not isinstance(message, Partial)
             if self.said.setdefault(key, raw) != raw and not lapse:
                 raise Broken(f"{sender} said two different things as {key[0]} of round {message.round}")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
-from secure_sum_world import Op, Schedule, World, breaks, schedule, shrink
+from secure_sum_world import DRAWN, Op, Schedule, World, breaks, schedule, shrink
 
 from tallystick.protocol.secure_sum import Drop, ServerMachine
-from tallystick.protocol.secure_sum.records import RoundRecord
+from tallystick.protocol.secure_sum.records import NoiseRecord, RoundRecord
 from tallystick.protocol.secure_sum.shares import sum_shares
 from tallystick.transport.memory import Faults
 
@@ -31,7 +29,8 @@ class RedrawsNoise(ServerMachine):
     def restore(cls, parameters, name, records, *, noise, **given):
         if "round" in records:
             old = RoundRecord.from_bytes(records["round"])
-            records["round"] = replace(old, noise=noise.draw(old.round)).to_bytes()
+            records["noise"] = NoiseRecord(round=old.round, noise=noise.draw(old.round)).to_bytes()
+            records[DRAWN] = records["noise"]
             records.pop("partial", None)
         return super().restore(parameters, name, records, noise=noise, **given)
 
@@ -53,7 +52,7 @@ def server_kinds(kind: type) -> dict[str, type]:
 
 def test_a_server_that_sums_its_own_set_is_caught() -> None:
     # A client dies after its first share was sent: server 0 has it, server 1 does not.
-    plan = calm(1, Op("crash", "c2", 0.0, 1, 300.0))
+    plan = calm(1, Op("crash", "c2", 0.0, 2, 300.0))
     assert breaks(plan) is None
     cause = breaks(plan, server_kinds(SumsItsOwnSet))
     assert cause is not None

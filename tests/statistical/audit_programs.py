@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from audit_bounds import LOW_BITS, Outputs
+from known_noise import note_draws
 
 from tallystick.algorithms.program import BlockProgram, Program, pack_state
 from tallystick.crypto.prg import AesStream, derive
@@ -32,7 +33,6 @@ from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.plan import Plan
-from tallystick.protocol.secure_sum.records import RoundRecord
 
 __all__ = ["OwnCoordinates", "Record", "Wrapped", "observe_program", "worst_neighbours"]
 
@@ -154,7 +154,8 @@ def observe_program(
                 records=1000,
                 stream=stream,
             )
-            views = [_view(servers, plan, model, r) for r in range(1, repeats + 1)]
+            draws = note_draws(servers)
+            views = [_view(servers, draws, plan, model, r) for r in range(1, repeats + 1)]
         else:
             honest = ServerNoise(plan, len(plain[0]), "server-1", lambda *labels, s=stream: s(study.hash, *labels))
             views = [plain[number] + honest.draw(r) for r in range(1, repeats + 1)]
@@ -162,12 +163,10 @@ def observe_program(
     return outputs[0], outputs[1]
 
 
-def _view(servers: SimulatedServers, plan: Plan, model: bytes, number: int) -> Any:
+def _view(servers: SimulatedServers, draws: Any, plan: Plan, model: bytes, number: int) -> Any:
     """What the aggregator and the last of two servers know together: the total without that server's noise."""
     noisy = servers.noisy_total(RoundRequest(round=number, model=model, plan=plan.rounds[number - 1]))
-    own = RoundRecord.from_bytes(servers._rounds.records["server-2"]["round"])
-    assert own.round == number
-    return noisy.values - own.noise[: len(noisy.values)]
+    return noisy.values - draws["server-2", number][: len(noisy.values)]
 
 
 def _clients(study: Study, program: Program, template: Any, frame: dict[str, Sequence[Any]]) -> dict[str, ClientMap]:

@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 from audit_bounds import Bound, Outputs, find_bound
 from audit_bugs import NoNoise, scaled_noise
+from known_noise import note_draws
 
 from tallystick.algorithms.program import pack_state
 from tallystick.crypto.prg import AesStream, derive
@@ -36,7 +37,6 @@ from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.plan import Plan
-from tallystick.protocol.secure_sum.records import RoundRecord
 
 ALPHA = 1e-4
 CLIENTS = 3
@@ -212,14 +212,14 @@ def _observed(
             records=4 * case.experiments,
             stream=lambda *labels: AesStream(derive(seed.to_bytes(32, "little"), bytes([which]), *labels)),
         )
+    draws = note_draws(servers)
     statistics, low = [], []
     for repeat in range(repeats):
         ratios = []
         for at in range(many):
             number = repeat * many + at + 1
             noisy = servers.noisy_total(RoundRequest(round=number, model=asked[at], plan=plan.rounds[at]))
-            record = RoundRecord.from_bytes(servers._rounds.records["server-2"]["round"])
-            view = noisy.values - record.noise[: len(noisy.values)]
+            view = noisy.values - draws["server-2", number][: len(noisy.values)]
             ratios.append(_log_ratios(case, claimed.rounds[at], view, plain[0][at], plain[1][at], program, at))
             if at == 0:
                 low.append(view[case.sets(0)[:, 0]] % 64)

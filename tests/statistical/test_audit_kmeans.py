@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from audit_bounds import Bound, Outputs, find_bound
 from audit_bugs import scaled_noise
+from known_noise import note_draws
 
 from tallystick.algorithms.kmeans import KMeansProgram, KMeansSettings, design_kmeans
 from tallystick.algorithms.program import Public, pack_state
@@ -32,7 +33,6 @@ from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Dense, densify
 from tallystick.privacy.plan import Plan
-from tallystick.protocol.secure_sum.records import RoundRecord
 
 ALPHA = 1e-4
 EPSILON = 2.0
@@ -141,12 +141,10 @@ def observe(
             records=2 * case.experiments,
             stream=stream,
         )
-        statistics = []
+        draws, statistics = note_draws(servers), []
         for r in range(1, repeats + 1):
             noisy = servers.noisy_total(RoundRequest(round=r, model=model, plan=plan.rounds[r - 1]))
-            own = RoundRecord.from_bytes(servers._rounds.records["server-2"]["round"])
-            assert own.round == r
-            view = (noisy.values - own.noise[: len(noisy.values)] - plain[0]).astype(np.float64)
+            view = (noisy.values - draws["server-2", r][: len(noisy.values)] - plain[0]).astype(np.float64)
             step, parameter = (plain[1] - plain[0]).astype(np.float64), float(claimed.rounds[0].noise[0].parameter)
             if case.mechanism == "laplace":
                 ratio = (np.abs(view) - np.abs(view - step)) / parameter

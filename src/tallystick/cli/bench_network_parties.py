@@ -75,7 +75,7 @@ class _Plan:
             keys=keys,
         )
         self.parameters = self.roster.sum_parameters(
-            size=self.size, honest=len(servers) - 1, result_limit=2**60, model_size=0, round_seconds=3600.0
+            size=self.size, honest=1, colluding=len(servers) - 1, result_limit=2**60, model_size=0, round_seconds=3600.0
         )
 
     def opening(self, round: int) -> bytes:
@@ -123,6 +123,7 @@ class _Session(ServerSession):
             process.name,
             key=process.parts.identity.signing,
             noise=_NoNoise(plan.size),
+            blinds=system_stream(),
             shares=self.spool,
             boot=1,
         )

@@ -292,7 +292,11 @@ def show(name: str, config: Path) -> dict[str, Any]:
             found |= _contents(standing.proposal)
         if place.config.role == "client" and standing.proposal is not None:
             with place.ledger() as ledger:
-                found["own"] = _own(review(standing.proposal, place.config, ledger), docket, place.config.name)
+                found["own"] = _own(
+                    review(standing.proposal, place.config, ledger, servers=len(place.consortium.by_role("server"))),
+                    docket,
+                    place.config.name,
+                )
                 found["own"]["records"] = _own_records(standing.proposal, place.config, ledger)
                 found["own"] |= {"charge": ledger.standing(study), "refused": place.refusal(study)}
                 try:
@@ -333,7 +337,7 @@ def decide(
         docket = place.docket(study)
         with place.ledger() as ledger:
             proposal = _open_to(decision, docket, ledger.standing(study))
-            seen = review(proposal, place.config, ledger)
+            seen = review(proposal, place.config, ledger, servers=len(place.consortium.by_role("server")))
             if decision == "approve":
                 check_own_ledger(ledger, place.config, place.consortium)  # a ledger set back would say it has more
                 _may_approve(seen)

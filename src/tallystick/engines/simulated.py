@@ -86,6 +86,7 @@ class SimulatedServers:
             noise=[ServerNoise(plan, self._size, server, keyed) for server in servers],
             source=keyed(b"shares"),
             honest=plan.honest,
+            colluding=plan.claim.colluding,
             min_clients=min_clients,
             result_limit=result_limit(plan, records),
             model_size=len(pack_state(program.query(template))) // 8,

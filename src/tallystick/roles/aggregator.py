@@ -266,6 +266,7 @@ class AggregatorSession(Session):
     def _review(self, step: studies.Review) -> None:
         try:
             setup = set_up(step.study, step.program, allow_not_private=True)
+            setup.check_servers(len(self.process.members.servers))
             self._approved()
         except TallystickError as error:
             self._study(self._machine.reject(error))

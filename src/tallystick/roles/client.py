@@ -162,6 +162,7 @@ class ClientSession(ParticipantSession):
         The approval is the client's own word and counts for this very study; a limit made stricter since then holds.
         """
         process, exchange = self.own, self.process.exchange
+        setup.check_servers(len(process.members.servers))
         process.check_ledger()
         check_own_rules(self.study_hash, exchange, process.ledger, process.parts.config)
         self._rules_hold = True
@@ -317,7 +318,7 @@ class ClientProcess(ParticipantProcess):
         standing = docket.standing(self.exchange.wall())
         if standing.proposal is None or standing.state not in ("open", "approved") or docket.decisions(self.name):
             return
-        seen = review(standing.proposal, self.parts.config, self.ledger)
+        seen = review(standing.proposal, self.parts.config, self.ledger, servers=len(self.members.servers))
         verdict, name = seen.verdict, standing.proposal.body["hash"]
         if verdict.decision == "ask":
             why = f" ({verdict.because})" if verdict.because else ""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, unique
 
-__all__ = ["CrashPoint", "after_ledger_step", "after_persist", "crashpoint", "install", "points_of"]
+__all__ = ["CrashPoint", "after_forget", "after_ledger_step", "after_persist", "crashpoint", "install", "points_of"]
 
 
 @unique
@@ -27,6 +27,7 @@ class CrashPoint(Enum):
     SERVER_READY_KEPT = "server:ready-kept"
     SERVER_READY_SENT = "server:ready-sent"
     SERVER_START_KEPT = "server:start-kept"
+    SERVER_DRAW_KEPT = "server:noise-kept"
     SERVER_NOISE_KEPT = "server:round-and-noise-kept"
     SERVER_SHARE_WRITTEN = "server:share-written"
     SERVER_SHARE_SYNCED = "server:share-synced"
@@ -37,6 +38,7 @@ class CrashPoint(Enum):
     SERVER_AGREEMENT_KEPT = "server:agreement-kept"
     SERVER_AGREEMENT_SENT = "server:agreement-sent"
     SERVER_PARTIAL_KEPT = "server:partial-kept"
+    SERVER_NOISE_ERASED = "server:noise-erased"
     SERVER_SHARES_DROPPED = "server:shares-dropped"
     SERVER_PARTIAL_SENT = "server:partial-sent"
     SERVER_ABORT_KEPT = "server:abort-kept"
@@ -49,9 +51,11 @@ class CrashPoint(Enum):
     CLIENT_READY_SENT = "client:ready-sent"
     CLIENT_START_KEPT = "client:start-kept"
     CLIENT_WATERMARK_KEPT = "client:watermark-kept"
+    CLIENT_SEED_KEPT = "client:seed-kept"
     CLIENT_CONTRIBUTION_KEPT = "client:contribution-kept"
     CLIENT_SHARE_SENT = "client:share-sent-to-one-server"
     CLIENT_SHARES_SENT = "client:shares-sent-to-all-servers"
+    CLIENT_SEED_ERASED = "client:seed-erased"
     CLIENT_END_KEPT = "client:end-kept"
     CLIENT_KEYS_ERASED = "client:keys-erased"
     CLIENT_LEDGER_RESERVE_WRITTEN = "client:ledger-reserve-written"
@@ -92,6 +96,7 @@ class CrashPoint(Enum):
 _AFTER_PERSIST = {
     ("server", "study/ready"): CrashPoint.SERVER_READY_KEPT,
     ("server", "study/start"): CrashPoint.SERVER_START_KEPT,
+    ("server", "noise"): CrashPoint.SERVER_DRAW_KEPT,
     ("server", "round"): CrashPoint.SERVER_NOISE_KEPT,
     ("server", "equivocators"): CrashPoint.SERVER_EQUIVOCATORS_KEPT,
     ("server", "list"): CrashPoint.SERVER_LIST_KEPT,
@@ -101,6 +106,7 @@ _AFTER_PERSIST = {
     ("server", "study/end"): CrashPoint.SERVER_END_KEPT,
     ("client", "study/ready"): CrashPoint.CLIENT_READY_KEPT,
     ("client", "study/start"): CrashPoint.CLIENT_START_KEPT,
+    ("client", "seed"): CrashPoint.CLIENT_SEED_KEPT,
     ("client", "contribution"): CrashPoint.CLIENT_CONTRIBUTION_KEPT,
     ("client", "study/end"): CrashPoint.CLIENT_END_KEPT,
     ("aggregator", "study/proposal"): CrashPoint.AGGREGATOR_PROPOSAL_KEPT,
@@ -110,6 +116,11 @@ _AFTER_PERSIST = {
     ("aggregator", "result"): CrashPoint.AGGREGATOR_SUM_KEPT,
     ("aggregator", "aborted"): CrashPoint.AGGREGATOR_ABORT_KEPT,
     ("aggregator", "study/end"): CrashPoint.AGGREGATOR_END_KEPT,
+}
+
+_AFTER_FORGET = {
+    ("server", "noise"): CrashPoint.SERVER_NOISE_ERASED,
+    ("client", "seed"): CrashPoint.CLIENT_SEED_ERASED,
 }
 
 _handler: Callable[[CrashPoint], None] | None = None
@@ -125,6 +136,12 @@ def after_persist(role: str, key: str) -> None:
     """This role's machine had this record persisted, and it is durable."""
     if _handler is not None:
         _handler(_AFTER_PERSIST[role, key])
+
+
+def after_forget(role: str, key: str) -> None:
+    """This role's machine had this secret record erased, and it is on no disk any more."""
+    if _handler is not None:
+        _handler(_AFTER_FORGET[role, key])
 
 
 def after_ledger_step(kind: str, step: str) -> None:

@@ -23,7 +23,7 @@ from tallystick.protocol.secure_sum.messages import Share
 from tallystick.protocol.study.messages import StudyCode, StudyEnd, StudyReady
 from tallystick.protocol.study.participant import ParticipantMachine, ParticipantState
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
+from tallystick.roles.crash_points import CrashPoint, after_forget, after_persist, crashpoint
 from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.process import Parts, RoleProcess, Session
 from tallystick.roles.setup import Setup, set_up
@@ -157,9 +157,12 @@ class ParticipantSession(Session):
         """Do what the secure-sum machine asks, in order."""
         for step in instructions:
             match step:
-                case sums.Persist(key=key, record=record):
-                    self.process.store.persist(self.study_hash, key, record)
+                case sums.Persist(key=key, record=record, secret=secret):
+                    self.process.store.persist(self.study_hash, key, record, secret=secret)
                     after_persist(self.process.role, key)
+                case sums.Forget(key=key):
+                    self.process.store.forget(self.study_hash, key)
+                    after_forget(self.process.role, key)
                 case sums.Send(to=to, message=message):
                     self._send(to, message)
                 case sums.Witness():
@@ -273,8 +276,8 @@ class ParticipantSession(Session):
         if self.seals is not None:
             self.seals.erase()
             self.seals = None
-        if self.process.store.study(self.study_hash) is not None:
-            self.process.store.erase_keys(self.study_hash)
+        self.close()  # no thread of the network writes to the study's folder from here on
+        self.process.store.erase_secrets(self.study_hash)
         crashpoint(self.keys_erased)
 
     def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
@@ -312,6 +315,10 @@ class ParticipantProcess(RoleProcess):
         for stored in self.store.studies():
             if stored.status in ("ready", "running"):
                 self._guarded(lambda known=stored.hash: self.resume_one(known))  # type: ignore[misc]
+            elif (
+                stored.hash not in self.sessions
+            ):  # over, or the key of it has not been shown to anyone: whatever a crash left is not needed
+                self._guarded(lambda known=stored.hash: self.store.erase_secrets(known))  # type: ignore[misc]
 
     def resume_one(self, study_hash: bytes) -> None:
         if self.store.study(study_hash) is not None:

@@ -241,7 +241,7 @@ class RoleProcess:
 
     def directory(self, study_hash: bytes) -> Path:
         """Where a study's bulk files live."""
-        return self.parts.config.state / study_hash.hex()
+        return self.store.folder(study_hash)
 
     # -- the loop -------------------------------------------------------------------------------------------------
 

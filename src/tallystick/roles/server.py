@@ -76,12 +76,7 @@ class ServerSession(ParticipantSession):
 
     def decide(self, setup: Setup) -> None:
         """A server holds no data: it takes part in whatever it can calibrate (the plan was made, so it can)."""
-        if setup.plan.claim.servers != len(self.process.members.servers):
-            raise LocalProtocolError(
-                f"the study is for {setup.plan.claim.servers} servers, the consortium has "
-                f"{len(self.process.members.servers)}",
-                remedy="Set servers under [trust] to the number of servers of the consortium.",
-            )
+        setup.check_servers(len(self.process.members.servers))
 
     def make_sum(self, setup: Setup, roster: Roster) -> tuple[SumMachine, Sequence[sums.Instruction]]:
         process = self.process
@@ -97,6 +92,7 @@ class ServerSession(ParticipantSession):
             process.store.records(self.study_hash),
             key=process.parts.identity.signing,
             noise=noise,
+            blinds=process.parts.streams(self.study_hash, b"blinds", process.name.encode()),
             shares=self.spool,
             boot=process.store.boot,
             boot_value=process.store.boot_value,
@@ -228,6 +224,12 @@ class ServerSession(ParticipantSession):
         if self.spool is not None:
             self.spool.close()
             self.spool = None
+
+    def _erase(self) -> None:
+        self.arrivals = None
+        if self.spool is not None:
+            self.spool.erase()
+        super()._erase()
 
 
 class ServerProcess(ParticipantProcess):

@@ -52,6 +52,19 @@ class Setup:
         stated = self.study.trust.min_clients
         return DEFAULT_MIN_CLIENTS if stated is None else stated
 
+    def check_servers(self, servers: int) -> None:
+        """Refuse a study that was planned for another number of servers than there are.
+
+        A server's noise is calibrated on how many of them are honest: with fewer servers than planned, fewer are.
+        """
+        planned = self.plan.claim.servers
+        if planned != servers:
+            raise StudyError(
+                f"the study is for {planned} servers, the consortium has {servers}",
+                rule="number-of-servers",
+                remedy="Set servers under [trust] to the number of servers of the consortium.",
+            )
+
     def parameters(self, roster: Roster) -> SumParameters:
         """The secure sum's parameters: equal at every party."""
         records = self.study.data.records
@@ -59,6 +72,7 @@ class Setup:
         return roster.sum_parameters(
             size=self.size,
             honest=self.plan.honest,
+            colluding=self.plan.claim.colluding,
             result_limit=min(limit, HALF),
             model_size=len(pack_state(self.design.program.query(self.template))) // 8,
             round_seconds=self.study.trust.round_timeout_s,

@@ -3,10 +3,12 @@
     meta        schema version, whose file this is, the boot counter and this boot's random value
     studies     each study's canonical bytes, program text, status, when it began and ended
     records     what the protocol machines persist: (study, key) -> bytes, the last one counts
-    study_keys  a study's private keys; erased at its end, overwritten on disk
     results     a study's one result
     releases    what left, by (study, round): once, and never anything else
     boots       under which boots other servers were met, by their key (X28)
+
+What must be erased one day (a study's private key, a round's noise, the seed of a client's shares) is never in that
+file but in files of its own in the study's folder (``erasure``), of which nothing is left when it is forgotten.
 
 WAL with ``synchronous=FULL``: a commit that has returned survives the loss of power. One process owns the file
 (an advisory lock; a second copy of a role is refused, X28), one connection writes. The file is checked when it is
@@ -37,6 +39,7 @@ from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.secure_sum import Witness
 from tallystick.protocol.secure_sum.messages import BOOT_VALUE_BYTES
+from tallystick.roles.erasure import SecretFiles
 
 __all__ = [
     "RoleStore",
@@ -48,7 +51,8 @@ __all__ = [
     "transaction_of",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+_RECORD, _KEY = ".secret", ".key"  # how the files of secret records and of private keys end
 STATUSES = ("proposed", "ready", "running", "finished", "failed", "declined")
 
 _SCHEMA = """
@@ -58,9 +62,6 @@ CREATE TABLE IF NOT EXISTS studies (
     canonical BLOB NOT NULL, program TEXT NOT NULL, status TEXT NOT NULL, started REAL, ended REAL);
 CREATE TABLE IF NOT EXISTS records (
     study BLOB NOT NULL REFERENCES studies (hash), key TEXT NOT NULL, value BLOB NOT NULL, PRIMARY KEY (study, key));
-CREATE TABLE IF NOT EXISTS study_keys (
-    study BLOB NOT NULL REFERENCES studies (hash), name TEXT NOT NULL, secret BLOB NOT NULL,
-    PRIMARY KEY (study, name));
 CREATE TABLE IF NOT EXISTS results (study BLOB PRIMARY KEY REFERENCES studies (hash), packed BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS releases (
     study BLOB NOT NULL REFERENCES studies (hash), round INTEGER NOT NULL, body BLOB NOT NULL,
@@ -195,7 +196,7 @@ class RoleStore:
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = FULL")
         run("PRAGMA foreign_keys = ON")
-        run("PRAGMA secure_delete = ON")  # an erased key is overwritten, not merely forgotten
+        run("PRAGMA secure_delete = ON")  # nothing secret is in here; what is forgotten need not stay all the same
         if [row[0] for row in run("PRAGMA integrity_check")] != ["ok"] or run("PRAGMA foreign_key_check").fetchall():
             raise corrupt("this role's state", party=self._party)
         with self.transaction():
@@ -304,40 +305,65 @@ class RoleStore:
 
     # -- what machines persist ---------------------------------------------------------------------------------------
 
-    def persist(self, study: bytes, key: str, value: bytes) -> None:
-        """Keep this record in place of the last one under its key; durable when this returns."""
-        self._write("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (study, key, value))
+    def persist(self, study: bytes, key: str, value: bytes, *, secret: bool = False) -> None:
+        """Keep this record in place of the last one under its key; durable when this returns.
+
+        A ``secret`` one lies in a file of its own, where :meth:`forget` can overwrite it.
+        """
+        if secret:
+            self._put_secret(study, key + _RECORD, value)
+        else:
+            self._write("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (study, key, value))
 
     def records(self, study: bytes) -> Mapping[str, bytes]:
         """Everything persisted for a study: what ``restore`` of a machine takes."""
         rows = self._read("SELECT key, value FROM records WHERE study = ?", (study,))
-        return {str(key): bytes(value) for key, value in rows}  # type: ignore[call-overload]
+        found = {str(key): bytes(value) for key, value in rows}  # type: ignore[call-overload]
+        with storage_guard("a record", party=self._party):
+            for name in self._secrets(study).names(_RECORD):
+                secret = self._secrets(study).get(name)
+                if secret is not None:
+                    found[name.removesuffix(_RECORD)] = secret
+        return found
+
+    def forget(self, study: bytes, key: str) -> None:
+        """Erase the secret record under this key; it is on no disk any more when this returns."""
+        with storage_guard("the erasure of a secret", party=self._party):
+            self._secrets(study).erase(key + _RECORD)
 
     def forget_records(self, study: bytes) -> None:
         """Remove a study's records, once its end is kept elsewhere."""
         self._write("DELETE FROM records WHERE study = ?", (study,))
 
-    # -- keys ----------------------------------------------------------------------------------------------------------
+    # -- secrets -------------------------------------------------------------------------------------------------------
+
+    def folder(self, study: bytes) -> Path:
+        """Where a study's secrets and bulk files lie."""
+        return self._path.parent / study.hex()
+
+    def _secrets(self, study: bytes) -> SecretFiles:
+        return SecretFiles(self.folder(study))
+
+    def _put_secret(self, study: bytes, name: str, secret: bytes) -> None:
+        if self.study(study) is None:
+            raise LocalProtocolError("the study is not stored", party=self._party, remedy="Store it first.")
+        with storage_guard("a record", party=self._party):
+            self._secrets(study).put(name, secret)
 
     def put_key(self, study: bytes, name: str, secret: Secret) -> None:
         """Keep one of the study's private keys, in place of the last one of this name."""
-        self._write("INSERT OR REPLACE INTO study_keys VALUES (?, ?, ?)", (study, name, secret.reveal()))
+        self._put_secret(study, name + _KEY, secret.reveal())
 
     def key(self, study: bytes, name: str) -> Secret | None:
         """A private key, or None when there is none or it has been erased."""
-        rows = self._read("SELECT secret FROM study_keys WHERE study = ? AND name = ?", (study, name))
-        return Secret(bytes(rows[0][0])) if rows else None  # type: ignore[call-overload]
+        with storage_guard("a key", party=self._party):
+            found = self._secrets(study).get(name + _KEY)
+        return Secret(found) if found is not None else None
 
-    def erase_keys(self, study: bytes) -> None:
-        """Overwrite the study's private keys in the file, and empty the log that still held them."""
-        self._write("DELETE FROM study_keys WHERE study = ?", (study,))
-        with self._lock, storage_guard("the erasure of keys", party=self._party):
-            if self._depth:
-                raise LocalProtocolError("keys are erased in a transaction of their own", party=self._party)
-            blocked = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
-        if blocked:
-            rule, cause, remedy = _IN_USE
-            raise RoundAborted(f"keys were not erased: {cause}", rule=rule, party=self._party, remedy=remedy)
+    def erase_secrets(self, study: bytes) -> None:
+        """Overwrite all that must not outlast the study (keys, noise, seeds, shares), and take its folder away."""
+        with storage_guard("the erasure of a study's secrets", party=self._party):
+            self._secrets(study).erase_folder()
 
     # -- results and releases ------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from tallystick.protocol.secure_sum import (
     Compute,
     Drop,
     Finished,
+    Forget,
     Instruction,
     MemoryShares,
     NoiseSource,
@@ -74,7 +75,7 @@ class MemoryRounds:
         }
         for server, key, source_of_noise in zip(parameters.servers, keys, noise):
             self._machines[server] = ServerMachine(
-                parameters, server, key=key, noise=source_of_noise, shares=self._stores[server]
+                parameters, server, key=key, noise=source_of_noise, blinds=source, shares=self._stores[server]
             )
         self._machines[parameters.aggregator] = self._aggregator
         self._queue: deque[tuple[str, str, bytes]] = deque()
@@ -174,6 +175,9 @@ class MemoryRounds:
             elif type(step) is Persist:
                 if name in self.records:  # a client in this process never restarts
                     self.records[name][step.key] = step.record
+            elif type(step) is Forget:
+                if name in self.records:
+                    self.records[name].pop(step.key, None)
             elif type(step) is Compute and isinstance(machine, ClientMachine):
                 if name in contribute:
                     values = contribute[name](step.model)

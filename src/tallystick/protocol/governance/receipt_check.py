@@ -191,6 +191,10 @@ def _contents(
     yield from agreed(sections, members, known, start, proposal)
     plan, findings = planned(sections, proposal, plan_of)
     yield from findings
+    stated = plan.get("privacy", {}).get("trust", {}).get("servers")
+    if stated is not None and stated != len(members.servers):
+        what = f"its noise is planned for {stated} servers, and the consortium has {len(members.servers)}."
+        yield Finding(rule="number-of-servers", where="the plan", what=what, who="Every party that took part let it.")
     took_part = clients_of(sections)
     yield from paid(known, [c for c in members.clients if c in took_part], members.servers, plan["rho"])
     yield from attested(sections, members, known, plan)

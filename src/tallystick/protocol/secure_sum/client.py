@@ -5,7 +5,9 @@ hash; all m shares come from one seed that is persisted first, so after a crash 
 same sum gives the same bytes and a server sees a repetition, not an equivocation
 (X07). If the sum cannot be computed again to the same bytes (a client that samples
 its records afresh), the restarted client sits the round out: its commitments would
-differ and two sharings must never both be out.
+differ and two sharings must never both be out. The seed is erased as soon as every
+server has its share durably, or the client's part in the round is over in another way;
+the round's number and digest stay, so that nothing is ever shared a second time.
 
 A client is shown one model per round. A second, different one for the same round, a
 model with the wrong hash or length, or with NaN or infinity is refused and reported
@@ -26,7 +28,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.additive import VectorShare, split
 from tallystick.crypto.field import to_bytes
 from tallystick.crypto.prg import SEED_BYTES, AesStream
-from tallystick.protocol.secure_sum.instructions import Aborted, Compute, Instruction, Persist, Send, Wake
+from tallystick.protocol.secure_sum.instructions import Aborted, Compute, Forget, Instruction, Persist, Send, Wake
 from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model
 from tallystick.protocol.secure_sum.messages import (
     Abort,
@@ -43,7 +45,7 @@ from tallystick.protocol.secure_sum.messages import (
     share_digest,
 )
 from tallystick.protocol.secure_sum.parameters import SumParameters
-from tallystick.protocol.secure_sum.records import ClientRecord
+from tallystick.protocol.secure_sum.records import ClientRecord, SeedRecord
 
 __all__ = ["ClientEvent", "ClientMachine", "ClientState"]
 
@@ -83,7 +85,8 @@ class ClientMachine(Machine):
         super().__init__(parameters, name, _S.IDLE)
         self.index = parameters.client_index[name]
         self._model_hash = b""
-        self._record: ClientRecord | None = None
+        self._record: ClientRecord | None = None  # of this round, with its seed: while it may be sent again
+        self._seed: bytes | None = None
         self._shares: tuple[Share, ...] = ()
         self._unaccepted: dict[str, Share] = {}
         self._digests: tuple[bytes, ...] = ()
@@ -96,10 +99,16 @@ class ClientMachine(Machine):
             Abort: self._on_abort,
         }
 
-    def _end(self) -> None:
+    def _end(self) -> list[Instruction]:
         if self.state is not _S.IDLE:
             self._move(_E.END)
-        self._shares, self._unaccepted = (), {}
+        self._unaccepted = {}
+        return self._erase()
+
+    def _erase(self) -> list[Instruction]:
+        """Nobody can ask for these shares again."""
+        kept, self._seed, self._record, self._shares = self._seed, None, None, ()
+        return [Forget("seed")] if kept is not None else []
 
     def _on_open(self, sender: str, message: RoundOpen, now: float) -> list[Instruction]:
         p = self.parameters
@@ -116,18 +125,15 @@ class ClientMachine(Machine):
             return []  # a repetition; the shares are on their way
         if message.round == self.round and self._record is None:
             return []  # this client's part in the round is over
-        self._end()
-        if message.round > self.round:
-            self._record = None
+        out = self._end() if message.round > self.round else []
         self.round, self._model_hash = message.round, message.model_hash
         self._deadline = now + min(message.deadline_ms / 1000, p.round_seconds)
         self._move(_E.OPEN)
-        return [Compute(message.round, message.model)]
+        return [*out, Compute(message.round, message.model)]
 
     def _object(self, message: RoundOpen, cause: str) -> list[Instruction]:
         """Refuse the model, and tell everybody so that no server releases the round."""
-        if message.round == self.round:
-            self._end()
+        out = self._end() if message.round == self.round else []
         abort = Abort(
             study_hash=self.parameters.study_hash,
             round=message.round,
@@ -137,7 +143,7 @@ class ClientMachine(Machine):
             remedy="This client sent nothing for that model. Look at the aggregator before the next round.",
         )
         to = (*self.parameters.servers, self.parameters.aggregator)
-        return [*(Send(party, abort) for party in to), Aborted(abort_error(abort))]
+        return [*out, *(Send(party, abort) for party in to), Aborted(abort_error(abort))]
 
     def contribute(self, round: int, vector: NDArray[np.uint64], source: WordSource, now: float) -> list[Instruction]:
         """Split this round's sum among the servers; ``vector`` is a field vector, ``source`` gives the seed."""
@@ -147,17 +153,21 @@ class ClientMachine(Machine):
         if vector.shape != (p.size,) or vector.dtype != np.uint64:
             raise LocalProtocolError(f"the contribution must be {p.size} field elements", party=self.name, round=round)
         kept = self._record
-        seed = source.bytes(SEED_BYTES) if kept is None else kept.seed
+        seed = self._seed if self._seed is not None else source.bytes(SEED_BYTES)
         context = share_context(p.study_hash, round, self.index, len(p.servers), p.size, self._model_hash)
         self._shares = self._split(vector, AesStream(seed, context), context)
         bound = commitments_digest(context, self._shares[0].commitments)
         if kept is not None and kept.commitments != bound:
             return self.withdraw(round)
-        self._record = ClientRecord(round=round, model_hash=self._model_hash, commitments=bound, seed=seed)
+        out: list[Instruction] = []
+        if kept is None:
+            self._seed = seed
+            self._record = ClientRecord(round=round, model_hash=self._model_hash, commitments=bound)
+            out.append(Persist("seed", SeedRecord(round=round, seed=seed).to_bytes(), secret=True))
+            out.append(Persist("contribution", self._record.to_bytes()))
         self._unaccepted = dict(zip(p.servers, self._shares))
         self._digests = self._shares[0].commitments
         self._move(_E.CONTRIBUTE)
-        out: list[Instruction] = [Persist("contribution", self._record.to_bytes())]
         out += [Send(server, share) for server, share in self._unaccepted.items()]
         return [*out, Wake(now + p.retry_seconds)]
 
@@ -200,14 +210,14 @@ class ClientMachine(Machine):
             return []
         p, nothing_sent = self.parameters, self.state is _S.COMPUTING
         absent = Refused(study_hash=p.study_hash, round=round, code=Code.ABSENT, cause="unavailable in this round")
-        self._end()
+        out = self._end()
         error = RoundAborted(
             "this client is unavailable in this round",
             remedy="It takes part again in the next round; the reason is in its own log.",
             party=self.name,
             round=round,
         )
-        return [*([Send(server, absent) for server in p.servers] if nothing_sent else ()), Aborted(error)]
+        return [*out, *([Send(server, absent) for server in p.servers] if nothing_sent else ()), Aborted(error)]
 
     def _on_accepted(self, sender: str, message: Accepted, now: float) -> list[Instruction]:
         share = self._unaccepted.get(sender)
@@ -215,14 +225,14 @@ class ClientMachine(Machine):
             return []
         del self._unaccepted[sender]
         if not self._unaccepted and self.state is _S.SENDING:
-            self._shares = ()
             self._move(_E.ACCEPTED)
+            return self._erase()
         return []
 
     def _on_refused(self, sender: str, message: Refused, now: float) -> list[Instruction]:
         if message.round != self.round or sender not in self._unaccepted or message.code == Code.TOO_EARLY:
             return []  # too early: the next retry sends the same bytes
-        self._end()
+        out = self._end()
         late = message.code == Code.LATE
         error = RoundAborted(
             f"{sender} refused this client's share: {message.cause}",
@@ -233,19 +243,17 @@ class ClientMachine(Machine):
             party=self.name,
             round=self.round,
         )
-        return [Aborted(error)]
+        return [*out, Aborted(error)]
 
     def _on_closed(self, sender: str, message: RoundClosed, now: float) -> list[Instruction]:
-        if sender == self.parameters.aggregator and message.round == self.round:
-            self._end()
-            self._record = None
+        if sender == self.parameters.aggregator and message.round >= self.round:  # rounds only go up
+            return self._end()
         return []
 
     def _on_abort(self, sender: str, message: Abort, now: float) -> list[Instruction]:
-        if sender == self.parameters.aggregator and message.round == self.round and self.state is not _S.IDLE:
-            self._end()
-            self._record = None
-            return [Aborted(abort_error(message))]
+        inside = self.state is not _S.IDLE or self._seed is not None
+        if sender == self.parameters.aggregator and message.round == self.round and inside:
+            return [*self._end(), Aborted(abort_error(message))]
         return []
 
     def tick(self, now: float) -> list[Instruction]:
@@ -263,8 +271,12 @@ class ClientMachine(Machine):
     ) -> tuple[ClientMachine, list[Instruction]]:
         """The machine as its records have it; it asks the aggregator which round is open."""
         machine = cls(parameters, name)
+        kept = SeedRecord.from_bytes(records["seed"]) if "seed" in records else None
         if "contribution" in records:
-            machine._record = record = ClientRecord.from_bytes(records["contribution"])
+            record = ClientRecord.from_bytes(records["contribution"])
             machine.round, machine._model_hash = record.round, record.model_hash
+            if kept is not None and kept.round == record.round:
+                machine._record, machine._seed = record, kept.seed
+        stray: list[Instruction] = [Forget("seed")] if kept is not None and machine._seed is None else []
         question = Inquiry(study_hash=parameters.study_hash, round=machine.round)
-        return machine, [Send(parameters.aggregator, question)]
+        return machine, [*stray, Send(parameters.aggregator, question)]

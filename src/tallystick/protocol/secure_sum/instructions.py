@@ -1,6 +1,7 @@
 """What a machine asks its driver to do, in the order given.
 
-    Persist     write this record under this key, replacing the last one there
+    Persist     write this record under this key, replacing the last one there; a ``secret`` one where it can be erased
+    Forget      erase the secret record under this key: overwritten where it lies; saying it twice does no harm
     Sync        make everything handed to the share store durable
     Drop        forget the shares of this round and all before it (only after what precedes is durable)
     Send        encode and deliver
@@ -11,7 +12,7 @@
     Finished    (aggregator) the round's one result
     Aborted     the round, or this party's part in it, is over without a result
 
-``Persist``, ``Sync`` and ``Witness`` must be durable BEFORE any later instruction of the
+``Persist``, ``Forget``, ``Sync`` and ``Witness`` must be durable BEFORE any later instruction of the
 list is carried out: that is what makes a resent message identical and noise
 drawn once (spec 0.6). A driver that stops between two instructions and hands
 the records to ``restore`` loses nothing that anybody was told.
@@ -34,6 +35,7 @@ __all__ = [
     "Compute",
     "Drop",
     "Finished",
+    "Forget",
     "Instruction",
     "NoisySum",
     "Persist",
@@ -65,6 +67,12 @@ class Send:
 class Persist:
     key: str
     record: bytes = field(repr=False)
+    secret: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +120,4 @@ class Aborted:
     error: TallystickError
 
 
-Instruction = Send | Persist | Sync | Witness | Blame | Drop | Wake | Compute | Finished | Aborted
+Instruction = Send | Persist | Forget | Sync | Witness | Blame | Drop | Wake | Compute | Finished | Aborted

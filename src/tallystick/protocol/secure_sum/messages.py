@@ -30,7 +30,6 @@ from struct import Struct
 from blake3 import blake3
 
 from tallystick.core.identifiers import digest
-from tallystick.crypto.signing import SigningKey
 
 __all__ = [
     "BOOT_VALUE_BYTES",
@@ -325,14 +324,13 @@ class ShareDigest:
         return digest(*self._before, self._hash.digest())
 
 
-def noise_commitment(key: SigningKey, study_hash: bytes, round: int, value: bytes, noise: bytes) -> bytes:
-    """Binds a server to its draw of noise and hides it: guesses cannot be tested without the server's key.
+def noise_commitment(blind: bytes, study_hash: bytes, round: int, value: bytes, noise: bytes) -> bytes:
+    """Binds a server to its draw of noise and hides it, from whoever has the server's disk and keys too.
 
-    A hash of an Ed25519 signature that is never shown: the same draw gives the same bytes after a restart, another
-    draw others, and to make them takes the private key (its deterministic nonce [RFC 8032] is a secret's hash).
+    Noise has few likely values, so what it is hashed with must be unknown for ever: ``blind`` is random, used here
+    and never kept. Nobody opens a commitment; it tells two draws for one round apart. A restart reads it from disk.
     """
-    drawn = digest(b"tallystick/secure-sum/noise-draw", study_hash, _U32.pack(round), value, noise)
-    return digest(b"tallystick/secure-sum/noise", key.sign(drawn))
+    return digest(b"tallystick/secure-sum/noise", blind, study_hash, _U32.pack(round), value, noise)
 
 
 def commitments_digest(context: bytes, commitments: tuple[bytes, ...]) -> bytes:

@@ -49,8 +49,8 @@ class ServerEvent(Enum):
     OPEN = "round opened, noise drawn and kept"
     LIST = "deadline, or all clients sent: own list signed"
     AGREE = "all lists in: own agreement signed"
-    RELEASE = "all agreements identical: partial kept"
-    ABORT = "round given up"
+    RELEASE = "all agreements identical: partial kept, noise erased"
+    ABORT = "round given up, noise erased"
 
 
 ACTIVE = frozenset((ServerState.COLLECTING, ServerState.LISTED, ServerState.AGREED))
@@ -64,6 +64,7 @@ class OpenRound:
     start: Start
     deadline: float
     give_up: float
+    noise: NDArray[np.int64] | None = field(default=None, repr=False)  # gone once the round is over
     received: dict[int, bytes] = field(default_factory=dict)  # client -> digest over its commitments
     equivocators: set[int] = field(default_factory=set)
     absent: set[int] = field(default_factory=set)  # said so themselves; forgotten in a restart, which costs time only

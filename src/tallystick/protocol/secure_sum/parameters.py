@@ -24,7 +24,8 @@ class SumParameters:
     """Who takes part, how long the vectors are, when a round may be released.
 
     ``honest`` is h = m - max(1, t) of spec 1.2: only carried and signed here, the noise is calibrated
-    on it elsewhere. ``result_limit`` bounds every coordinate of a possible result (X12).
+    on it elsewhere. ``colluding`` is the study's t: with it h must be that of the servers there are, for
+    noise planned for other ones would fall short. ``result_limit`` bounds every coordinate of a possible result (X12).
     ``simulation_of_one`` lets one client stand alone, for tests of exactness; no deployed role sets it.
     """
 
@@ -37,6 +38,7 @@ class SumParameters:
     min_clients: int
     result_limit: int
     model_size: int | None = None  # float64 entries of the model; None: any number
+    colluding: int | None = None  # None only where there is no study: in benches and tests of the protocol alone
     aggregator: str = "aggregator"
     round_seconds: float = 60.0
     agreement_seconds: float = 20.0
@@ -67,7 +69,14 @@ class SumParameters:
             "not every server has a public key",
             "Give one key per server, in the order of the servers.",
         )
-        check(1 <= self.honest < len(self.servers) or self.honest == 1, "honest must be m - max(1, t)", "Derive it.")
+        check(1 <= self.honest < len(self.servers), "honest must be m - max(1, t)", "Derive it.")
+        if self.colluding is not None:
+            check(
+                self.honest == len(self.servers) - max(1, self.colluding),
+                f"the noise is planned for {self.honest} honest servers; of {len(self.servers)}, with "
+                f"{self.colluding} colluding, {len(self.servers) - max(1, self.colluding)} are",
+                "Set servers under [trust] to the number of servers of the consortium.",
+            )
         least = 1 if self.simulation_of_one else 2
         check(
             least <= self.min_clients,

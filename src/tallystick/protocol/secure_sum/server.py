@@ -14,7 +14,9 @@ spec 1.10:
    is the sum of exactly U made;
 4. the noise was drawn at the opening of the round and persisted then (spec 0.6); the
    partial is persisted before it is sent; whoever asks again gets those bytes;
-5. nothing else is ever said about that round, by this process or by its restart.
+5. nothing else is ever said about that round, by this process or by its restart;
+6. once the partial (or the abort) is durable, noise and shares are erased: the partial
+   minus its noise would be a piece of the exact sum, and all pieces the sum itself.
 
 No message lets anyone *name* a set. The aggregator can stop a round, not steer it.
 """
@@ -25,8 +27,11 @@ from collections.abc import Mapping
 from typing import ClassVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError
+from tallystick.core.randomness import WordSource
+from tallystick.crypto.prg import SEED_BYTES
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.secure_sum.boots import BootBook
 from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction, Persist, Send, Sync, Wake
@@ -52,7 +57,7 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
-from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundRecord
+from tallystick.protocol.secure_sum.records import EquivocatorsRecord, NoiseRecord, RoundRecord, damaged
 from tallystick.protocol.secure_sum.server_agreeing import AgreeingServer
 from tallystick.protocol.secure_sum.shares import ShareStore, misfit
 
@@ -84,14 +89,24 @@ class ServerMachine(AgreeingServer):
         *,
         key: SigningKey,
         noise: NoiseSource,
+        blinds: WordSource,
         shares: ShareStore,
         boot: int = 0,
         boot_value: bytes = bytes(BOOT_VALUE_BYTES),
         boots: BootBook | None = None,
     ) -> None:
         super().__init__(
-            parameters, name, key=key, noise=noise, shares=shares, boot=boot, boot_value=boot_value, boots=boots
+            parameters,
+            name,
+            key=key,
+            noise=noise,
+            blinds=blinds,
+            shares=shares,
+            boot=boot,
+            boot_value=boot_value,
+            boots=boots,
         )
+        self._drawn: NoiseRecord | None = None  # kept for a round that this server did not come to open
         self._previous: tuple[int, dict[int, bytes]] = (0, {})  # the last round's digests, for idempotent answers
         self._absences: dict[int, int] = {}  # client -> the last round it said it would sit out
         self._next_retry = 0.0
@@ -137,7 +152,9 @@ class ServerMachine(AgreeingServer):
             return out + self._refuse(sender, message, Code.BAD_MODEL, wrong)
         if current is not None:
             self._previous = (self.round, current.received)
-        noise = self._noise.draw(message.round)
+        kept, self._drawn = self._drawn, None
+        reused = kept is not None and kept.round == message.round
+        noise = kept.noise if kept is not None and reused else self._noise.draw(message.round)
         if noise.dtype != np.int64 or noise.shape != (self.parameters.size,):
             raise LocalProtocolError("the noise does not have the sum's shape", party=self.name, round=message.round)
         record = RoundRecord(
@@ -146,22 +163,28 @@ class ServerMachine(AgreeingServer):
             boot=self._boot,
             boot_value=self._boot_value,
             model_hash=message.model_hash,
-            noise=noise,
+            noise_commitment=self._commit(message.round, noise),
         )
         self._move(_E.OPEN)
-        out += [Persist("round", record.to_bytes()), Drop(message.round - 1), *self._enter(record, now)]
+        if not reused:
+            out.append(Persist("noise", NoiseRecord(round=message.round, noise=noise).to_bytes(), secret=True))
+        out += [Persist("round", record.to_bytes()), Drop(message.round - 1), *self._enter(record, noise, now)]
         return out + self._leave_out_absent(now)
 
-    def _enter(self, record: RoundRecord, now: float) -> list[Instruction]:
+    def _enter(self, record: RoundRecord, noise: NDArray[np.int64] | None, now: float) -> list[Instruction]:
         deadline = now + record.deadline_ms / 1000
         self.round = record.round
-        self._now = OpenRound(record, self._start(record), deadline, deadline + self.parameters.agreement_seconds)
+        give_up = deadline + self.parameters.agreement_seconds
+        self._now = OpenRound(record, self._start(record), deadline, give_up, noise)
         return [Wake(deadline)]
 
     def _start(self, record: RoundRecord) -> Start:
-        value, noise = record.boot_value, record.noise.astype("<i8").tobytes()
-        committed = noise_commitment(self._key, self.parameters.study_hash, record.round, value, noise)
-        return Start(boot=record.boot, value=value, noise=committed)
+        return Start(boot=record.boot, value=record.boot_value, noise=record.noise_commitment)
+
+    def _commit(self, round: int, noise: NDArray[np.int64]) -> bytes:
+        blind = self._blinds.bytes(SEED_BYTES)
+        raw = noise.astype("<i8").tobytes()
+        return noise_commitment(blind, self.parameters.study_hash, round, self._boot_value, raw)
 
     # -- collecting ------------------------------------------------------------------------------------------------
 
@@ -327,6 +350,7 @@ class ServerMachine(AgreeingServer):
         *,
         key: SigningKey,
         noise: NoiseSource,
+        blinds: WordSource,
         shares: ShareStore,
         boot: int,
         boot_value: bytes = bytes(BOOT_VALUE_BYTES),
@@ -335,23 +359,37 @@ class ServerMachine(AgreeingServer):
     ) -> tuple[ServerMachine, list[Instruction]]:
         """The machine as its durable records have it, and what to do first. Noise is read, never drawn."""
         machine = cls(
-            parameters, name, key=key, noise=noise, shares=shares, boot=boot, boot_value=boot_value, boots=boots
+            parameters,
+            name,
+            key=key,
+            noise=noise,
+            blinds=blinds,
+            shares=shares,
+            boot=boot,
+            boot_value=boot_value,
+            boots=boots,
         )
+        drawn = NoiseRecord.from_bytes(records["noise"]) if "noise" in records else None
         if "round" not in records:
+            machine._drawn = drawn
             return machine, machine._ask_all()
         record = RoundRecord.from_bytes(records["round"])
+        if drawn is not None and drawn.round > record.round:
+            machine._drawn, drawn = drawn, None
         machine.state = _S.COLLECTING
-        out = machine._enter(record, now)
+        out = machine._enter(record, drawn.noise if drawn is not None and drawn.round == record.round else None, now)
         current = cast(OpenRound, machine._now)
         machine.state = current.recall(machine.index, records, shares)
+        if machine.state in ACTIVE and current.noise is None:
+            raise damaged()  # it may have been used: it is never drawn again
         if machine.state in ACTIVE and machine.state is not _S.COLLECTING:
             current.deadline = now
             current.give_up = now + parameters.agreement_seconds
             out = [Wake(now + parameters.retry_seconds)]
         if machine.state is _S.COLLECTING and current.complete(parameters):
             out += machine._list(current, now)
-        if machine.state not in ACTIVE:
-            out = [Drop(record.round)]
+        if machine.state not in ACTIVE:  # perhaps the end was kept, and what is erased at the end was not erased yet
+            out = machine._erase(current) if machine._drawn is None else [Drop(record.round)]
         for to in (*machine._peers, parameters.aggregator):  # perhaps kept, and not yet said
             out += machine._statements(to)
         return machine, [*out, *machine._ask_all()]

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, VerificationError
+from tallystick.core.randomness import WordSource
 from tallystick.crypto.field import add_into, encode_signed, to_bytes
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import encode
-from tallystick.protocol.secure_sum.instructions import Aborted, Blame, Drop, Instruction, Persist, Send, Wake
+from tallystick.protocol.secure_sum.instructions import Aborted, Blame, Drop, Forget, Instruction, Persist, Send, Wake
 from tallystick.protocol.secure_sum.machine import Machine, abort_error, remedy_for
 from tallystick.protocol.secure_sum.messages import (
     BOOT_VALUE_BYTES,
@@ -48,6 +49,7 @@ class AgreeingServer(Machine):
         *,
         key: SigningKey,
         noise: NoiseSource,
+        blinds: WordSource,
         shares: ShareStore,
         boot: int = 0,
         boot_value: bytes = bytes(BOOT_VALUE_BYTES),
@@ -57,7 +59,7 @@ class AgreeingServer(Machine):
         self.index = parameters.server_index[name]
         if key.public != parameters.server_keys[self.index]:
             raise LocalProtocolError("this server's key is not the one pinned in the study", party=name)
-        self._key, self._noise, self._shares = key, noise, shares
+        self._key, self._noise, self._blinds, self._shares = key, noise, blinds, shares
         self._boot, self._boot_value = boot, boot_value
         self._seen = SeenBoots(parameters, boots if boots is not None else MemoryBoots())
         self._peers = tuple(server for server in parameters.servers if server != name)
@@ -184,8 +186,10 @@ class AgreeingServer(Machine):
         for agreement in current.agreements.values():
             if agreement.digest() != common:
                 return self._abort(*dispute(own, agreement, self.parameters.servers))
+        if current.noise is None:
+            raise LocalProtocolError("the noise of this round is gone", party=self.name, round=self.round)
         total = self._sum(current, own.clients)
-        add_into(total, encode_signed(current.record.noise))
+        add_into(total, encode_signed(current.noise))
         unsigned = Partial(
             study_hash=self.parameters.study_hash,
             round=self.round,
@@ -199,9 +203,14 @@ class AgreeingServer(Machine):
         self._move(_E.RELEASE)
         return [
             Persist("partial", encode(current.partial)),
-            Drop(self.round),
+            *self._erase(current),
             Send(self.parameters.aggregator, current.partial),
         ]
+
+    def _erase(self, current: OpenRound) -> list[Instruction]:
+        """The round's end is durable: its noise and shares are needed no more, and nobody finds them on this disk."""
+        current.noise = None
+        return [Forget("noise"), Drop(self.round)]
 
     def _sum(self, current: OpenRound, agreed: tuple[int, ...]) -> NDArray[np.uint64]:
         return sum_shares(self._shares, current.record.round, agreed, self.parameters.size)
@@ -223,7 +232,7 @@ class AgreeingServer(Machine):
             remedy=remedy_for(code),
         )
         self._move(_E.ABORT)
-        out: list[Instruction] = [Persist("aborted", encode(current.abort)), Drop(self.round)]
+        out: list[Instruction] = [Persist("aborted", encode(current.abort)), *self._erase(current)]
         if tell:
             out += [Send(to, current.abort) for to in (*self._peers, self.parameters.aggregator)]
         return [*out, Aborted(abort_error(current.abort))]

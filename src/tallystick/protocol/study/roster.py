@@ -78,8 +78,12 @@ class Roster:
         counts = _U32S.pack(self.attempt, self.min_clients) + _U32S.pack(len(self.servers), len(self.clients))
         return digest(b"tallystick/study/roster", self.study_hash, self.consortium_hash, counts, *parts)
 
-    def sum_parameters(self, *, size: int, honest: int, result_limit: int, **options: Any) -> SumParameters:
+    def sum_parameters(
+        self, *, size: int, honest: int, colluding: int, result_limit: int, **options: Any
+    ) -> SumParameters:
         """The secure sum's parameters: the same at every party whose study and roster are the same.
+
+        ``honest`` and ``colluding`` are the study's; they must fit the servers that there are.
 
         What the sum calls its study is bound to the roster, so that parties who were told different rosters refuse
         each other's first message.
@@ -91,6 +95,7 @@ class Roster:
             clients=self.clients,
             server_keys=self.server_identities,
             honest=honest,
+            colluding=colluding,
             min_clients=self.min_clients,
             result_limit=result_limit,
             aggregator=self.aggregator,

@@ -88,14 +88,16 @@ def proposal_statement(
     return make("proposal", analyst, body, key)
 
 
-def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> Review:
-    """Look at a proposal with this client's eyes: reads no record, spends nothing."""
+def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, servers: int | None = None) -> Review:
+    """Look at a proposal with this client's eyes: reads no record, spends nothing. ``servers``: the consortium has."""
     policy = config.policy or Policy()
     body = proposal.body
     try:
         setup = set_up(str(body["study"]).encode(), str(body["program"]), allow_not_private=policy.allow_not_private)
         if summarise(setup.plan) != body["plan"]:
             raise StudyError("the proposal's summary is not that of its study", rule="plan-summary")
+        if servers is not None:
+            setup.check_servers(servers)
         charge = charge_of(proposal.study_hash, setup.plan)
         for known in ledger.datasets():
             if known.name == config.dataset:

@@ -1,0 +1,123 @@
+"""What the samplers are asked for, compared as exact fractions with D²/(2ρh) (Gaussian) and D/ε (Laplace).
+
+From the study's claim to the call of the sampler, by way of the very object that a server draws from; nothing here is
+statistical. The audits (tests/statistical) look at what comes out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from tallystick.crypto.prg import AesStream, derive
+from tallystick.engines.simulated import ServerNoise
+from tallystick.privacy import noise as noises
+from tallystick.privacy import plan as plans
+from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.grid import Group
+from tallystick.privacy.plan import Plan, make_plan
+from tallystick.privacy.rules import Claim
+
+BITS, SHARES, WEIGHTS = 20, (Fraction(1, 4), Fraction(3, 4)), (1, 2, 5)
+GROUPS = (Group(name="counts", size=3, bound=1.0, share=0.25), Group(name="sums", size=5, bound=7.0, share=0.75))
+SETTINGS = [(2, 1), (2, 0), (3, 1), (3, 2), (5, 3), (7, 2)]  # servers, colluding
+
+
+def plan_of(mechanism: str, servers: int, colluding: int, neighbours: str = "replace-one") -> Plan:
+    claim = Claim(
+        epsilon=1.0, delta=0.0 if mechanism == "laplace" else 1e-6, neighbours=neighbours, mechanism=mechanism,
+        rounds=len(WEIGHTS), servers=servers, colluding=colluding, records=1000,
+    )  # fmt: skip
+    return make_plan(claim, [GROUPS] * len(WEIGHTS), fraction_bits=BITS, weights=WEIGHTS)
+
+
+def asked_of_the_samplers(plan: Plan, mechanism: str) -> list[list[tuple[Fraction, int]]]:
+    """By round: the parameter and the number of draws of every call that a server's noise makes."""
+    asked: list[list[tuple[Fraction, int]]] = []
+
+    def sample(parameter: Fraction, size: int, source: Any) -> np.ndarray:
+        asked[-1].append((parameter, size))
+        return np.zeros(size, dtype=np.int64)
+
+    def stream(*labels: bytes) -> AesStream:
+        return AesStream(derive(bytes(32), *labels))
+
+    module = {"gaussian": noises.discrete_gaussian, "laplace": noises.discrete_laplace}[mechanism]
+    with patch.object(module, "sample", sample):
+        server = ServerNoise(plan, sum(g.size for g in GROUPS), "server-1", stream)
+        for number in range(1, len(plan.rounds) + 1):
+            asked.append([])
+            server.draw(number)
+    return asked
+
+
+def check(mechanism: str, servers: int, colluding: int, neighbours: str) -> None:
+    honest = servers - max(1, colluding)
+    whole = Fraction(1) if mechanism == "laplace" else rho_from_epsilon(1.0, 1e-6)
+    asked = asked_of_the_samplers(plan_of(mechanism, servers, colluding, neighbours), mechanism)
+    assert [[size for _, size in calls] for calls in asked] == [[3, 5]] * len(WEIGHTS)
+    for weight, calls in zip(WEIGHTS, asked):
+        for group, share, (parameter, _) in zip(GROUPS, SHARES, calls):
+            bound = Fraction(int(group.bound)) * 2**BITS
+            moved = 2 * bound if neighbours == "replace-one" else bound
+            part = whole * share * Fraction(weight, sum(WEIGHTS))
+            needed = moved / part if mechanism == "laplace" else moved**2 / (2 * part * honest)
+            assert needed <= parameter <= needed * (1 + Fraction(1, 2**31)), (mechanism, servers, colluding, group.name)
+
+
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+@pytest.mark.parametrize(("servers", "colluding"), SETTINGS)
+@pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
+def test_the_sampler_is_asked_for_exactly_what_the_claim_needs(
+    mechanism: str, servers: int, colluding: int, neighbours: str
+) -> None:
+    check(mechanism, servers, colluding, neighbours)
+
+
+def scaled(factor: Fraction) -> Callable[..., Any]:
+    real = noises.draw_noise
+
+    def draw(plan: Any, source: Any) -> Any:
+        return real(replace(plan, noise=tuple(replace(n, parameter=n.parameter * factor) for n in plan.noise)), source)
+
+    return draw
+
+
+def first_round(real: Callable[..., Any]) -> Callable[..., Any]:
+    kept: list[Any] = []
+
+    def draw(plan: Any, source: Any) -> Any:
+        kept.append(plan)
+        return real(kept[0], source)
+
+    return draw
+
+
+BUGS: dict[str, tuple[str, Any]] = {
+    "a thousandth less": ("tallystick.engines.simulated.draw_noise", scaled(Fraction(999, 1000))),
+    "a millionth more": ("tallystick.engines.simulated.draw_noise", scaled(Fraction(10**6 + 1, 10**6))),
+    "every round as the first": ("tallystick.engines.simulated.draw_noise", first_round(noises.draw_noise)),
+    "all servers counted as honest": ("tallystick.privacy.plan.honest_servers", lambda m, t: m),
+    "a curious server forgotten": ("tallystick.privacy.plan.honest_servers", lambda m, t: m - t),
+    "sensitivity of add-remove": ("tallystick.privacy.plan.vector_sensitivity", lambda bound, neighbours: bound),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_planted_bugs_are_caught(bug: str) -> None:
+    where, wrong = BUGS[bug]
+    caught = 0
+    with patch(where, wrong):
+        for servers, colluding in SETTINGS:
+            try:
+                check("gaussian", servers, colluding, "replace-one")
+            except (AssertionError, ZeroDivisionError):
+                caught += 1
+    assert caught
+    assert plans.honest_servers(2, 0) == 1  # and the bug is gone again
