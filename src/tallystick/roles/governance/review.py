@@ -6,7 +6,6 @@ only the study itself, its program and its purpose count; a proposal whose own s
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -107,7 +106,7 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> Revi
     charge = charge_of(proposal.study_hash, setup.plan)
     effect = _effect(config, ledger, charge)
     facts = governance.facts_of(
-        json.loads(str(body["study"])),
+        setup.study.model_dump(mode="json"),
         analyst=proposal.signer,
         delta=setup.plan.claim.delta,
         budget_share=effect.share,

@@ -18,12 +18,11 @@ from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import Budget, Spent, Totals, covers
+from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.roles.ledger.datasets import check_dataset, check_distinct
 from tallystick.roles.ledger.file import LedgerFile
 
 __all__ = ["BudgetGroups", "BudgetView"]
-
-MAX_BUDGET = 1e5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,7 +173,8 @@ def _check_budget(budget: Budget | None) -> Budget:
         raise StudyError(
             "a new budget group needs a budget", rule="budget-stated", remedy="State epsilon: --budget-epsilon 1."
         )
-    if not (math.isfinite(budget.epsilon) and 0 < budget.epsilon <= MAX_BUDGET and 0 <= budget.delta < 1):
+    epsilon, delta = budget.epsilon, budget.delta
+    if not (BUDGET_EPSILON.holds(epsilon) and (delta == 0 or BUDGET_DELTA.holds(delta))):
         raise StudyError(
             f"epsilon = {budget.epsilon}, delta = {budget.delta} is no budget",
             rule="budget-stated",
