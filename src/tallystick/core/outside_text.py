@@ -121,7 +121,7 @@ def _check_nesting(bare: bytes, depth: int) -> None:
     if brackets.count(b"[") + brackets.count(b"{") > depth and any(
         level > depth for level in accumulate(_BRACKETS[c] for c in brackets)
     ):
-        raise BeyondLimits(f"it is nested more than {depth} levels deep")
+        raise BeyondLimits(f"its nesting is deeper than {depth} levels")
 
 
 def _check_numbers(bare: bytes) -> None:
@@ -136,7 +136,7 @@ def _check_values(value: Any, depth: int) -> None:
     level = [value]
     while level:
         if depth < 0:
-            raise BeyondLimits("its tables are nested too deeply")
+            raise BeyondLimits("its nesting is too deep")
         depth -= 1
         inner: list[Any] = []
         for part in level:
@@ -144,7 +144,7 @@ def _check_values(value: Any, depth: int) -> None:
                 inner += part.values()
             elif isinstance(part, list):
                 inner += part
-            elif isinstance(part, int) and part.bit_length() > 1023:
+            elif isinstance(part, int) and abs(part) >= 10**DIGITS:
                 raise BeyondLimits(f"a number has more than {DIGITS} digits")
         level = inner
 
@@ -159,7 +159,7 @@ def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise NotReadable("a number is beyond what a float64 holds")
+        raise NotReadable("it holds numbers beyond float64")
     return value
 
 

@@ -3,10 +3,11 @@
 What a steward approves must be what the screen shows. So a text from outside holds no character that a screen leaves
 out, reorders or turns into something else: no control characters (they forge log lines and colours), no format
 characters (U+202E writes the rest of the line backwards, U+200B is not there at all), no surrogates, private or
-unassigned code points, no line or paragraph separators, and none of the letters and marks that are drawn as nothing.
+unassigned code points, no line or paragraph separators, no blank but U+0020, and none of the letters and marks that are
+drawn as nothing.
 
-A *name* is what people and rules find things by, so it has one spelling besides: in Unicode's composed form (NFC), with
-no blank but U+0020. ``columns_any = ["état"]`` in a client's policy cannot be passed by a column spelt e + accent.
+A *name* is what people and rules find things by, so it has one spelling besides: Unicode's composed form (NFC). A
+client's rule on the column ``état`` cannot be passed by a column spelt e + accent.
 
 Look-alike letters of other alphabets are readable and stay allowed; see docs/attacks.md.
 """
@@ -40,7 +41,7 @@ MOST_MARKS = 8
 _REMEDY = "Write it in plain letters, on one line."
 
 
-def _looked_at(text: str) -> Iterator[tuple[str, str | None]]:
+def _looked_at(text: str, *, blanks: bool = False) -> Iterator[tuple[str, str | None]]:
     """Each character, and what makes it unreadable where it stands."""
     marks = 0
     for character in text:
@@ -48,6 +49,8 @@ def _looked_at(text: str) -> Iterator[tuple[str, str | None]]:
         marks = marks + 1 if category in ("Mn", "Me") else 0
         if category in _REFUSED:
             yield character, f"{_KINDS[category]}, U+{ord(character):04X}"
+        elif category == "Zs" and character != " " and not blanks:
+            yield character, f"a blank that is not the plain one, U+{ord(character):04X}"
         elif ord(character) in _DRAWN_AS_NOTHING:
             yield character, f"a character that is drawn as nothing, U+{ord(character):04X}"
         elif marks > MOST_MARKS:
@@ -56,15 +59,16 @@ def _looked_at(text: str) -> Iterator[tuple[str, str | None]]:
             yield character, None
 
 
-def what_is_unreadable(text: str, *, lines: bool = False) -> str | None:
+def what_is_unreadable(text: str, *, lines: bool = False, blanks: bool = False) -> str | None:
     """What makes this text unfit to be shown, in words that can be shown; None if nothing does.
 
-    ``lines``: line ends and tabs are part of it, as in a program's text.
+    ``lines``: line ends and tabs are part of it, as in a program's text. ``blanks``: so are blanks of other widths, as
+    in the cells of somebody's data.
     """
     plain = text.replace("\n", " ").replace("\t", " ") if lines else text
     if plain.isascii() and plain.isprintable():  # by far the most common, and quickly told
         return None
-    return next((wrong for _, wrong in _looked_at(plain) if wrong is not None), None)
+    return next((wrong for _, wrong in _looked_at(plain, blanks=blanks) if wrong is not None), None)
 
 
 def what_is_wrong_with_name(text: str) -> str | None:
@@ -72,8 +76,6 @@ def what_is_wrong_with_name(text: str) -> str | None:
     wrong = what_is_unreadable(text)
     if wrong is not None or text.isascii():
         return wrong
-    if any(unicodedata.category(c) == "Zs" and c != " " for c in text):
-        return "a blank that is not the plain one"
     if not unicodedata.is_normalized("NFC", text):
         return "letters that are not in composed form (Unicode NFC)"
     if unicodedata.category(text[0]).startswith("M"):

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallystick.core.errors import BoundsError, StudyError
+from tallystick.core.outside_text import DIGITS
 from tallystick.core.readable_text import what_is_unreadable
 
 __all__ = [
@@ -41,7 +42,6 @@ __all__ = [
 
 _MAX_EXACT = 2**53  # the largest magnitude up to which float64 holds every integer
 _COMPARED = 200
-_MOST_DIGITS = 308  # of a whole number that is a category
 _SMALLEST_WIDTH = float(np.finfo(np.float64).tiny)
 
 
@@ -127,14 +127,14 @@ def _check_labels(name: str, what: str, values: Any) -> None:
             raise BoundsError(
                 f"column {name!r}: {what} holds a {type(value).__name__}", remedy="Use text, integers or booleans."
             )
-        if isinstance(value, int) and value.bit_length() > 1023:
+        if isinstance(value, int) and abs(value) >= 10**DIGITS:
             raise BoundsError(
-                f"column {name!r}: {what} holds a number of more than {_MOST_DIGITS} digits", remedy="Use text."
+                f"column {name!r}: {what} holds a number of more than {DIGITS} digits", remedy="Use text."
             )
         if isinstance(value, float) and math.isinf(value):
             raise BoundsError(f"column {name!r}: {what} holds infinity", remedy="Use text, integers or booleans.")
         text = label_text(value)
-        wrong = what_is_unreadable(text)
+        wrong = what_is_unreadable(text, blanks=True)
         if wrong is not None:
             raise BoundsError(
                 f"column {name!r}: {what} holds a value with {wrong}",
@@ -342,7 +342,7 @@ class Category(_ColumnType):
         _check_labels(name, "values", self.values)
         if self.merge is None:
             return
-        if not isinstance(self.merge, str) or not self.merge.strip() or what_is_unreadable(self.merge):
+        if not isinstance(self.merge, str) or not self.merge.strip() or what_is_unreadable(self.merge, blanks=True):
             raise BoundsError(f"column {name!r}: merge is not a name", remedy='Write merge = "other".')
         if label_text(self.merge) in self.labels[:-1]:
             raise BoundsError(

@@ -35,7 +35,7 @@ MAX_EPSILON = 1e5
 """Above this an ε says nothing at all; `mechanism = "none"` is the honest word for it."""
 MIN_EPSILON = 1e-6
 """ρ ≈ ε²/(4 ln(1/δ)) is kept in steps of 2^-80 ≈ 8·10^-25. At ε = 10^-6 and the smallest δ it is 10^-15, exact to nine
-digits; at 10^-12 it would round to 0. A million records at ε = 10^-6 give one significant digit of a single count."""
+digits; at 10^-12 it would round to 0. At ε = 10^-6 the noise on a single count is several millions already."""
 MIN_DELTA = 1e-100
 """1/δ is finite down to 10^-308. What is as unlikely as 10^-100 never happens, and costs 4 times the noise of 10^-6."""
 MIN_SAMPLING = 1e-9
