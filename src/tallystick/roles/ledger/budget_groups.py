@@ -19,7 +19,7 @@ from tallystick.privacy.account import Account, DataSet, Group, StudyCharge, dat
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import Budget, Spent, Totals, covers
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
-from tallystick.roles.ledger.datasets import check_dataset, check_distinct
+from tallystick.roles.ledger.datasets import check_dataset, check_distinct, check_words
 from tallystick.roles.ledger.file import LedgerFile
 
 __all__ = ["BudgetGroups", "BudgetView"]
@@ -52,6 +52,7 @@ class BudgetGroups:
         Records that are registered already must share the other registration's group (``source-registered-once``).
         """
         check_dataset(dataset)
+        check_words(by=by, reason="")
         with self.file.turn() as account:
             known = account.datasets.get(dataset.name)
             if known is not None:
@@ -128,6 +129,7 @@ class BudgetGroups:
     def grant(self, group: str, *, epsilon: float, delta: float, by: str, reason: str = "") -> BudgetView:
         """State the group's new total. It may be larger or smaller than before, never below what is spent."""
         budget = _check_budget(Budget(epsilon=epsilon, delta=delta))
+        check_words(by=by, reason=reason)
         with self.file.turn() as account:
             found = self._group(account, group)
             if not covers(budget, found.totals):
