@@ -9,6 +9,8 @@ from __future__ import annotations
 import struct
 from itertools import pairwise
 
+from plain_readable import readable
+
 P = 2**64 - 2**32 + 1
 CODES = range(1, 23)
 
@@ -53,7 +55,7 @@ class Reader:
         size = self.number("H")
         need(size <= 500)
         text = self.take(size).decode("utf-8")
-        need(text.isprintable())
+        need(readable(text))
         return text
 
 

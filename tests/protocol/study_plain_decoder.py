@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import struct
 
+from plain_readable import readable
+
 CODES = range(1, 18)
 
 
@@ -32,7 +34,7 @@ class Reader:
         if n > 500:
             raise ValueError("long")
         text = self.take(n).decode("utf-8")
-        if not text.isprintable():
+        if not readable(text):
             raise ValueError("control")
         return text
 

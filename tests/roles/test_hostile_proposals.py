@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from tallystick.algorithms.program import pack_state
-from tallystick.core.errors import PrivacyRefused, StudyError, TallystickError
+from tallystick.cli import studies, study_words
+from tallystick.core.errors import PrivacyRefused, RemoteProtocolError, StudyError, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey
@@ -25,6 +26,7 @@ from tallystick.privacy.account import DataSet, Fingerprint
 from tallystick.privacy.contribution import Dense
 from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance import Statement, canonical, decode, make, summarise
+from tallystick.protocol.governance.statements import signed_bytes
 from tallystick.protocol.study import Members, study_digest
 from tallystick.roles.client import ClientProcess, ClientSession
 from tallystick.roles.governance.exchange import Exchange
@@ -77,6 +79,29 @@ X26: dict[str, tuple[str, str, Any, str, int]] = {
     "epsilon_is_infinite": ("privacy", "epsilon", float("inf"), "epsilon-is-positive-and-finite", 3),
     "epsilon_is_not_a_number": ("privacy", "epsilon", float("nan"), "epsilon-is-positive-and-finite", 3),
     "epsilon_is_1e9": ("privacy", "epsilon", 1e9, "epsilon-means-something", 3),
+    "epsilon_is_the_smallest_float": ("privacy", "epsilon", 5e-324, "epsilon-is-not-vanishing", 3),
+    "epsilon_is_1e-200": ("privacy", "epsilon", 1e-200, "epsilon-is-not-vanishing", 3),
+    "epsilon_is_1e308": ("privacy", "epsilon", 1e308, "epsilon-means-something", 3),
+    "epsilon_is_true": ("privacy", "epsilon", True, "where a number belongs", 2),
+    "epsilon_is_a_text": ("privacy", "epsilon", "0.5", "where a number belongs", 2),
+    "epsilon_has_400_digits": ("privacy", "epsilon", 10**400, "not readable", 2),
+    "delta_is_the_smallest_float": ("privacy", "delta", 5e-324, "delta-is-not-vanishing", 3),
+    "delta_is_1e-200": ("privacy", "delta", 1e-200, "delta-is-not-vanishing", 3),
+    "records_2^62": ("data", "records", 2**62, "data.records", 2),
+    "records_10^300": ("data", "records", 10**300, "data.records", 2),
+    "rounds_last_for_ever": ("trust", "round_timeout_s", 1e308, "time limit", 2),
+    "rounds_last_no_time": ("trust", "round_timeout_s", 5e-324, "time limit", 2),
+    "rounds_last_infinitely": ("trust", "round_timeout_s", float("inf"), "time limit", 2),
+    "version_is_2^62": ("study", "version", 2**62, "study.version", 2),
+    "clip_is_2^64": ("program", "clip", 2**64, "program.clip", 2),
+    "l2_is_10^30": ("program", "l2", 10**30, "program.l2", 2),
+    "nested_keywords": ("program", "clip", json.loads("[" * 40 + "]" * 40), "nested", 2),
+    "deeper_than_a_stack": ("program", "clip", json.loads("[" * 600 + "]" * 600), "nesting", 2),
+    "hidden_category": ("data", "columns", {"age": {"type": "category", "values": ["no", "on\u202e"]}}, "U+202E", 2),
+    "hidden_marker": ("data", "missing", {"marker": "\u200b", "policy": "drop"}, "U+200B", 2),
+    "hidden_keyword": ("program", "schedule", "auto\u200b", "U+200B", 2),
+    "hidden_reader": ("results", "visible_to", ["ana\u200b"], "U+200B", 2),
+    "hidden_person": ("privacy", "person", "id\u2060", "U+2060", 2),
     "delta_is_one_record": ("privacy", "delta", 1 / 120, "delta-below-one-record", 3),
     "delta_is_above_one_record": ("privacy", "delta", 0.5, "delta-below-one-record", 3),
     "delta_is_one": ("privacy", "delta", 1.0, "delta-is-a-small-probability", 3),
@@ -107,7 +132,8 @@ def changed(*changes: tuple[str, str, Any]) -> bytes:
     raw = json.loads(json.dumps(GOOD))
     for section, key, value in changes:
         if key == "columns":
-            raw[section][key]["age"] |= value["age"]
+            told = value["age"]
+            raw[section][key]["age"] = told if "values" in told else raw[section][key]["age"] | told
         else:
             raw[section][key] = value
     raw["program"] = dict(sorted(raw["program"].items()))
@@ -314,6 +340,90 @@ def test_x26_x30_odd_studies_are_refused_in_words_that_can_be_shown(client: Clie
     assert said.body["decision"] == "reject"
     assert said.body["reason"].isprintable()
     assert client.untouched()
+
+
+HIDDEN = ("\u202e", "\u200b", "\u2066", "\ufe0f", "\u3164", "\x1b[2J", "\x00", "e\u0301", "a" + "\u0323" * 20)
+
+
+@pytest.mark.parametrize("hidden", HIDDEN, ids=ascii)
+@pytest.mark.parametrize("key", ["name", "program", "target"])
+def test_x30_a_proposal_with_a_name_nobody_can_read_is_not_kept(client: Client, key: str, hidden: str) -> None:
+    """It could not be signed by our own tools; signed by others, it is refused before it is stored or shown."""
+    study = changed(("study", key, f"in{hidden}come"))
+    with pytest.raises(StudyError, match="cannot be signed"):
+        proposal(study)
+    for where in (key, "column", "feature"):
+        raw = json.loads(study)
+        if where != key:
+            raw["study"][key] = "ill"
+        if where == "column":
+            raw["data"]["columns"][f"a{hidden}"] = raw["data"]["columns"].pop("age")
+        if where == "feature":
+            raw["study"]["features"] = [f"a{hidden}"]
+        forged = signed_past_our_tools(json.dumps(raw, separators=(",", ":")).encode())
+        with pytest.raises(RemoteProtocolError):
+            client.process.exchange.receive("hub", 1, len(forged).to_bytes(4, "little") + forged)
+    assert client.store.statements() == ()
+
+
+@pytest.mark.parametrize("hidden", HIDDEN[:6], ids=ascii)
+@pytest.mark.parametrize("field", ["purpose", "plan"])
+def test_x30_words_of_a_proposal_that_nobody_can_read(client: Client, field: str, hidden: str) -> None:
+    value = f"for{hidden}ever" if field == "purpose" else PLAN | {"words": [f"private{hidden}"]}
+    forged = signed_past_our_tools(changed(), **{field: value})
+    with pytest.raises(RemoteProtocolError):
+        client.process.exchange.receive("hub", 1, len(forged).to_bytes(4, "little") + forged)
+
+
+def signed_past_our_tools(study: bytes, **fields: Any) -> bytes:
+    body = dict(proposal(changed()).body) | {"study": study.decode(), "hash": format_hash(study_digest(study))} | fields
+    said = {"kind": "proposal", "signer": "ana", "body": body}
+    signature = KEYS["ana"].sign(signed_bytes("proposal", "ana", body))
+    return canonical(said | {"signature": signature.hex()})
+
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        b'{"study":{}}',
+        b'{"study":{"name":1,"version":"x","features":[1,{}]},"privacy":[],"trust":7,"data":{"columns":{}},"results":0}',
+        b'{"study":{"name":"x","version":1e308},"privacy":{"epsilon":NaN,"mechanism":["none"]},"results":{"visible_to":[[]]}}',
+        b'{"study":{"name":"' + b"x" * 100_000 + b'"},"privacy":{"epsilon":"1"},"data":{"columns":[1]}}',
+        b'{"study":{"version":' + b"9" * 300 + b'},"privacy":{"epsilon":' + b"9" * 300 + b"}}",
+        b'{"study":{"version":' + b"9" * 5000 + b"}}",
+        b'{"study":{"version":' + b"[" * 3000 + b"]" * 3000 + b"}}",
+    ],
+    ids=["empty", "wrong types", "not finite", "long", "large", "too large", "too deep"],
+)
+def test_x26_what_is_no_study_is_listed_shown_and_refused(client: Client, study: bytes) -> None:
+    """Everybody keeps a proposal that was signed, and must be able to look at it."""
+    asked = proposal(study)
+    said = client.hear(asked)
+    assert said is not None
+    assert said.body["decision"] == "reject"
+    standing = client.process.exchange.standing(asked.study_hash)
+    found = {"action": "show", **studies._about(asked), **studies._stands(standing), **studies._contents(asked)}
+    json.dumps(found, allow_nan=False)
+    for words in (study_words.show(found), study_words.standing(found), study_words.listing({"studies": [found]})):
+        assert words.replace("\n", "").isprintable()
+    assert client.untouched()
+
+
+def test_x26_a_study_that_no_rule_foresaw_is_refused_and_not_a_fault(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the planner raises on a stranger's numbers, a client answers, and stays well."""
+    for error in (ZeroDivisionError("rho"), OverflowError(34, "range"), MemoryError(), RecursionError(), KeyError("x")):
+
+        def planning(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("tallystick.roles.setup.plan_study", planning)
+        with pytest.raises(StudyError) as refusal:
+            set_up(changed(), "")
+        assert refusal.value.rule == "study-without-plan"
+        seen = review(proposal(changed()), client.config, client.ledger)
+        assert (seen.verdict.decision, seen.verdict.rule) == ("reject", "study-without-plan")
 
 
 def test_x26_a_proposal_signed_by_nobody_is_not_considered(client: Client) -> None:

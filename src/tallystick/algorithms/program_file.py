@@ -17,7 +17,6 @@ import io
 import math
 import textwrap
 import tokenize
-import unicodedata
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ from tallystick.algorithms.compiled import CompiledMap, compile_map
 from tallystick.algorithms.program import Program, Public
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.core.identifiers import format_hash
+from tallystick.core.readable_text import what_is_unreadable
 from tallystick.privacy.grid import Group
 
 __all__ = [
@@ -255,12 +255,12 @@ def _unreadable(text: str) -> list[Finding]:
         cause = f"the file has {len(text)} characters, more than {_MAX_CHARACTERS}"
         return [Finding(line=1, column=1, rule="size", cause=cause, remedy="Write a shorter program.")]
     for number, line in enumerate(text.split("\n"), start=1):
-        for column, character in enumerate(line, start=1):
-            category = unicodedata.category(character)
-            if character != "\t" and (category[0] == "C" or category in ("Zl", "Zp")):
-                cause = f"an invisible or control character U+{ord(character):04X}"
-                remedy = "Remove it: what is approved must be what is read."
-                return [Finding(line=number, column=column, rule="hidden-character", cause=cause, remedy=remedy)]
+        wrong = what_is_unreadable(line, lines=True)
+        if wrong is not None:
+            column = next((at for at, c in enumerate(line, start=1) if what_is_unreadable(c, lines=True)), 1)
+            cause = f"an invisible or control character: {wrong}"
+            remedy = "Remove it: what is approved must be what is read."
+            return [Finding(line=number, column=column, rule="hidden-character", cause=cause, remedy=remedy)]
     return []
 
 

@@ -24,6 +24,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Public
+from tallystick.privacy.ranges import check_coordinates
 
 __all__ = ["SecondMoments", "product_rows"]
 
@@ -60,6 +61,7 @@ class SecondMoments:
     def of(cls, public: Public, *, l1: bool) -> SecondMoments:
         """From the layout; a column without a block is a number, as in plain ``fit(X, y)``."""
         d = len(public.features) + 1
+        check_coordinates(f"the products of {d} columns", d * d)  # before tables of that size are made
         blocks = [_Block(start=0, stop=1, number=False, mark=False, ones=1)]
         for _, start, stop, kind, ones in public.blocks or tuple(
             (f, i, i + 1, "number", 1) for i, f in enumerate(public.features)

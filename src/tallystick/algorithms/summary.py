@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ __all__ = ["SUMMARY_KEYS", "SummarisedColumn", "SummaryProgram", "design_summary
 
 SUMMARY_KEYS = frozenset({"columns", "bins", "cuts", "correlations"})
 _MOST_BINS = 1000
+_MOST_CORRELATED = 2000
+"""Two million pairs: each is a column of every record's vector."""
 _BLOCK_NUMBERS = 1 << 22
 _DROWNED = 0.25
 """A share of the records known to ±¼ (one standard error) says nothing."""
@@ -108,6 +110,12 @@ class SummaryProgram(BlockProgram):
         self.numbers = tuple(c for c in columns if c.number)
         """In the order of their moments: x of all of them, then x² − ½."""
         sure = [i for i, c in enumerate(self.numbers) if not c.marked]
+        if correlations and len(sure) > _MOST_CORRELATED:
+            raise StudyError(
+                f"correlations of {len(sure)} numbers are {len(sure) * (len(sure) - 1) // 2} pairs",
+                rule="vector-size",
+                remedy=f"Summarise at most {_MOST_CORRELATED} numbers, or say correlations = false.",
+            )
         self.pairs = tuple((i, j) for at, j in enumerate(sure) for i in sure[:at]) if correlations else ()
         sizes = {
             "histograms": sum(len(c.labels) for c in columns),
@@ -160,9 +168,9 @@ class SummaryProgram(BlockProgram):
 
 def _columns(keywords: Mapping[str, Any], public: Public) -> tuple[SummarisedColumn, ...]:
     """The columns to summarise, with their public cut points and labels."""
-    known = [block[0] for block in public.blocks]
+    known = dict.fromkeys(block[0] for block in public.blocks)
     wanted = keywords.get("columns")
-    chosen = known if wanted is None else [wanted] if isinstance(wanted, str) else list(wanted)
+    chosen = list(known) if wanted is None else [wanted] if isinstance(wanted, str) else _listed(wanted)
     unknown = [c for c in chosen if c not in known]
     if unknown or not chosen or len(set(chosen)) != len(chosen):
         raise StudyError(
@@ -182,8 +190,9 @@ def _columns(keywords: Mapping[str, Any], public: Public) -> tuple[SummarisedCol
         )
     out: list[SummarisedColumn] = []
     cell = 0
+    taken = set(chosen)
     for name, start, stop, kind, ones in public.blocks:
-        if name not in chosen:
+        if name not in taken:
             continue
         number = kind == "number"
         unit = public.units[start] if public.units else ("number", 0.0, 1.0, 0.0)
@@ -213,6 +222,12 @@ def _columns(keywords: Mapping[str, Any], public: Public) -> tuple[SummarisedCol
     return tuple(out)
 
 
+def _listed(wanted: Any) -> list[str]:
+    if not isinstance(wanted, Sequence) or not all(isinstance(name, str) for name in wanted):
+        raise StudyError("columns is not a list of columns", remedy='Write columns = ["age"], or leave it out.')
+    return list(wanted)
+
+
 def _cuts(
     name: str, given: Any, bins: int, unit: tuple[str, float, float, float]
 ) -> tuple[list[float], tuple[float, ...]]:
@@ -224,7 +239,7 @@ def _cuts(
         return [low, *(_value(float(x), unit) for x in encoded), high], tuple(map(float, encoded))
     try:
         edges = [float(v) for v in given]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         edges = [math.nan]
     if not all(a < b for a, b in zip([low, *edges], [*edges, high])):
         raise StudyError(

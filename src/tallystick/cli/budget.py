@@ -93,15 +93,13 @@ def _verify_own(config: Path) -> dict[str, Any]:
 
 
 def _verify_export(file: Path | None, consortium: Path | None) -> dict[str, Any]:
+    from tallystick.data.files import read_file
     from tallystick.roles.identity_files import read_consortium
-    from tallystick.roles.ledger.report import check_export
+    from tallystick.roles.ledger.report import MAX_EXPORT, check_export
 
     if file is None or consortium is None:
         raise StudyError("nothing to check", rule="usage")
-    try:
-        raw = file.read_bytes()
-    except OSError as error:
-        raise StudyError(f"cannot read {file}: {error.strerror}", remedy="Check the path.") from None
+    raw = read_file(file, limit=MAX_EXPORT)
     head, account = check_export(raw, _identities(read_consortium(consortium)))
     spent = {name: group.totals.spent(group.budget.delta or 1e-6).statement for name, group in account.groups.items()}
     words = f"All {head.sequence} links follow each other and are signed. " + " ".join(

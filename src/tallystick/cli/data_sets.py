@@ -6,7 +6,6 @@ done on the client's own machine; nothing about a data set leaves it but an opaq
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -119,12 +118,13 @@ def describe_(name: NameArgument, config: ConfigOption = ROLE, format: FormatOpt
 
 
 def _read_schema(path: Path) -> Schema:
+    from tallystick.core.outside_text import NotReadable, read_toml
     from tallystick.privacy.schema import Schema
     from tallystick.roles.identity_files import read_public
 
     try:
-        table = tomllib.loads(read_public(path).decode("utf-8"))["data"]["columns"]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        table = read_toml(read_public(path))["data"]["columns"]
+    except (NotReadable, KeyError, TypeError):
         raise StudyError(
             f"{path} declares no columns", rule="schema", remedy="Give a TOML file with a [data.columns] table."
         ) from None

@@ -21,6 +21,7 @@ from tallystick.cli.deployment import consortium_app, doctor, role_apps
 from tallystick.cli.output import Format, FormatOption, show_result
 from tallystick.cli.study_commands import study_app, verify
 from tallystick.core.errors import StudyError, TallystickError
+from tallystick.core.readable_text import escaped
 
 __all__ = ["app", "main"]
 
@@ -209,7 +210,8 @@ def _fail(code: int, facts: dict[str, Any], words: str, as_json: bool) -> NoRetu
     if as_json:
         keys = ("code", "rule", "party", "round", "cause", "remedy")
         typer.echo(json.dumps({"error": {key: facts.get(key) for key in keys}}))
-    typer.echo(f"tallystick: {words}", err=True)
+    shown = "\n".join(map(escaped, words.split("\n")))  # an error may repeat what a stranger wrote
+    typer.echo(f"tallystick: {shown}", err=True)
     sys.exit(code)
 
 

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from tallystick.cli.progress import round_progress
 from tallystick.core.errors import DataError, StudyError
+from tallystick.core.outside_text import TOML_BYTES
 from tallystick.core.version import __version__
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.encoding import Records, encode
 from tallystick.data.examples import census
+from tallystick.data.files import read_text
 from tallystick.data.partitions import fold_indices, holdout_split, parse_partition
 from tallystick.data.sources import read_table
 from tallystick.engines.federation import Federation, seed_bytes
@@ -28,6 +30,7 @@ from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
 
+_PROGRAM_BYTES = 4 << 20
 DEMO_CLIENTS = 10
 """Institutions that the built-in census is split over when --clients is left out."""
 
@@ -45,23 +48,16 @@ __all__ = [
 
 def load_study(path: Path, settings: tuple[str, ...] = ()) -> tuple[Study, Path]:
     """The study of a file, and the folder its program file would be in."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(f"cannot read the study {str(path)!r}: {error}", remedy="Check the path.") from None
-    return Study.parse(text, settings=settings), path.parent
+    return Study.parse(read_text(path, limit=TOML_BYTES, what="the study"), settings=settings), path.parent
 
 
 def read_program_from(folder: Path) -> Any:
     """How ``program = "….py"`` is read: beside the study."""
 
     def read(name: str) -> str:
-        try:
-            return (folder / name).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise StudyError(
-                f"cannot read the program {name!r}: {error}", remedy="Paths are relative to the study."
-            ) from None
+        return read_text(
+            folder / name, limit=_PROGRAM_BYTES, what="the program", remedy="Paths are relative to the study."
+        )
 
     return read
 

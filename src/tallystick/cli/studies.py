@@ -22,6 +22,7 @@ from tallystick.engines.federation import plan_study
 from tallystick.engines.study import Study
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.protocol.governance.taking_part import check_taking_part
@@ -108,7 +109,7 @@ class Place:
 
 
 def _study_name(standing: Standing) -> str:
-    return "" if standing.proposal is None else str(json.loads(standing.proposal.body["study"])["study"]["name"])
+    return "" if standing.proposal is None else ProposedStudy(standing.proposal.body["study"]).name
 
 
 def _analyst(config: Path) -> RoleConfig:
@@ -223,7 +224,7 @@ def result(name: str, config: Path) -> dict[str, Any]:
 
 
 def _document(place: Place, body: Mapping[str, Any], packed: bytes, receipt: bytes | None) -> dict[str, Any]:
-    study = Study.from_dict(json.loads(body["study"]))
+    study = Study.from_canonical(body["study"])
     signer, key = place.config.name, place.identity.signing
     return document(study, str(body["program"]), packed, receipt, signer=signer, key=key)
 
@@ -396,7 +397,9 @@ def _may_approve(seen: Review) -> None:
 def _terms(decision: str, epsilon: float | None, proposal: Statement) -> dict[str, Any]:
     if decision != "counter":
         return {}
-    asked = float(json.loads(proposal.body["study"])["privacy"]["epsilon"])
+    asked = ProposedStudy(proposal.body["study"]).number("privacy", "epsilon")
+    if asked is None:
+        raise StudyError("the study asks for no epsilon that could be lowered", rule="lower-cap", remedy="Reject it.")
     if epsilon is None or not 0 < epsilon < asked:
         raise StudyError(
             f"a counter-proposal states an epsilon above 0 and below the {asked:g} that is asked",
@@ -416,13 +419,14 @@ def _time(seconds: Any) -> str:
 def _about(proposal: Statement | None) -> dict[str, Any]:
     if proposal is None:
         return {"study": None}
-    study = json.loads(proposal.body["study"])
+    study = ProposedStudy(proposal.body["study"])
+    version = study.number("study", "version")
     return {
-        "study": {"name": study["study"]["name"], "version": study["study"]["version"], "hash": proposal.body["hash"]},
+        "study": {"name": study.name, "version": version, "hash": proposal.body["hash"]},
         "analyst": proposal.signer,
-        "program": study["study"]["program"],
+        "program": study.text("study", "program"),
         "purpose": proposal.body["purpose"],
-        "epsilon": study["privacy"]["epsilon"],
+        "epsilon": study.number("privacy", "epsilon"),
         "expires": _time(proposal.body["expires"]),
     }
 
@@ -447,20 +451,18 @@ def _stands(standing: Standing) -> dict[str, Any]:
 
 
 def _contents(proposal: Statement) -> dict[str, Any]:
-    study = json.loads(proposal.body["study"])
-    head, columns = study["study"], study["data"]["columns"]
-    features = head["features"] if head["features"] is not None else [c for c in columns if c != head["target"]]
+    study = ProposedStudy(proposal.body["study"])
     return {
         "contents": {
-            "target": head["target"],
-            "columns": features,
-            "privacy": study["privacy"],
-            "trust": study["trust"],
-            "visible_to": study["results"]["visible_to"] or [proposal.signer],
+            "target": study.text("study", "target") or None,
+            "columns": study.columns,
+            "privacy": dict(study.fit_to_show("privacy")),
+            "trust": dict(study.fit_to_show("trust")),
+            "visible_to": study.texts("results", "visible_to") or [proposal.signer],
             "plan": proposal.body["plan"]["words"],
             "rounds": proposal.body["plan"]["rounds"],
             "program_text": proposal.body["program"],
-            "program_hash": head["program_hash"],
+            "program_hash": study.text("study", "program_hash") or None,
         }
     }
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from tallystick.cli.output import Format, FormatOption, show_result
+from tallystick.core.readable_text import what_is_unreadable
 
 __all__ = ["study_app", "verify"]
 
@@ -115,7 +116,7 @@ def _login() -> str:
         name = getpass.getuser()
     except (OSError, KeyError, ImportError):
         name = ""
-    return name if name.isprintable() and len(name) <= 100 else ""
+    return name if what_is_unreadable(name) is None and len(name) <= 100 else ""
 
 
 @study_app.command()

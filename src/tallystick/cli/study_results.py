@@ -16,7 +16,9 @@ from typing import Any
 from tallystick.cli.simulation import result_document
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
+from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
+from tallystick.data.files import read_file
 from tallystick.engines.federation import plan_study
 from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
@@ -37,6 +39,7 @@ from tallystick.roles.setup import set_up
 __all__ = ["describe_verdict", "document", "fitted", "verify", "write_canonical"]
 
 RESULT = "tallystick/result/1"
+MAX_RESULT = 1 << 30
 _LABEL = b"tallystick/result/analyst/1"
 
 
@@ -93,14 +96,11 @@ def write_canonical(made: dict[str, Any], out: Path, name: str) -> Path:
 
 def verify(path: Path, consortium: Path | None = None) -> dict[str, Any]:
     """Check a result or a receipt; a ``VerificationError`` (exit 6) says everything that differs."""
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise StudyError(f"cannot read {path}: {error.strerror}", remedy="Check the path.") from None
+    raw = read_file(path, limit=MAX_RESULT)
     own = None if consortium is None else read_consortium(consortium).hash
     try:
-        schema = json.loads(raw).get("schema")
-    except (ValueError, AttributeError, RecursionError):
+        schema = read_json(raw, limit=MAX_RESULT).get("schema")
+    except (NotReadable, AttributeError):
         schema = None
     if schema == RESULT:
         report = _check_result(raw, own)
@@ -123,7 +123,7 @@ def verify(path: Path, consortium: Path | None = None) -> dict[str, Any]:
 
 
 def _check_result(raw: bytes, own: bytes | None) -> Report:
-    value: dict[str, Any] = json.loads(raw)
+    value: dict[str, Any] = read_json(raw, limit=MAX_RESULT)
     if raw != canonical(value) + b"\n":
         raise _differs("the file is not written in the one form a result has")
     if value.get("kind") != "study":
@@ -143,7 +143,7 @@ def _check_result(raw: bytes, own: bytes | None) -> Report:
     report.check()
     _check_signature(value, _members(receipt["consortium"]))
     proposal = next(s for s in report.statements if s.kind == "proposal" and s.study_hash == study_hash)
-    study = Study.from_dict(json.loads(proposal.body["study"]))
+    study = Study.from_canonical(proposal.body["study"])
     expected = _contents(study, str(proposal.body["program"]), packed, receipt)
     for key in sorted({*expected, *value} - {"signature", "version"}):
         if canonical(expected.get(key)) != canonical(value.get(key)):

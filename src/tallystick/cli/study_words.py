@@ -85,8 +85,15 @@ def listing(found: dict[str, Any]) -> str:
         if row["state"] == "open":
             state = f"waiting, {len(row['approved'])} of {row['quorum']} approvals"
         shown = study["hash"].removeprefix("sha256:")[:12]
-        lines.append(f"{study['name'][:34]:<34} {study['version']:>7}  {row['epsilon']:>7g}  {state:<28} {shown}")
+        lines.append(
+            f"{study['name'][:34] or '(no name)':<34} {_figure(study['version']):>7}  {_figure(row['epsilon']):>7}  "
+            f"{state:<28} {shown}"
+        )
     return "\n".join(lines)
+
+
+def _figure(value: float | None) -> str:
+    return "?" if value is None else f"{value:g}"
 
 
 def show(found: dict[str, Any]) -> str:
@@ -114,9 +121,12 @@ def show(found: dict[str, Any]) -> str:
 
 def _odds(privacy: dict[str, Any]) -> str:
     """What epsilon means to one person, as odds: a guess that was even becomes at most e^ε to 1."""
-    if privacy["mechanism"] == "none":
+    if privacy.get("mechanism") == "none":
         return "EXACT SUMS ARE RELEASED: whoever sees the result may learn about single persons."
-    better = math.exp(min(float(privacy["epsilon"]), 50.0))
+    epsilon = privacy.get("epsilon")
+    if not isinstance(epsilon, (int, float)) or not {"neighbours", "unit"} <= set(privacy):
+        return "The study promises nothing that could be put into words."
+    better = math.exp(min(float(epsilon), 50.0))
     share = better / (1 + better)
     what = "says this or that" if privacy["neighbours"] == "replace-one" else "is among the data or not"
     return (
@@ -153,6 +163,8 @@ def _own(found: dict[str, Any]) -> list[str]:
     elif own["verdict"] == "reject":
         why = own["verdict_because"] or own["verdict_rule"]
         lines.append(_para(f"Your own rules refuse it: {why}"))
+    elif found["epsilon"] is None:
+        lines.append(_para("The study states no epsilon. Reject it."))
     else:
         name = found["study"]["hash"].removeprefix("sha256:")[:12]
         if own["verdict_because"]:

@@ -33,6 +33,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tallystick.core.errors import StudyError, VerificationError
 from tallystick.core.identifiers import check_party_name, format_hash
 from tallystick.core.randomness import WordSource
+from tallystick.core.readable_text import what_is_wrong_with_name
 from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import SigningKey
 
@@ -323,7 +324,8 @@ def _name(party: str) -> x509.Name:
 
 def _common_name(name: x509.Name) -> str:
     values = [str(a.value) for a in name.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    return values[0] if len(values) == 1 and values[0].isprintable() else ""  # X30: it may end up in a log
+    fit = len(values) == 1 and what_is_wrong_with_name(values[0]) is None  # X30: it may end up in a log
+    return values[0] if fit else ""
 
 
 def _usage(*, issues: bool) -> x509.KeyUsage:

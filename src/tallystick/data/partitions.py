@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 Indices = NDArray[np.int64]
+_MOST_CLIENTS = 100_000  # statements name no more parties, and each is a table of its own here
 
 
 def permutation(count: int, source: WordSource) -> Indices:
@@ -162,9 +163,10 @@ def parse_partition(text: str) -> Partition:
 
 
 def _check_clients(clients: int) -> None:
-    if isinstance(clients, bool) or not isinstance(clients, int) or clients < 1:
+    if isinstance(clients, bool) or not isinstance(clients, int) or not 1 <= clients <= _MOST_CLIENTS:
         raise StudyError(
-            "the number of clients is not a positive whole number", remedy="Use for instance --clients 10."
+            f"the number of clients is not a positive whole number of at most {_MOST_CLIENTS}",
+            remedy="Use for instance --clients 10.",
         )
 
 

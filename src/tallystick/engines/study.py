@@ -9,44 +9,63 @@ from __future__ import annotations
 
 import difflib
 import json
-import tomllib
 from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.privacy.rules import MAX_ROUNDS, Claim, default_delta
+from tallystick.core.outside_text import DEPTH, BeyondLimits, NotReadable, read_json, read_toml
+from tallystick.engines.study_limits import check_limits
+from tallystick.privacy.ranges import MAX_ROUNDS, MIN_SAMPLING
+from tallystick.privacy.rules import Claim, default_delta
 from tallystick.privacy.schema import Missing, Schema
 
-__all__ = ["Study", "apply_settings", "json_schema"]
+__all__ = ["CANONICAL_BYTES", "Study", "apply_settings", "json_schema"]
+
+CANONICAL_BYTES = 64 << 20
+"""Of the JSON form. What is proposed has 4 MiB at most; a simulation's own may be longer than its TOML."""
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, strict=False)
 
 
+def _is_a_number(value: Any) -> Any:
+    """``epsilon = true`` is no 1, and ``"1"`` is a text: what was meant is asked, not guessed."""
+    if isinstance(value, (bool, str, bytes)):
+        kind = "true or false" if isinstance(value, bool) else "a text"
+        raise PydanticCustomError("number", "{kind} stands where a number belongs", {"kind": kind})
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_is_a_number)]
+Real = Annotated[float, BeforeValidator(_is_a_number)]
+
+
 class GroupSection(_Section):
     """One group of coordinates and its share of the budget."""
 
     name: str
-    share: float
+    share: Real
 
 
 class StudySection(_Section):
     """[study]: what it is called and what it computes."""
 
     name: str = Field(min_length=1, max_length=100)
-    version: int = 1
+    version: Whole = 1
     program: str = Field(description="a built-in program's name, or the path of a program file")
     target: str | None = None
     features: tuple[str, ...] | None = Field(default=None, description="columns to learn from; all but the target")
@@ -62,16 +81,16 @@ Threshold = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Afte
 class PrivacySection(_Section):
     """[privacy]: what is promised."""
 
-    epsilon: float = 1.0
-    delta: float | None = None
+    epsilon: Real = 1.0
+    delta: Real | None = None
     neighbours: str = Field(default="replace-one", json_schema_extra={"enum": ["replace-one", "add-remove"]})
     mechanism: str = Field(default="gaussian", json_schema_extra={"enum": ["gaussian", "laplace", "none"]})
     unit: str = Field(default="record", json_schema_extra={"enum": ["record", "person"]})
     person: str | None = Field(default=None, description="the column that names a person, for unit = person")
-    max_records: int = 1
-    max_institutions: int = 1
+    max_records: Whole = 1
+    max_institutions: Whole = 1
     groups: tuple[GroupSection, ...] = ()
-    sampling: float | dict[str, float] | None = Field(
+    sampling: Real | dict[str, Real] | None = Field(
         default=None,
         description="each round takes a record with this probability (add-remove only); or a rate per target category",
     )
@@ -90,7 +109,7 @@ class PrivacySection(_Section):
         """
         if not isinstance(self.sampling, dict):
             return self.sampling
-        wrong = [rate for rate in self.sampling.values() if not 0 < rate <= 1]
+        wrong = [rate for rate in self.sampling.values() if not MIN_SAMPLING <= rate <= 1]
         return wrong[0] if wrong else max(self.sampling.values(), default=0.0)
 
 
@@ -98,11 +117,11 @@ class TrustSection(_Section):
     """[trust]: who adds up, and who may collude."""
 
     model: Literal["servers", "masks", "proxy", "parties", "gossip"] = "servers"
-    servers: int = 2
-    colluding: int | None = Field(default=None, description="servers that may collude; servers - 1 if left out")
-    parties: int = 3
-    min_clients: int | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
-    round_timeout_s: float = 60
+    servers: Whole = 2
+    colluding: Whole | None = Field(default=None, description="servers that may collude; servers - 1 if left out")
+    parties: Whole = 3
+    min_clients: Whole | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
+    round_timeout_s: Real = 60
 
 
 class MissingSection(_Section):
@@ -116,9 +135,9 @@ class NumberColumn(_Section):
     """A real number within public bounds; one-hot on public cut points if ``bins`` are given."""
 
     type: Literal["number"]
-    lower: float
-    upper: float
-    bins: tuple[float, ...] | None = None
+    lower: Real
+    upper: Real
+    bins: tuple[Real, ...] | None = None
     log: bool = False
 
 
@@ -126,9 +145,9 @@ class IntegerColumn(_Section):
     """A whole number within public bounds."""
 
     type: Literal["integer"]
-    lower: int
-    upper: int
-    step: int = 1
+    lower: Whole
+    upper: Whole
+    step: Whole = 1
 
 
 class CategoryColumn(_Section):
@@ -144,7 +163,7 @@ class ItemsColumn(_Section):
 
     type: Literal["items"]
     vocabulary: tuple[str, ...]
-    max_per_record: int
+    max_per_record: Whole
 
 
 Column = Annotated[NumberColumn | IntegerColumn | CategoryColumn | ItemsColumn, Field(discriminator="type")]
@@ -153,7 +172,7 @@ Column = Annotated[NumberColumn | IntegerColumn | CategoryColumn | ItemsColumn, 
 class DataSection(_Section):
     """[data]: public facts about the records."""
 
-    records: int | None = Field(default=None, ge=1, description="public number of records, all clients together")
+    records: Whole | None = Field(default=None, ge=1, description="public number of records, all clients together")
     missing: MissingSection | None = None
     columns: dict[str, Column] = Field(default_factory=dict)
 
@@ -161,9 +180,9 @@ class DataSection(_Section):
 class StreamSection(_Section):
     """[stream]: records come in while the study runs; each is used in the one batch that its tick of a clock closes."""
 
-    ticks: int = Field(ge=1, le=MAX_ROUNDS, description="batches, and so rounds of the program")
-    tick_seconds: float = Field(gt=0, le=31_622_400, description="between two ticks of the public clock")
-    records_per_tick: int = Field(
+    ticks: Whole = Field(ge=1, le=MAX_ROUNDS, description="batches, and so rounds of the program")
+    tick_seconds: Real = Field(gt=0, le=31_622_400, description="between two ticks of the public clock")
+    records_per_tick: Whole = Field(
         ge=1, description="what a batch of all clients together is expected to hold: a public number, the divisor"
     )
     time: str | None = Field(default=None, description="the column with a record's time; its arrival if left out")
@@ -182,7 +201,7 @@ class StreamSection(_Section):
             value = datetime(value.year, value.month, value.day)
         if isinstance(value, datetime):
             return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
-        return value
+        return _is_a_number(value)
 
     @model_validator(mode="after")
     def _start_is_public(self) -> Self:
@@ -214,10 +233,31 @@ class Study(_Section):
     def parse(cls, text: str, *, settings: tuple[str, ...] = ()) -> Study:
         """From TOML text, after ``section.key=value`` settings have been applied."""
         try:
-            raw = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise StudyError(f"the study is not valid TOML: {error}", remedy="Correct the line named.") from None
+            raw = read_toml(text)
+        except BeyondLimits as error:
+            raise StudyError(
+                f"the study cannot be read: {error}", rule="study-unreadable", remedy="Write what is meant, no more."
+            ) from None
+        except NotReadable as error:
+            raise StudyError(
+                f"the study is not valid TOML: {str(error).removeprefix('it is not TOML: ')}",
+                rule="study-unreadable",
+                remedy="Correct the line named.",
+            ) from None
         return cls.from_dict(apply_settings(raw, settings))
+
+    @classmethod
+    def from_canonical(cls, text: str | bytes) -> Study:
+        """From the JSON that travels, which anybody may have written; whether it is canonical is not asked here."""
+        try:
+            raw = read_json(text, limit=CANONICAL_BYTES, constants=True)  # rules refuse NaN and infinity by name
+        except NotReadable as error:
+            raise StudyError(
+                f"the study is not readable: {error}",
+                rule="study-unreadable",
+                remedy="Propose it with this version of tallystick.",
+            ) from None
+        return cls.from_dict(raw)
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> Study:
@@ -226,6 +266,9 @@ class Study(_Section):
             study = cls.model_validate(raw)
         except ValidationError as error:
             raise _explain(error) from None
+        except RecursionError:
+            raise StudyError("the study is nested too deeply", rule="study-unreadable") from None
+        check_limits(study.model_dump())
         _ = study.schema_of_data()  # bounds reversed, duplicate categories, … are found here, not in a client
         return study
 
@@ -320,17 +363,19 @@ def apply_settings(raw: dict[str, Any], settings: tuple[str, ...]) -> dict[str, 
     for setting in settings:
         key, sign, text = setting.partition("=")
         path = key.strip().split(".")
-        if not sign or len(path) < 2 or not all(path):
-            raise StudyError(f"--set {setting!r} is not of the form section.key=value")
+        if not sign or not 2 <= len(path) <= DEPTH or not all(path):
+            raise StudyError(f"--set {setting[:200]!r} is not of the form section.key=value")
         try:
-            value = tomllib.loads(f"x = {text.strip()}")["x"]
-        except tomllib.TOMLDecodeError:
+            value = read_toml(f"x = {text.strip()}")["x"]
+        except BeyondLimits as error:
+            raise StudyError(f"--set {key[:200]!r}: {error}", rule="study-unreadable") from None
+        except NotReadable:
             value = text.strip()
         table = out
         for part in path[:-1]:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
-                raise StudyError(f"--set {setting!r}: {part!r} is a value, not a table")
+                raise StudyError(f"--set {setting[:200]!r}: {part!r} is a value, not a table")
         table[path[-1]] = value
     return out
 

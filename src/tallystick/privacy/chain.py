@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from tallystick.core.errors import VerificationError
 from tallystick.core.identifiers import HASH_BYTES, digest, format_hash
+from tallystick.core.outside_text import read_json
 
 __all__ = [
     "KINDS",
@@ -41,6 +42,8 @@ __all__ = [
 ]
 
 LEDGER_BYTES = 16
+MAX_BODY = 64 << 20
+"""Of one link: a recovery carries every charge that is still known."""
 KINDS = ("register", "grant", "reserve", "release", "commit", "void", "changed", "recovered")
 _LABEL = b"tallystick/ledger/1"
 _REMEDY = "Restore the newest copy of the state directory; if there is none: tallystick ledger recover."
@@ -119,10 +122,10 @@ def make_link(previous: Head, kind: str, body: dict[str, Any]) -> Link:
 def parse_body(link: Link) -> dict[str, Any]:
     """The body as a table; anything but the one spelling of a table is refused."""
     try:
-        body = json.loads(link.body)
+        body = read_json(link.body, limit=MAX_BODY)
         if isinstance(body, dict) and canonical(body) == link.body:
             return body
-    except (ValueError, RecursionError):
+    except ValueError:
         pass
     raise _broken(link.sequence, "its text is not what this program writes")
 

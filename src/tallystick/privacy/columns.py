@@ -14,6 +14,7 @@ import difflib
 import itertools
 import math
 import numbers
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
@@ -21,6 +22,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from tallystick.core.errors import BoundsError, StudyError
+from tallystick.core.outside_text import DIGITS
+from tallystick.core.readable_text import what_is_unreadable
 
 __all__ = [
     "COLUMN_TYPES",
@@ -38,12 +41,15 @@ __all__ = [
 ]
 
 _MAX_EXACT = 2**53  # the largest magnitude up to which float64 holds every integer
+_COMPARED = 200
 _SMALLEST_WIDTH = float(np.finfo(np.float64).tiny)
 
 
 def closest(name: str, valid: Iterable[str]) -> str:
     """``Did you mean 'x'?`` or the empty string: the end of an error about a name that is not there."""
-    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    # Comparing takes a while, and what is compared may be a stranger's: the first names, and as much as one line holds.
+    near = [v for v in itertools.islice(valid, _COMPARED) if len(v) <= _COMPARED]
+    found = difflib.get_close_matches(name, near, n=1, cutoff=0.5) if len(name) <= _COMPARED else []
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
@@ -121,15 +127,29 @@ def _check_labels(name: str, what: str, values: Any) -> None:
             raise BoundsError(
                 f"column {name!r}: {what} holds a {type(value).__name__}", remedy="Use text, integers or booleans."
             )
+        if isinstance(value, int) and abs(value) >= 10**DIGITS:
+            raise BoundsError(
+                f"column {name!r}: {what} holds a number of more than {DIGITS} digits", remedy="Use text."
+            )
+        if isinstance(value, float) and math.isinf(value):
+            raise BoundsError(f"column {name!r}: {what} holds infinity", remedy="Use text, integers or booleans.")
         text = label_text(value)
+        wrong = what_is_unreadable(text, blanks=True)
+        if wrong is not None:
+            raise BoundsError(
+                f"column {name!r}: {what} holds a value with {wrong}",
+                rule="readable-text",
+                remedy="Write it in plain letters: people decide by what they read.",
+            )
         if not text or text == "nan":
             raise BoundsError(
                 f"column {name!r}: {what} holds an empty value",
                 remedy="Blank cells are missing values; declare `missing` instead.",
             )
-        if text in seen:
+        composed = unicodedata.normalize("NFC", text)  # two spellings of one word look the same on every screen
+        if composed in seen:
             raise BoundsError(f"column {name!r}: {what} lists {text!r} twice", remedy="List each value once.")
-        seen.add(text)
+        seen.add(composed)
 
 
 class Encoded(NamedTuple):
@@ -324,7 +344,7 @@ class Category(_ColumnType):
         _check_labels(name, "values", self.values)
         if self.merge is None:
             return
-        if not isinstance(self.merge, str) or not self.merge.strip():
+        if not isinstance(self.merge, str) or not self.merge.strip() or what_is_unreadable(self.merge, blanks=True):
             raise BoundsError(f"column {name!r}: merge is not a name", remedy='Write merge = "other".')
         if label_text(self.merge) in self.labels[:-1]:
             raise BoundsError(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import BoundsError
 from tallystick.privacy.clipping import MAX_BOUND
+from tallystick.privacy.ranges import check_coordinates
 
 __all__ = ["Grid", "Group", "Norm", "fraction_bits_for"]
 
@@ -49,6 +50,7 @@ class Group:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise BoundsError(f"group {self.name!r} has {self.size} coordinates", remedy="Give it at least one.")
+        check_coordinates(f"group {self.name!r}", self.size)
         if not (math.isfinite(self.bound) and self.bound > 0):
             raise BoundsError(
                 f"group {self.name!r} has the bound {self.bound}", remedy="A bound is a positive, finite number."
@@ -85,6 +87,10 @@ class Group:
 
 def fraction_bits_for(bound: float) -> int:
     """The finest grid on which ``bound`` still fits: the largest f with bound · 2^f < 2^31."""
+    if not 2.0**-500 < bound < 2.0**500:  # 2^f would not be a float64
+        raise BoundsError(
+            f"no grid has a bound of {bound:g}", remedy="Scale the group so that its bound lies between 2^-30 and 2^30."
+        )
     return math.floor(math.log2(MAX_BOUND / bound))
 
 

@@ -15,6 +15,7 @@ within a round over groups by their shares; both splits are exact rationals that
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -122,16 +123,24 @@ class Plan:
         Parallel composition: neighbours differ in one record, which is in the batch of one tick, so all other ticks
         have the same law given the past and the divergence of the whole is that of this tick, whichever it is.
         """
-        costs = [r.rho for r in self.rounds]
-        return max(costs) if self.claim.parallel else sum(costs, Fraction(0))
+        return self._composed([(r.rho, times) for r, times in self._distinct_rounds()])
 
     @property
     def pure_epsilon(self) -> Fraction | None:
         """Whole pure cost, for Laplace; composed as :attr:`rho` is."""
         if self.claim.mechanism != "laplace":
             return None
-        costs = [r.epsilon or Fraction(0) for r in self.rounds]
-        return max(costs) if self.claim.parallel else sum(costs, Fraction(0))
+        return self._composed([(r.epsilon or Fraction(0), times) for r, times in self._distinct_rounds()])
+
+    def _composed(self, costs: Sequence[tuple[Fraction, int]]) -> Fraction:
+        if self.claim.parallel:
+            return max(cost for cost, _ in costs)
+        return sum((cost * times for cost, times in costs), Fraction(0))
+
+    def _distinct_rounds(self) -> list[tuple[RoundPlan, int]]:
+        """Rounds that are the same object, and how many: a plan of 100,000 rounds is mostly one of them."""
+        times = Counter(map(id, self.rounds))
+        return [(r, times[key]) for key, r in {id(r): r for r in self.rounds}.items()]
 
     def sampled_curve(self) -> list[float] | None:
         """The Rényi curve at the public orders where records are sampled (:mod:`tallystick.privacy.sampling`)."""

@@ -11,12 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tallystick.core.errors import PrivacyRefused, StudyError
+from tallystick.privacy.ranges import MAX_EPSILON, MAX_ROUNDS, MIN_DELTA, MIN_EPSILON, MIN_SAMPLING
 
 __all__ = ["MAX_EPSILON", "MAX_ROUNDS", "RULES", "Claim", "check_claim", "default_delta"]
-
-MAX_EPSILON = 1e5
-"""Above this an ε says nothing at all; `mechanism = "none"` is the honest word for it."""
-MAX_ROUNDS = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +72,12 @@ RULES: tuple[_Rule, ...] = (
         "Use a positive number; 1 is a common choice, below 0.1 needs many records.",
     ),
     (
+        "epsilon-is-not-vanishing",
+        lambda c: c.mechanism == "none" or c.epsilon >= MIN_EPSILON,
+        "epsilon = {epsilon} is too small to be computed with, and no result would come of it",
+        f"Use {MIN_EPSILON:g} or more; below 0.01 needs millions of records.",
+    ),
+    (
         "epsilon-means-something",
         lambda c: c.mechanism == "none" or not c.epsilon > MAX_EPSILON,
         "epsilon = {epsilon} allows odds of e^{epsilon}: no protection at all",
@@ -91,6 +94,12 @@ RULES: tuple[_Rule, ...] = (
         lambda c: c.mechanism != "gaussian" or (math.isfinite(c.delta) and 0 < c.delta < 1),
         "delta = {delta} is not a probability in (0, 1)",
         "Use a value well below 1/records, for example 1e-6.",
+    ),
+    (
+        "delta-is-not-vanishing",
+        lambda c: c.mechanism != "gaussian" or c.delta >= MIN_DELTA,
+        "delta = {delta} is too small to be computed with",
+        f'Use {MIN_DELTA:g} or more, for example 1e-6; mechanism = "laplace" needs no delta at all.',
     ),
     (
         "delta-below-one-record",
@@ -136,9 +145,9 @@ RULES: tuple[_Rule, ...] = (
     ),
     (
         "sampling-is-a-probability",
-        lambda c: c.sampling is None or 0 < c.sampling <= 1,
-        "sampling = {sampling} is not a probability",
-        "Use a rate above 0 and at most 1.",
+        lambda c: c.sampling is None or MIN_SAMPLING <= c.sampling <= 1,
+        "sampling = {sampling} is not a probability, or takes no record at all",
+        f"Use a rate from {MIN_SAMPLING:g} to 1.",
     ),
     (
         "sampling-helps-the-gaussian-only",

@@ -10,6 +10,7 @@ The column types are in :mod:`tallystick.privacy.columns`; how cells become numb
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tallystick.core.errors import BoundsError, StudyError
+from tallystick.core.readable_text import what_is_wrong_with_name
 from tallystick.privacy.columns import (
     COLUMN_TYPES,
     Category,
@@ -45,6 +47,9 @@ __all__ = [
     "closest",
     "label_text",
 ]
+
+
+_LONGEST = 1000  # characters of a column's name
 
 
 class Block(NamedTuple):
@@ -96,8 +101,12 @@ class Schema(Mapping[str, Column]):
         if not isinstance(columns, Mapping):
             raise StudyError("a schema is a mapping from column name to declaration", remedy=_SCHEMA_EXAMPLE)
         for name, column in columns.items():
-            if not isinstance(name, str) or not name.strip() or not name.isprintable():
-                raise StudyError(f"column name {ascii(name)[:80]} is not allowed", remedy="Use printable text.")
+            if not isinstance(name, str) or not name.strip() or what_is_wrong_with_name(name) or len(name) > _LONGEST:
+                raise StudyError(
+                    f"column name {ascii(name)[:80]} is not allowed",
+                    rule="readable-text",
+                    remedy=f"Use readable text of at most {_LONGEST} characters, on one line, in composed form (NFC).",
+                )
             if type(column) not in COLUMN_TYPES.values():
                 raise StudyError(
                     f"column {name!r} is declared by a {type(column).__name__}, not a column type",
@@ -198,7 +207,7 @@ class Schema(Mapping[str, Column]):
             kinds += e.kinds
             ones += e.ones
         if len(set(names)) != len(names):
-            twice = next(n for n in names if names.count(n) > 1)
+            twice = next(name for name, times in Counter(names).items() if times > 1)
             raise StudyError(f"two encoded features are called {twice!r}", remedy="Rename one of the columns.")
         centre, scale, offset = zip(*affine)
         return FeatureLayout(

@@ -152,7 +152,7 @@ class AggregatorSession(Session):
             raise NotApproved("the study has no result", party=party, rule="no-result")
         packed = end.packed if isinstance(end, Result) else pack_interim(tuple(self._released))
         proposal = self.process.exchange.standing(self.study_hash).proposal
-        study = Study.from_dict(json.loads(stored.canonical))
+        study = Study.from_canonical(stored.canonical)
         if not may_see(study, party, proposer=proposal.signer if proposal is not None else ""):
             raise NotApproved(
                 f"the study shows its result to {', '.join(study.results.visible_to) or 'its proposer'} only",

@@ -8,7 +8,6 @@ because what is wrong with the data is nobody else's business.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -344,7 +343,7 @@ class ClientProcess(ParticipantProcess):
         standing = self.exchange.standing(study_hash)
         if standing.proposal is None or standing.state != "finished" or result_path(self.parts, study_hash).exists():
             return
-        study = Study.from_dict(json.loads(standing.proposal.body["study"]))
+        study = Study.from_canonical(standing.proposal.body["study"])
         if may_see(study, self.name, proposer=standing.proposal.signer):
             source = self.parts.streams(study_hash, b"result-key", self.name.encode())
             asked = ResultRequest(study_hash, self.name, self.parts.identity.signing, source)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-import json
 import threading
 from pathlib import Path
 from typing import Any
 
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import State, unpack_state
-from tallystick.core.errors import NotApproved, StudyError, TallystickError
+from tallystick.core.errors import NotApproved, RemoteProtocolError, StudyError, TallystickError
+from tallystick.core.identifiers import check_party_name
+from tallystick.core.outside_text import read_json
 from tallystick.engines.designs import BUILT_IN
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
 from tallystick.engines.run import Outcome, Progress
@@ -22,6 +23,7 @@ from tallystick.privacy.release import release
 from tallystick.privacy.schema import FeatureLayout, Missing, Schema
 from tallystick.roles.consortium import Consortium
 from tallystick.roles.desk import Desk
+from tallystick.roles.governance.results import MAX_BYTES
 from tallystick.roles.identity_files import Identity, load_identity, read_consortium, wall_clock
 from tallystick.roles.role_config import RoleConfig, load_role_config
 
@@ -144,14 +146,30 @@ class ConnectedFederation(Federation):
             return desk.run(study.canonical(), program, progress)
 
 
+def _told(packed: bytes, rounds: int) -> dict[str, Any]:
+    """The parts of a packed result; the aggregator made it, or whoever says so."""
+    try:
+        told = read_json(packed, limit=MAX_BYTES)
+        history = [base64.b64decode(h, validate=True) for h in told["history"]]
+        took = [[check_party_name(n) for n in names] for names in told["contributors"]]
+        missed = [[check_party_name(n) for n in names] for names in told["dropped"]]
+        if not 1 <= len(history) <= rounds or not len(took) == len(missed) == len(history) or not any(took):
+            raise ValueError("another number of rounds, or nobody in them")
+        return {"history": history, "contributors": took, "dropped": missed}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise RemoteProtocolError(
+            "a result is not one of this study", rule="X14", remedy="Fetch it again: tallystick study result."
+        ) from None
+
+
 def unpack_result(
     study: Study, design: Design, layout: FeatureLayout, plan: Plan, packed: bytes, *, entry: Entry
 ) -> Result:
     """What a packed result says; the states in it were released, round by round."""
-    told = json.loads(packed)
+    told = _told(packed, len(plan.rounds))
     public = public_facts(study, layout)
     template = design.program.init(public)
-    history: tuple[State, ...] = tuple(unpack_state(base64.b64decode(h), template) for h in told["history"])
+    history: tuple[State, ...] = tuple(unpack_state(h, template) for h in told["history"])
     outcome = Outcome(
         release=release(history[-1], plan=plan, study=study.hash, entry=entry),
         history=history,
@@ -159,7 +177,7 @@ def unpack_result(
         dropped=tuple(tuple(names) for names in told["dropped"]),
     )
     size = 8 * max(r.grid.size for r in plan.rounds)
-    down = sum(len(base64.b64decode(h)) for h in told["history"])
+    down = sum(map(len, told["history"]))
     if plan.threshold is not None:
         down = state_bytes(design.program, public, history).sent
     return Result(

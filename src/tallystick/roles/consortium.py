@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from typing import Any, NoReturn
 
 from tallystick.core.errors import StudyError, VerificationError
 from tallystick.core.identifiers import check_party_name, digest, format_hash
+from tallystick.core.outside_text import NotReadable, read_toml
 from tallystick.crypto.certificates import certificate_facts, dns_name
 from tallystick.crypto.signing import VerifyKey
 
@@ -106,9 +106,9 @@ class Consortium:
     def parse(cls, text: str) -> Consortium:
         """The file's content; unknown keys, missing keys and wrong types are errors that name the place."""
         try:
-            raw = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            _refuse(f"the consortium file is not TOML: {error}", "Copy it again from the consortium.")
+            raw = read_toml(text)
+        except NotReadable as error:
+            _refuse(f"the consortium file cannot be read: {error}", "Copy it again from the consortium.")
         _known(raw, {"consortium", "party"}, "the consortium file")
         head = raw.get("consortium")
         if not isinstance(head, dict):

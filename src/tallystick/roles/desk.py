@@ -6,7 +6,6 @@ whoever comes back tomorrow finds it there, and the rest on the notice board.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from tallystick.crypto.prg import system_stream
 from tallystick.engines.study import Study
 from tallystick.privacy.plan import Plan
 from tallystick.protocol import study as studies
+from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.consortium import Consortium
@@ -246,7 +246,7 @@ class Desk:
         standing = self.exchange.standing(study)
         if standing.state != "running" or standing.proposal is None:
             return False
-        return Study.from_dict(json.loads(standing.proposal.body["study"])).stream is not None
+        return ProposedStudy(standing.proposal.body["study"]).is_stream
 
     def receipt(self, study: bytes, seconds: float = 20.0) -> bytes | None:
         """The study's privacy receipt; None if its last signature is not in yet."""

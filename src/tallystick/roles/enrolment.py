@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from typing import NoReturn
 
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import check_party_name, digest, format_hash
+from tallystick.core.outside_text import read_toml
 from tallystick.core.randomness import SystemSource
 from tallystick.crypto.certificates import (
     CertificateAuthority,
@@ -100,7 +100,7 @@ class Request:
     def parse(cls, text: str) -> Request:
         """Inverse of :meth:`to_toml`; checks form only."""
         try:
-            raw = tomllib.loads(text)["request"]
+            raw = read_toml(text)["request"]
             address = raw.pop("address", None)
             if set(raw) != {"name", "role", "identity", "proof", "csr"} or not all(
                 type(v) is str for v in raw.values()

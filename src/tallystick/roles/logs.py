@@ -7,18 +7,14 @@ import logging
 import sys
 
 from tallystick.core.errors import StudyError
+from tallystick.core.readable_text import escaped
 
 __all__ = ["configure_logs"]
 
 
-def _clean(text: str) -> str:
-    """Printable and on one line: a party's name or a peer's words cannot forge a log entry (X30)."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-
-
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{self.formatTime(record)} {record.levelname.lower():<7} {_clean(record.getMessage())}"
+        line = f"{self.formatTime(record)} {record.levelname.lower():<7} {escaped(record.getMessage())}"
         return line + ("\n" + self.formatException(record.exc_info) if record.exc_info else "")
 
 
@@ -28,7 +24,7 @@ class _Json(logging.Formatter):
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _clean(record.getMessage()),
+            "message": escaped(record.getMessage()),  # a peer's words cannot forge an entry (X30)
         }
         if record.exc_info:
             entry["fault"] = self.formatException(record.exc_info)

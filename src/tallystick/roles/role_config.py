@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,10 @@ from typing import Any, NoReturn
 
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import check_party_name
+from tallystick.core.outside_text import TOML_BYTES, NotReadable, read_toml
+from tallystick.core.readable_text import what_is_unreadable
+from tallystick.data.files import read_text
+from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.protocol.governance.policy import Rule, parse_rules
 from tallystick.roles.consortium import LISTENING, ROLES, check_address
 
@@ -71,12 +74,7 @@ class RoleConfig:
 def load_role_config(path: str | Path, *, role: str | None = None) -> RoleConfig:
     """Read and check a role config; ``role`` is the one about to start, if it must be that."""
     file = Path(path).absolute()
-    try:
-        text = file.read_bytes().decode("utf-8")
-    except OSError as error:
-        _refuse(f"cannot read {file}: {error.strerror}", "Name the role file: --config path/to/role.toml.")
-    except UnicodeDecodeError:
-        _refuse(f"{file} is not UTF-8 text", "Save it as UTF-8.")
+    text = read_text(file, limit=TOML_BYTES, what="the role file", remedy="Name it: --config path/to/role.toml.")
     config = parse_role_config(text, file)
     if role is not None and config.role != role:
         _refuse(
@@ -89,9 +87,9 @@ def load_role_config(path: str | Path, *, role: str | None = None) -> RoleConfig
 def parse_role_config(text: str, path: Path) -> RoleConfig:
     """The settings in ``text``, which is or will be the content of ``path``."""
     try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        _refuse(f"{path.name} is not TOML: {error}", "Correct that line.")
+        raw = read_toml(text)
+    except NotReadable as error:
+        _refuse(f"{path.name} cannot be read: {error}", "Correct that line.")
     sections = _Section(raw, "the config")
     head = sections.table("role")
     role = head.text("role")
@@ -126,11 +124,10 @@ def _data(section: _Section, folder: Path) -> dict[str, Any]:
     delta = section.positive("budget_delta", RoleConfig.budget_delta)
     if delta >= 1:
         _refuse("[data] budget_delta is not below 1", "Give a small number such as 1e-6.")
-    return {
-        "data": folder / section.text("source"),
-        "budget_epsilon": section.positive("budget_epsilon", RoleConfig.budget_epsilon),
-        "budget_delta": delta,
-    }
+    epsilon = section.positive("budget_epsilon", RoleConfig.budget_epsilon)
+    BUDGET_EPSILON.check("[data] budget_epsilon", epsilon)
+    BUDGET_DELTA.check("[data] budget_delta", delta)
+    return {"data": folder / section.text("source"), "budget_epsilon": epsilon, "budget_delta": delta}
 
 
 def _policy(section: _Section) -> Policy:
@@ -176,13 +173,13 @@ class _Section:
 
     def text(self, key: str, default: str | None = None) -> str:
         value: str = self._take(key, str, default)
-        if not value or not value.isprintable():
+        if not value or what_is_unreadable(value):
             _refuse(f"{self._where} {key} is empty or holds control characters", "Write it again.")
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
         value: list[Any] = self._take(key, list, [])
-        if not all(isinstance(v, str) and v and v.isprintable() for v in value):
+        if not all(isinstance(v, str) and v and what_is_unreadable(v) is None for v in value):
             _refuse(f"{self._where} {key} is not a list of texts", f'Write {key} = ["…"].')
         return tuple(value)
 
@@ -207,7 +204,7 @@ class _Section:
 
     def positive(self, key: str, default: float) -> float:
         raw = self._raw.get(key)
-        value = float(raw) if type(raw) is int else self._take(key, float, default)
+        value = float(raw) if type(raw) is int else self._take(key, float, default)  # read_toml: it has a float64
         self._asked[key] = None
         if not (math.isfinite(value) and value > 0):
             _refuse(f"{self._where} {key} is not a positive number", "Give a finite number above 0.")

@@ -6,13 +6,11 @@ and model size follow from them; a party that derives something else has another
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import Any
 
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public, State, pack_state
-from tallystick.core.errors import StudyError
+from tallystick.core.errors import StudyError, TallystickError
 from tallystick.crypto.field import HALF
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, public_facts
@@ -21,6 +19,7 @@ from tallystick.engines.simulated import result_limit
 from tallystick.engines.study import Study
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.schema import FeatureLayout
+from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.secure_sum import SumParameters
 from tallystick.protocol.study.roster import Roster
 
@@ -90,12 +89,20 @@ class Setup:
 def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -> Setup:
     """From what travelled; refuses what this party could not stand by. A program file's code never runs in here."""
     try:
-        raw: Any = json.loads(canonical)
-        study = Study.from_dict(raw)
-    except (ValueError, TypeError, RecursionError) as error:
-        if isinstance(error, StudyError):
+        return _derived(canonical, program, allow_not_private)
+    except (ArithmeticError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
+        if isinstance(error, TallystickError):
             raise
-        raise StudyError("the study is not readable", remedy="Propose it with this version of tallystick.") from None
+        # Whoever proposed it found numbers that no rule of ours names. It is refused all the same, by everybody alike.
+        raise StudyError(
+            f"no plan can be made of this study ({type(error).__name__})",
+            rule="study-without-plan",
+            remedy="Use ordinary figures; if they are, please report it.",
+        ) from error
+
+
+def _derived(canonical: bytes, program: str, allow_not_private: bool) -> Setup:
+    study = Study.from_canonical(canonical)
     if study.canonical() != canonical:
         raise StudyError("the study is not in canonical form", remedy="Propose it with this version of tallystick.")
     own, complete = program_of(study, lambda _name: program, sandboxed=True)
@@ -104,6 +111,7 @@ def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -
     layout = layout_of(study)
     design = design_of(study, layout, own)
     plan = plan_study(study, design, simulation=allow_not_private)
+    summarise(plan)  # what is shown, signed and attested can be written down
     if study.data.records is not None:
         result_limit(plan, study.data.records)  # X26: a sum that could wrap around is refused before it is approved
     public = public_facts(study, layout)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from tallystick.algorithms.design import PublicBudget
+from tallystick.core.errors import BoundsError
 from tallystick.privacy.grid import Group
 
 __all__ = ["FRACTION_BITS", "count_group", "fraction_bits", "noise_of_counts"]
@@ -20,7 +21,14 @@ FRACTION_BITS = 14
 
 def fraction_bits(budget: PublicBudget) -> int:
     """A person's records are bounded together, at several times the bound of one: coarser, so that it fits 31 bits."""
-    return FRACTION_BITS - (budget.person_factor - 1).bit_length()
+    bits = FRACTION_BITS - (budget.person_factor - 1).bit_length()
+    if bits < 0:  # a count of 1 would be less than a grid unit
+        raise BoundsError(
+            f"a person with {budget.person_factor} records, over all institutions, does not fit the grid of counts",
+            rule="person-fits-the-grid",
+            remedy=f"Let max_records · max_institutions be at most {2**FRACTION_BITS}.",
+        )
+    return bits
 
 
 def count_group(name: str, *, size: int, ones: int, budget: PublicBudget) -> Group:

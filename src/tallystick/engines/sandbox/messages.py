@@ -27,6 +27,8 @@ import numpy as np
 
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import StudyError, TallystickError
+from tallystick.core.outside_text import NotReadable, read_json
+from tallystick.core.readable_text import one_line
 from tallystick.privacy.grid import Grid, Group
 
 __all__ = [
@@ -97,8 +99,8 @@ def lengths(raw: bytes, *, body_limit: int, header_limit: int = _HEADER_LIMIT) -
 def header_of(raw: bytes) -> dict[str, Any]:
     """A header's JSON object."""
     try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
+        found = read_json(raw, limit=len(raw), constants=True)  # its length was held to a limit by ``lengths``
+    except NotReadable:
         raise BadReply("a header that is not JSON") from None
     if not isinstance(found, dict):
         raise BadReply("a header that is not an object")
@@ -251,4 +253,4 @@ def error_from(told: Any) -> StudyError:
 def _words(text: Any) -> str:
     if not isinstance(text, str):
         return ""
-    return "".join(c if c.isprintable() else " " for c in text[:600]).strip()
+    return one_line(text, 600).strip()

@@ -10,13 +10,14 @@ Values by round are *folded*: ``[[1, value], [7, other]]`` says value in rounds 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tallystick.core.identifiers import format_hash
+from tallystick.core.outside_text import BeyondLimits, NotReadable, read_json
+from tallystick.core.readable_text import what_is_unreadable, what_is_wrong_with_name
 from tallystick.protocol.study.messages import study_digest
 
 __all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_folded_names", "check_plan", "check_value"]
@@ -24,6 +25,7 @@ __all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_folded_names",
 MAX_NUMBER = 2**53  # whole numbers any JSON reader keeps
 MAX_LIFE = 400 * 86400  # a proposal is open for at most so many seconds
 MAX_DEPTH = 12
+MAX_STUDY = 4 << 20
 MAX_DIGITS = 4000
 DECISIONS = ("approve", "reject", "counter")
 
@@ -49,8 +51,7 @@ def _text(most: int, *, least: int = 0, lines: bool = False) -> _Check:
             return "is not a text"
         if not least <= len(value) <= most:
             return f"has {len(value)} characters; {least} to {most} are allowed"
-        shown = value.replace("\n", "").replace("\t", "") if lines else value
-        return None if shown.isprintable() else "holds control or invisible characters"
+        return "holds control or invisible characters" if what_is_unreadable(value, lines=lines) else None
 
     return check
 
@@ -134,12 +135,12 @@ def check_value(value: Any, depth: int = MAX_DEPTH) -> str | None:
     if type(value) is float:
         return None if math.isfinite(value) else "holds a number that is not finite"
     if type(value) is str:
-        return None if value.isprintable() else "holds control or invisible characters"
+        return "holds control or invisible characters" if what_is_unreadable(value) else None
     if depth == 0 or type(value) not in (list, dict):
         return "is nested too deeply" if depth == 0 else "holds something that is not JSON"
     inner: list[Any] = list(value)
     if isinstance(value, dict):
-        if not all(type(key) is str and key.isprintable() for key in value):
+        if not all(type(key) is str and what_is_unreadable(key) is None for key in value):
             return "has a key that is not a printable text"
         inner = list(value.values())
     return next((wrong for wrong in (check_value(v, depth - 1) for v in inner) if wrong is not None), None)
@@ -182,7 +183,7 @@ _PLAN: dict[str, _Check] = {
 
 KINDS: dict[str, dict[str, _Check]] = {
     "proposal": {
-        "study": _text(4 << 20, least=2),
+        "study": _text(MAX_STUDY, least=2),
         "program": _text(1 << 20, lines=True),
         "hash": _hash,
         "consortium": _hash,
@@ -266,12 +267,16 @@ def _proposal(body: Mapping[str, Any]) -> str | None:
     if body["supersedes"] == body["hash"]:
         return "that replaces itself"
     try:
-        study: Any = json.loads(body["study"])
+        study: Any = read_json(body["study"], limit=MAX_STUDY, constants=True)
         head, columns = study["study"], study.get("data", {}).get("columns", {})
-        stated, named = head.get("program_hash"), [*head.values(), *(head.get("features") or ()), *columns]
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        stated, purpose = head.get("program_hash"), head.get("purpose")
+        named = [*(v for k, v in head.items() if k != "purpose"), *(head.get("features") or ()), *columns]
+    except BeyondLimits:  # nobody can use it, and nothing of it is shown: it is kept as a study that all refuse
+        stated, purpose, named = None, None, []
+    except (NotReadable, TypeError, KeyError, AttributeError):
         return "whose study is not readable"
-    if not all(name.isprintable() for name in named if isinstance(name, str)):
+    odd = any(what_is_wrong_with_name(name) for name in named if isinstance(name, str))
+    if odd or (isinstance(purpose, str) and what_is_unreadable(purpose)):
         return "whose study's names hold control or invisible characters"
     found = format_hash(hashlib.sha256(body["program"].encode()).digest()) if body["program"] else None
     return None if stated == found else "whose program is not the file its study names"

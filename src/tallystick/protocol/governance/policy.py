@@ -19,11 +19,13 @@ proposal waits for a person, and the verdict says why.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from tallystick.core.errors import StudyError
+from tallystick.core.readable_text import what_is_unreadable
 from tallystick.protocol.governance.standing import DEFAULT_QUORUM
 
 __all__ = ["CONDITIONS", "UNREAD", "Facts", "Limits", "Policy", "Rule", "Verdict", "facts_of", "parse_rules"]
@@ -124,7 +126,7 @@ CONDITIONS: dict[str, tuple[str, _Holds]] = {
     "custom_program": ("flag", lambda f, v: (f.program_hash is not None) == v),
 }
 _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "number": ("a finite number, 0 or above", lambda v: type(v) in (int, float) and math.isfinite(v) and v >= 0),
+    "number": ("a finite number, 0 or above", lambda v: type(v) in (int, float) and 0 <= v <= sys.float_info.max),
     "count": ("a whole number, 0 or above", lambda v: type(v) is int and v >= 0),
     "text": ("a text", lambda v: type(v) is str and bool(v)),
     "texts": ("a list of texts", lambda v: type(v) in (list, tuple) and all(type(t) is str and t for t in v)),
@@ -154,7 +156,7 @@ class Rule:
         if self.then not in OUTCOMES:
             _refuse(f"{where}: then = {ascii(self.then)[:40]} is not possible", f"Use {', '.join(OUTCOMES)}.")
         for text, most in ((self.because, MAX_TEXT), (self.name, MAX_NAME)):
-            if type(text) is not str or not text.isprintable() or len(text) > most:
+            if type(text) is not str or what_is_unreadable(text) or len(text) > most:
                 _refuse(f"{where[:80]}: because and name are printable texts", f"Use at most {most} characters.")
 
     def matches(self, facts: Facts) -> bool:

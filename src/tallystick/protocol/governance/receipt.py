@@ -20,9 +20,11 @@ from typing import Any
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.core.identifiers import digest, format_hash
+from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.governance.docket import Docket, in_order
 from tallystick.protocol.governance.plan_summary import fold
+from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.statements import Statement, canonical
 
 __all__ = ["MAX_BYTES", "SCHEMA", "Unreadable", "make_receipt", "read_receipt", "study_facts"]
@@ -71,7 +73,7 @@ class Document:
 
 def study_facts(proposal: Statement) -> dict[str, Any]:
     """What a receipt repeats of the study for its reader."""
-    head = json.loads(proposal.body["study"])["study"]
+    head = ProposedStudy(proposal.body["study"]).section("study")
     facts = {key: head.get(key) for key in ("name", "version", "program", "program_hash")}
     return {**facts, "hash": proposal.body["hash"], "purpose": proposal.body["purpose"]}
 
@@ -104,14 +106,13 @@ def read_receipt(raw: bytes) -> Document:
     if len(raw) > MAX_BYTES:
         raise Unreadable(f"it has {len(raw)} bytes, more than any receipt")
     try:
-        value = json.loads(raw.decode("ascii"))
+        raw.decode("ascii")
+        value = read_json(raw, limit=MAX_BYTES)
         again = canonical(value)
     except UnicodeDecodeError as error:
         raise Unreadable(f"byte {error.start} is not ASCII") from None
-    except json.JSONDecodeError as error:
-        raise Unreadable(f"it stops being JSON at byte {error.pos}: {error.msg}") from None
-    except (ValueError, RecursionError):
-        raise Unreadable("it holds numbers or nesting that no receipt has") from None
+    except NotReadable as error:
+        raise Unreadable(str(error).replace("at character", "at byte")) from None
     wanted = {*SECTIONS, "digests", "signature"}
     if type(value) is not dict or set(value) != wanted:
         odd = sorted(set(value) ^ wanted) if isinstance(value, dict) else []

@@ -15,6 +15,7 @@ from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.protocol.governance.bodies import check_folded_names
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold
+from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.receipt import study_facts
 from tallystick.protocol.governance.standing import quorum_of
 from tallystick.protocol.governance.statements import Statement, canonical
@@ -104,7 +105,7 @@ def agreed(
     rounds = _participants(sections)
     if not any(names for _, names in rounds):
         yield _finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
-    stream = bool(json.loads(proposal.body["study"]).get("stream"))
+    stream = ProposedStudy(proposal.body["study"]).is_stream
     for number, names in rounds:
         if stream and not names:
             continue  # a tick that was lost: nothing was released in it

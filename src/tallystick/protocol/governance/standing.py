@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.statements import Statement
 
 __all__ = ["DEFAULT_QUORUM", "STATES", "Standing", "quorum_of"]
@@ -28,10 +27,7 @@ STATES = (
 
 def quorum_of(study: str) -> int:
     """How many clients must approve: the study's own ``trust.min_clients``, which its hash covers."""
-    try:
-        stated: Any = json.loads(study)["trust"]["min_clients"]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        stated = None
+    stated = ProposedStudy(study).number("trust", "min_clients")
     return max(2, stated) if type(stated) is int else DEFAULT_QUORUM
 
 

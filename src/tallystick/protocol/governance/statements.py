@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 
 from tallystick.core.errors import RemoteProtocolError, StudyError, VerificationError
 from tallystick.core.identifiers import check_party_name, digest, format_hash, parse_hash
+from tallystick.core.outside_text import NotReadable, read_json
+from tallystick.core.readable_text import one_line
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.governance.bodies import BodyError, check_body
 
@@ -37,10 +39,7 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
-def shown(text: str, most: int = 500) -> str:
-    """A text as it can be signed and put on a screen: one line, printable, not too long."""
-    clean = "".join([c if c.isprintable() else " " for c in text[: most + 1]])
-    return clean if len(clean) <= most else clean[: most - 1] + "…"
+shown = one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +118,8 @@ def decode(raw: bytes, *, party: str | None = None) -> Statement:
     if len(raw) > MAX_BYTES:
         _refuse(f"a statement of {len(raw)} bytes is above the limit of {MAX_BYTES}", party, "X03")
     try:
-        value = json.loads(raw.decode("ascii"))
-    except (ValueError, RecursionError):
+        value = read_json(raw, limit=MAX_BYTES)
+    except NotReadable:
         _refuse("a statement that is not JSON", party)
     if type(value) is not dict or set(value) != _KEYS:
         _refuse("a statement with other fields than kind, signer, body and signature", party)

@@ -20,6 +20,7 @@ from struct import Struct
 from typing import Any, NoReturn
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.core.readable_text import one_line, what_is_unreadable
 from tallystick.crypto.field import from_bytes
 from tallystick.protocol.secure_sum.messages import (
     Abort,
@@ -85,7 +86,7 @@ def _refuse(cause: str, rule: str = "X14") -> NoReturn:
 
 
 def _pack_text(text: str) -> bytes:
-    raw = text.encode()
+    raw = one_line(text, TEXT_BYTES).encode()
     if len(raw) > TEXT_BYTES:
         raw = raw[:TEXT_BYTES].decode(errors="ignore").encode()
     return _U16.pack(len(raw)) + raw
@@ -104,7 +105,7 @@ def _take_text(raw: bytes, at: int) -> tuple[str, int]:
         text = raw[end : end + size].decode()
     except UnicodeDecodeError:
         _refuse("a text is not UTF-8")
-    if not text.isprintable():  # X30: nothing that could forge a log line
+    if what_is_unreadable(text):  # X30: nothing that could forge a log line
         _refuse("a text holds control characters", "X30")
     return text, end + size
 

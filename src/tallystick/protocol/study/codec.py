@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, StudyError
 from tallystick.core.identifiers import check_party_name
+from tallystick.core.readable_text import one_line, what_is_unreadable
 from tallystick.protocol.study.messages import (
     Failed,
     Message,
@@ -116,14 +117,14 @@ def _pack_program(text: str) -> bytes:
 
 
 def _pack_text(text: str) -> bytes:
-    clean = "".join([c if c.isprintable() else " " for c in text])  # X30: nothing that could forge a log line
+    clean = one_line(text, TEXT_BYTES)  # X30: nothing that could forge a log line
     raw = clean.encode()[:TEXT_BYTES].decode(errors="ignore").encode()
     return _U16.pack(len(raw)) + raw
 
 
 def _take_text(raw: bytes, at: int) -> tuple[str, int]:
     text, end = _take_utf8(raw, at, _U16, TEXT_BYTES)
-    if not text.isprintable():
+    if what_is_unreadable(text):
         _refuse("a text holds control characters", "X30")
     return text, end
 

@@ -5,12 +5,12 @@ Nothing here is believed: ``tallystick verify`` checks a receipt against the rea
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tallystick.core.errors import RemoteProtocolError
+from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.core.identifiers import parse_hash
+from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt import MAX_BYTES, make_receipt
@@ -41,8 +41,8 @@ class ReceiptBook:
         if len(raw) > MAX_BYTES:
             raise RemoteProtocolError("a receipt is too large to be one", rule="X03", party=sender)
         try:
-            named = parse_hash(json.loads(raw)["study"]["hash"])
-        except Exception:
+            named = parse_hash(read_json(raw, limit=MAX_BYTES)["study"]["hash"])
+        except (NotReadable, LookupError, TypeError, StudyError):
             raise RemoteProtocolError("a receipt is not readable", rule="X14", party=sender) from None
         if named != study:
             raise RemoteProtocolError("a receipt of another study", rule="X05", party=sender)

@@ -7,10 +7,9 @@ it is dropped. Everybody else gets the privacy receipt, which needs no result.
 
 from __future__ import annotations
 
-import json
-
 from tallystick.core.errors import NotApproved, RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
+from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import PUBLIC_BYTES, AgreementKey, StudyKey, derive_channel
 from tallystick.crypto.sealing import Opener, Sealer
@@ -18,9 +17,11 @@ from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.engines.study import Study
 from tallystick.protocol.study.messages import result_digest
 
-__all__ = ["ResultRequest", "is_interim", "may_see", "seal_result"]
+__all__ = ["MAX_BYTES", "ResultRequest", "is_interim", "may_see", "seal_result"]
 
 PROPOSER = "analyst"
+MAX_BYTES = 1 << 30
+"""Of a packed result: all states a study has released."""
 _ASK = "result"  # the role the keys of this exchange are signed for; no study key has it
 _KEY_BYTES = PUBLIC_BYTES + SIGNATURE_BYTES
 
@@ -35,8 +36,8 @@ def may_see(study: Study, party: str, *, proposer: str) -> bool:
 def is_interim(packed: bytes) -> bool:
     """Whether this is what a stream has released so far, not its end."""
     try:
-        return json.loads(packed).get("interim") is True
-    except (ValueError, AttributeError, RecursionError):
+        return bool(read_json(packed, limit=MAX_BYTES).get("interim") is True)
+    except (NotReadable, AttributeError):
         return False
 
 

@@ -6,7 +6,6 @@ only the study itself, its program and its purpose count; a proposal whose own s
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +109,7 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, serv
         return Review(proposal=proposal, setup=None, charge=None, effect=None, verdict=verdict, problem=problem)
     effect = _effect(config, ledger, charge)
     facts = governance.facts_of(
-        json.loads(str(body["study"])),
+        setup.study.model_dump(mode="json"),
         analyst=proposal.signer,
         delta=setup.plan.claim.delta,
         budget_share=effect.share,

@@ -7,15 +7,17 @@ backup, a deleted write-ahead log, a disk that lost writes. Any spelling but the
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
 from tallystick.core.errors import VerificationError
 from tallystick.core.identifiers import HASH_BYTES, format_hash, parse_hash
+from tallystick.core.outside_text import read_json
 from tallystick.privacy.chain import LEDGER_BYTES, Head, canonical
 
 __all__ = ["Anchor", "broken_ledger"]
+
+_LARGEST = 4096
 
 
 def broken_ledger(cause: str, *, party: str, rule: str = "ledger-chain") -> VerificationError:
@@ -42,12 +44,12 @@ class Anchor:
         """The head it notes."""
         raw = self.path.read_bytes()
         try:
-            facts = json.loads(raw)
+            facts = read_json(raw, limit=_LARGEST)
             ledger, sequence = bytes.fromhex(facts["ledger"]), facts["sequence"]
             head = Head(ledger=ledger, sequence=sequence, hash=parse_hash(facts["hash"]))
             if type(sequence) is int and sequence >= 0 and len(ledger) == LEDGER_BYTES and raw == self._encode(head):
                 return head
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             pass
         raise broken_ledger(
             "the ledger's anchor file is another institution's or was changed", party=self._party, rule="ledger-anchor"

@@ -18,12 +18,11 @@ from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import Budget, Charge, Spent, Totals, covers
-from tallystick.roles.ledger.datasets import check_dataset, check_distinct
+from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
+from tallystick.roles.ledger.datasets import check_dataset, check_distinct, check_words
 from tallystick.roles.ledger.file import LedgerFile
 
 __all__ = ["BudgetGroups", "BudgetView"]
-
-MAX_BUDGET = 1e5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +71,7 @@ class BudgetGroups:
         Records that are registered already must share the other registration's group (``source-registered-once``).
         """
         check_dataset(dataset)
+        check_words(by=by, reason="")
         with self.file.turn() as account:
             known = account.datasets.get(dataset.name)
             if known is not None:
@@ -148,6 +148,7 @@ class BudgetGroups:
     def grant(self, group: str, *, epsilon: float, delta: float, by: str, reason: str = "") -> BudgetView:
         """State the group's new total. It may be larger or smaller than before, never below what is spent."""
         budget = _check_budget(Budget(epsilon=epsilon, delta=delta))
+        check_words(by=by, reason=reason)
         with self.file.turn() as account:
             found = self._group(account, group)
             if not covers(budget, found.totals):
@@ -194,7 +195,8 @@ def _check_budget(budget: Budget | None) -> Budget:
         raise StudyError(
             "a new budget group needs a budget", rule="budget-stated", remedy="State epsilon: --budget-epsilon 1."
         )
-    if not (math.isfinite(budget.epsilon) and 0 < budget.epsilon <= MAX_BUDGET and 0 <= budget.delta < 1):
+    epsilon, delta = budget.epsilon, budget.delta
+    if not (BUDGET_EPSILON.holds(epsilon) and (delta == 0 or BUDGET_DELTA.holds(delta))):
         raise StudyError(
             f"epsilon = {budget.epsilon}, delta = {budget.delta} is no budget",
             rule="budget-stated",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tallystick.core.errors import PrivacyRefused, StudyError
+from tallystick.core.readable_text import check_name, check_readable
 from tallystick.data.sources import column_names
 from tallystick.engines.study import Study
 from tallystick.privacy.account import DataSet, Fingerprint
@@ -22,6 +23,7 @@ __all__ = [
     "check_distinct",
     "check_fits",
     "check_unit",
+    "check_words",
     "make_dataset",
 ]
 
@@ -71,6 +73,16 @@ def _check_columns(dataset: DataSet, source: str | Path, party: str | None) -> N
             )
 
 
+def check_words(*, by: str, reason: str) -> None:
+    """Who decided something, and why: kept for ever, and read by people."""
+    for what, text, most in (("by", by, 200), ("reason", reason, 4000)):
+        check_readable(what, text)
+        if len(text) > most:
+            raise StudyError(
+                f"{what} has {len(text)} characters", rule="readable-text", remedy=f"Use at most {most} characters."
+            )
+
+
 def check_dataset(dataset: DataSet) -> None:
     """What a registration must say."""
     for what, text in (("name", dataset.name), ("group", dataset.group)):
@@ -86,6 +98,8 @@ def check_dataset(dataset: DataSet) -> None:
             rule="unit-is-known",
             remedy="Use record, or person with the column that names a person.",
         )
+    if dataset.person is not None:
+        check_name("the person's column", dataset.person)
     if (dataset.unit == "person") != (dataset.person is not None):
         raise StudyError(
             "a person is named by a column, and only where the unit is a person",

@@ -35,6 +35,7 @@ from tallystick.protocol.governance.statements import Statement, verify
 from tallystick.roles.identity_files import wall_clock
 from tallystick.roles.ledger.anchor import Anchor
 from tallystick.roles.ledger.countersignatures import head_of
+from tallystick.roles.ledger.datasets import check_words
 from tallystick.roles.ledger.file import COLUMNS, FORMAT, SCHEMA, LedgerFile
 from tallystick.roles.ledger.salvage import RECOVERED, Salvage, kept_statements, salvage
 from tallystick.roles.ledger.turn_lock import TurnLock
@@ -69,6 +70,7 @@ def recover(
     reason: str = "",
 ) -> Recovery:
     """Continue a ledger that no longer verifies. ``statements``: countersignatures and charges of it kept elsewhere."""
+    check_words(by=by, reason=reason)
     known = [s for s in (*statements, *kept_statements(path)) if _signed(s, identities)]
     told = [s for s in known if s.kind == "countersignature" and s.body["client"] == party]
     charges = [s for s in known if s.kind == "charge" and s.signer == party]

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash, parse_hash
+from tallystick.core.outside_text import read_json
 from tallystick.crypto.signing import VerifyKey
 from tallystick.privacy.account import Account, StudyCharge
 from tallystick.privacy.accountant import rounded_up
@@ -28,6 +28,7 @@ from tallystick.roles.ledger.file import LedgerFile
 __all__ = ["SCHEMA", "LedgerReport", "check_export", "events", "export", "verify_ledger"]
 
 SCHEMA = "tallystick/ledger/1"
+MAX_EXPORT = 256 << 20
 _WITHHELD = ("register", "changed")
 
 
@@ -109,10 +110,15 @@ def events(account: Account) -> list[dict[str, Any]]:
     ]
 
 
+_LARGEST_EXPONENT = 700  # e^709 is the largest power of e in float64
+
+
 def _event(entry: StudyCharge) -> dict[str, Any]:
     pure = entry.charge.pure_epsilon
     if not entry.charge.private:
         return {"event": "NonPrivateDpEvent", "arguments": {}}
+    if pure is not None and pure > _LARGEST_EXPONENT:
+        return {"event": "NonPrivateDpEvent", "arguments": {}}  # odds that no float64 holds: nothing is promised
     if pure is not None:
         p = 2 / (1 + math.exp(rounded_up(pure)))
         return {
@@ -148,11 +154,11 @@ def export(file: LedgerFile) -> bytes:
 def check_export(raw: bytes, identities: Mapping[str, VerifyKey]) -> tuple[Head, Account]:
     """Follow an exported chain offline: its head and account, or ``VerificationError`` that says what is wrong."""
     try:
-        told = json.loads(raw)
+        told = read_json(raw, limit=MAX_EXPORT)
         if canonical(told) != raw or set(told) != _DOCUMENT or told["schema"] != SCHEMA:
             raise ValueError("it is not in the form it was written in")
         return _follow(told, identities)
-    except (KeyError, TypeError, AttributeError, RecursionError, OverflowError, RemoteProtocolError):
+    except (LookupError, TypeError, AttributeError, OverflowError, RemoteProtocolError):
         cause = "it is not in the form it was written in"
     except (ValueError, VerificationError) as error:
         cause = str(error)

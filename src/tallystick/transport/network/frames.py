@@ -27,6 +27,8 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
+from tallystick.core.readable_text import one_line
+
 __all__ = [
     "ABANDON",
     "CHUNK",
@@ -168,8 +170,8 @@ def _reason(code: int) -> Reason:
 
 def parse_close(raw: bytes) -> tuple[Reason, str]:
     """Reason and text; the text is kept printable."""
-    text = raw[HEADER_BYTES + 1 :].decode("ascii", "replace")
-    return _reason(raw[HEADER_BYTES]), "".join(c if c.isprintable() else "?" for c in text)
+    text = raw[HEADER_BYTES + 1 :].decode("ascii", "replace")  # of at most _MAX_TEXT bytes: ``parse`` has looked
+    return _reason(raw[HEADER_BYTES]), one_line(text, _MAX_TEXT)
 
 
 def parse_decline(raw: bytes) -> Reason:
