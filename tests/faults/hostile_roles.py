@@ -398,14 +398,124 @@ def refuses_bad_records(process: RoleProcess, spec: dict[str, Any]) -> None:
     client.study_records = lambda study, source, **options: read(study, source, **{**options, "lenient": False})
 
 
+# Floods: a role that works as it should and besides, in a thread of its own, sends what the spec says, or for ever.
+
+
+def _besides(process: RoleProcess, spec: dict[str, Any], act: Callable[[int], None]) -> None:
+    """Call ``act`` with 0, 1, 2 ... once there are lines; note when it has been called often enough."""
+    import threading
+    import time
+    from pathlib import Path
+
+    def run() -> None:
+        process.node.wait_connected(["server-1" if process.name == "aggregator" else "aggregator"], 60)
+        for i in range(spec.get("count", 1 << 60)):
+            act(i)
+            time.sleep(spec.get("pause", 0.005))  # what it does besides needs its lines and processor, too
+        (Path(spec["notes"]) / f"{process.name}.flooded").write_text("done")
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def made_up_decisions(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A client that signs decisions about studies nobody has proposed, a hundred in a message."""
+    from tallystick.core.identifiers import format_hash
+    from tallystick.protocol.governance.statements import make
+    from tallystick.roles.governance.exchange import Op, pack_parts
+
+    key = process.parts.identity.signing
+
+    def act(_i: int) -> None:
+        batch = []
+        for _ in range(100):
+            made_up = format_hash(os.urandom(32))
+            said = {"hash": made_up, "proposal": made_up, "decision": "reject", "reason": "x" * 100, "terms": {}}
+            said |= {"by": "x", "dataset": "d", "sequence": 1, "at": 1}
+            batch.append(make("decision", process.name, said, key).encode())
+        raw = head(GOVERNANCE, bytes(32)) + bytes([Op.STATEMENTS]) + pack_parts(batch)
+        process.node.link.offer("aggregator", raw, timeout=30)
+
+    _besides(process, spec, act)
+
+
+def made_up_studies(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """An aggregator that opens studies nobody has proposed: a short one, then one of ``size`` bytes."""
+
+    def opening(study: bytes) -> bytes:
+        named = studies.study_digest(study)
+        made = StudyOpen(
+            study_hash=named, attempt=1, ready_ms=1000, min_clients=3,
+            consortium_hash=process.members.consortium_hash, study=study, program="",
+        )  # fmt: skip
+        return head(STUDY, named) + studies.encode(made)
+
+    large = opening(os.urandom(spec.get("size", 1 << 20)))
+
+    def act(i: int) -> None:
+        raw = head(STUDY, os.urandom(32)) + large[HEADER_BYTES:] if i % 2 else opening(os.urandom(100))
+        for party in process.members.parties:
+            process.node.link.offer(party, raw, timeout=5)
+
+    _besides(process, spec, act)
+
+
+def babbles(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A party that sends garbage of every kind to everybody: noise, and messages of its studies with bytes changed."""
+    import random
+
+    rng = random.Random(process.name)
+    overheard: list[bytes] = []
+    send: Send = process.send
+
+    def listening(to: str, raw: Any, length: int | None = None) -> None:
+        if isinstance(raw, bytes) and len(raw) < 1 << 16:
+            overheard[:] = [*overheard[-50:], raw]
+        send(to, raw, length)
+
+    process.send = listening  # type: ignore[method-assign]
+
+    def act(_i: int) -> None:
+        if overheard and rng.random() < 0.6:
+            changed = bytearray(rng.choice(overheard))
+            for _ in range(rng.randint(1, 4)):
+                changed[rng.randrange(len(changed))] = rng.randrange(256)
+            raw = bytes(changed[: rng.randint(1, len(changed))] if rng.random() < 0.3 else changed)
+        else:
+            raw = bytes([rng.randint(0, 6)]) + rng.randbytes(rng.choice((0, 10, 32, 33, 200, 70_000)))
+        for peer in sorted(process.node.connected()):
+            process.node.link.offer(peer, raw, timeout=1.0)
+
+    _besides(process, spec, act)
+
+
+def grants_nothing(process: RoleProcess, spec: dict[str, Any]) -> None:
+    """A party that never grants a large message, and asks for everything there is, again and again."""
+    from tallystick.roles.governance.exchange import Op
+    from tallystick.transport.network.connection import Connection
+
+    async def never(_self: Connection, _incoming: Any) -> None:
+        return
+
+    Connection._grant = never  # type: ignore[method-assign]
+
+    def act(_i: int) -> None:
+        process.node.link.offer("aggregator", head(GOVERNANCE, bytes(32)) + bytes([Op.HAVE]), timeout=1.0)
+
+    _besides(process, spec, act)
+
+
 BEHAVIOURS: dict[str, Callable[[RoleProcess, dict[str, Any]], None]] = {
     act.__name__: act
     for act in (
         asks_again,
+        babbles,
         equivocate,
         forged_words,
+        grants_nothing,
         huge,
         lossy,
+        made_up_decisions,
+        made_up_studies,
         nan_model,
         no_acceptance,
         object_in_round_two,

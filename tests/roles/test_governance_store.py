@@ -19,6 +19,7 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.protocol.governance import Statement, make
 from tallystick.protocol.study import study_digest
+from tallystick.roles.governance import room
 from tallystick.roles.governance import store as module
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.stores import is_storage_failure
@@ -52,6 +53,18 @@ def successor() -> Statement:
         "plan": {"rounds": 1, "rho": "1/2", "noise": [[1, ["1/1"]]], "words": []},
     }
     return make("proposal", "ana", body, key("ana"))
+
+
+def start(study: int = 0) -> Statement:
+    hashed = format_hash(HASHES[study])
+    body = {"hash": hashed, "proposal": hashed, "attempt": 1, "at": 1, "parties": ["s0"], "approvals": {}}
+    return make("start", "hub", body, key("hub"))
+
+
+def charge(signer: str) -> Statement:
+    hashed = format_hash(HASHES[1])
+    place = {"ledger": "0" * 32, "dataset": "d", "sequence": 1, "head": hashed}
+    return make("charge", signer, {"hash": hashed, **place, "rho": "1/2", "spent_rho": "1/2", "at": 1}, key(signer))
 
 
 def open_store(tmp_path: Path, party: str = "c0", identities: dict[str, VerifyKey] | None = None) -> GovernanceStore:
@@ -155,7 +168,7 @@ def test_a_party_that_left_or_has_a_new_key_is_passed_over(store: GovernanceStor
 
 
 def test_one_signer_cannot_fill_it(store: GovernanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SIGNER_STATEMENTS", 3 - 4 * len(IDENTITIES))
+    monkeypatch.setattr(room, "OF_A_KIND", 3)
     for n in range(3):
         assert store.add(withdrawal(n).encode())
     with pytest.raises(RemoteProtocolError) as refusal:
@@ -164,10 +177,69 @@ def test_one_signer_cannot_fill_it(store: GovernanceStore, monkeypatch: pytest.M
     assert not store.add(withdrawal(1).encode())  # what is known is still known
     assert store.add(withdrawal(3, 1).encode())  # another study
     assert store.add(withdrawal(3, signer="c1").encode())  # another signer
-    monkeypatch.setattr(module, "SIGNER_BYTES", 1300)
+    monkeypatch.setattr(room, "SIGNER_BYTES", 1300)
     with pytest.raises(RemoteProtocolError):
         store.add(withdrawal(5, 1).encode())
     assert len(store.statements()) == 5
+
+
+def test_what_has_not_started_has_less_room_than_what_has(
+    store: GovernanceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "UNSTARTED_STATEMENTS", 2)
+    assert store.add(withdrawal(1).encode())
+    assert store.add(withdrawal(2, 1).encode())
+    with pytest.raises(RemoteProtocolError) as refusal:
+        store.add(withdrawal(3).encode())
+    assert (refusal.value.rule, refusal.value.party) == ("too-many-statements", "ana")
+    assert store.add(withdrawal(1, signer="c1").encode())  # another signer has room of its own
+    assert store.add(start().encode())
+    assert store.add(withdrawal(3).encode())  # about the study that has started
+
+
+def test_what_has_expired_is_pruned_and_what_has_started_or_was_paid_for_is_not(
+    store: GovernanceStore, tmp_path: Path
+) -> None:
+    kept = successor()  # expires at 2
+    store.add(kept.encode())
+    store.add(withdrawal(3, 1, signer="c1").encode())
+    assert store.prune(now=1.0, grace=0.0) == set()
+    assert store.prune(now=2.0 + room.GRACE_SECONDS) == set()
+    assert store.prune(now=3.0, grace=0.0) == {HASHES[1]}
+    assert store.statements() == ()
+    assert not store.is_proposed(HASHES[1])
+    for about in (charge("c0"), start(1)):
+        store.add(kept.encode())
+        store.add(about.encode())
+        assert store.prune(now=1e12) == set()
+        assert store.proposed() == {HASHES[1]}
+        (tmp_path / "state" / "governance.sqlite").unlink()
+        store.close()
+        store = open_store(tmp_path)
+    store.add(kept.encode())
+    store.add(charge("c1").encode())  # somebody else's charge does not keep it
+    store.add(withdrawal(4).encode())  # nobody has proposed this
+    assert store.prune(now=1e12) == set(HASHES)
+    store.close()
+
+
+def test_a_file_of_the_first_format_is_taken_over(store: GovernanceStore, tmp_path: Path) -> None:
+    said = [successor(), withdrawal(1)]
+    for statement in said:
+        store.add(statement.encode())
+    store.close()
+    with sqlite3.connect(tmp_path / "state" / "governance.sqlite") as db:
+        db.execute("DROP INDEX statements_by_kind")
+        db.execute("DROP INDEX statements_by_signer")
+        for column in ("kind", "expires"):
+            db.execute(f"ALTER TABLE statements DROP COLUMN {column}")
+        db.execute("CREATE INDEX statements_by_signer ON statements (signer, study, size)")
+        db.execute("UPDATE governance_meta SET value = '1' WHERE key = 'schema'")
+    db.close()
+    with open_store(tmp_path) as again:
+        assert again.statements() == tuple(said)
+        assert again.proposed() == {HASHES[1]}
+        assert again.prune(now=1e12) == set(HASHES)
 
 
 def test_what_is_remembered_as_verified_is_limited(store: GovernanceStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +302,7 @@ def test_the_file_of_another_party_is_refused(store: GovernanceStore, tmp_path: 
 @pytest.mark.parametrize("damage", ["header", "middle"])
 def test_a_damaged_file_is_not_used(store: GovernanceStore, tmp_path: Path, damage: str) -> None:
     for n in range(200):
-        store.add(withdrawal(n).encode())
+        store.add(withdrawal(n, n % 2, signer=("ana", "c0", "c1", "s0")[n // 2 % 4]).encode())
     store.close()
     path = tmp_path / "state" / "governance.sqlite"
     raw = bytearray(path.read_bytes())

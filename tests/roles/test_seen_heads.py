@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.privacy.chain import Head, extend, genesis
+from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.ledger.seen_heads import SeenHeads, judge
 
 CLIENT, LEDGER = "client-1", b"L" * 16
@@ -149,3 +152,19 @@ def test_honest_messages_in_any_order_never_stop_an_honest_client(steps: list[tu
             known |= dict(verdict.new)
             last = max([found, *([last] if last else [])], key=lambda h: h.sequence)
     assert judge(CLIENT, head(12), CONTENTS, known, last).accepted
+
+
+def test_another_process_that_looks_into_the_file_takes_nothing_away(tmp_path: Path) -> None:
+    """Two connections of one process share its locks: making the second must not give up those of the first.
+
+    They were given up: whoever looked from outside left as the last one, and deleted the log that was written to.
+    """
+    path = tmp_path / "state" / "governance.sqlite"
+    look = f"import sqlite3; db = sqlite3.connect({str(path)!r}); print(*db.execute('SELECT * FROM seen_heads')); "
+    look += "db.close()"
+    with GovernanceStore(path, party="server-1", identities={}), SeenHeads(path, party="server-1") as seen:
+        seen.accept(CLIENT, *shown(0, 3))
+        subprocess.run([sys.executable, "-c", look], check=True)
+        seen.accept(CLIENT, *shown(3, 4))
+        said = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True).stdout
+        assert f", 4, {head(4).hash!r}" in said

@@ -30,8 +30,17 @@ from tallystick.protocol import study as studies
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.study.aggregator import AggregatorState
 from tallystick.protocol.study.machine import error_of
-from tallystick.protocol.study.messages import Propose, Result, StudyEnd, StudyOpen, StudyStart, result_digest
-from tallystick.protocol.study.roster import Roster
+from tallystick.protocol.study.messages import (
+    Failed,
+    Propose,
+    Result,
+    StudyEnd,
+    StudyOpen,
+    StudyStart,
+    result_digest,
+)
+from tallystick.protocol.study.roster import Members, Roster
+from tallystick.roles.consortium_watch import change_of_members, left
 from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint
 from tallystick.roles.governance.exchange import Op
 from tallystick.roles.governance.receipts import complete_receipt
@@ -41,6 +50,7 @@ from tallystick.roles.setup import Setup, set_up
 from tallystick.roles.stores import is_storage_failure
 from tallystick.roles.streams.clock import StreamClock
 from tallystick.roles.streams.losses import lost_of, pack_lost
+from tallystick.roles.unapproved import answer_of, not_approved
 from tallystick.roles.wire import STUDY, SUM, head
 
 __all__ = ["AggregatorProcess", "AggregatorSession", "pack_outcome", "pack_total", "unpack_total"]
@@ -105,8 +115,10 @@ class AggregatorSession(Session):
         super().__init__(process, study_hash)
         self.setup: Setup | None = None
         self.sum: sums.AggregatorMachine | None = None
+        self._consortium = process.parts.consortium  # which it is run under
         self._answers: queue.Queue[tuple[int, NoisyTotal | TallystickError] | None] = queue.Queue()  # by round
         self._size = 0
+        self._noted = -1
         self._last: tuple[object, bytes] = (None, b"")
         self._clock: StreamClock | None = None
         self._awaited: RoundRequest | None = None
@@ -134,7 +146,7 @@ class AggregatorSession(Session):
             return
         raw = complete_receipt(
             process.exchange.docket(self.study_hash),
-            process.parts.consortium,
+            self._consortium,
             json.loads(end.packed)["contributors"],
             now=process.exchange.wall(),
             key=process.parts.identity.signing,
@@ -173,8 +185,16 @@ class AggregatorSession(Session):
 
     # -- events ---------------------------------------------------------------------------------------------------
 
+    def _note_approvers(self) -> None:
+        """Who may be in the start, as the board has it now; looked up anew when something new is on it."""
+        last = self.process.exchange.store.last()
+        if self._machine.state is AggregatorState.GATHERING and self._noted != last:
+            self._noted = last
+            self._machine.approvers = frozenset(self.process.exchange.standing(self.study_hash).approvals)
+
     def receive(self, sender: str, kind: int, payload: memoryview) -> None:
         now = self.process.now()
+        self._note_approvers()
         if kind == STUDY:
             raw = bytes(payload)
             message = studies.decode(raw)
@@ -190,6 +210,7 @@ class AggregatorSession(Session):
 
     def tick(self, layer: str) -> None:
         now = self.process.now()
+        self._note_approvers()
         if layer == "study":
             self._study(self._machine.tick(now))
         elif layer == _CLOCK:
@@ -205,6 +226,28 @@ class AggregatorSession(Session):
             self._study(self._machine.ask_again(peer))
         if peer in self.process.members.servers:  # clients inquire by themselves
             self.tick("sum")
+
+    @property
+    def idle(self) -> bool:
+        end = self._machine.ending
+        return self._machine.state is AggregatorState.IDLE or (isinstance(end, Failed) and not end.final)
+
+    def members_changed(self, members: Members) -> None:
+        """A study that has not started is given up; one that runs, if a server has left. A client is just missing."""
+        state, servers = self._machine.state, self.process.members.servers
+        gone = [name for name in left(self.process.members, members) if name in servers]
+        if state in (AggregatorState.FINISHED, AggregatorState.FAILED, AggregatorState.IDLE):
+            self._machine.members = members  # who may ask how it ended
+        elif state is not AggregatorState.RUNNING or gone:
+            cause, party = change_of_members(gone)
+            error = RoundAborted(
+                cause,
+                party=party,
+                rule="other-consortium",
+                remedy="Propose the study again, as a new version if it had started.",
+            )
+            self._study(self._machine.give_up(error))
+            self.close()  # the program waits for no more totals
 
     def close(self) -> None:
         self._answers.put(None)
@@ -278,11 +321,7 @@ class AggregatorSession(Session):
     def _approved(self) -> None:
         standing = self.process.exchange.standing(self.study_hash)
         if standing.state != "approved":
-            raise NotApproved(
-                f"the study is {standing.state}. {standing.words}",
-                rule=f"study-{standing.state}",
-                remedy="Propose it, and ask those who have not decided: tallystick study status.",
-            )
+            raise not_approved(standing)
 
     def _say_start(self, roster: Roster) -> None:
         """For the record, once: which approvals the study rests on. What is decided later cannot change it."""
@@ -482,7 +521,7 @@ class AggregatorProcess(RoleProcess):
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
         if op == Op.RECEIPT_WANTED:
             receipt = self.receipts.get(study_hash)
-            if receipt is not None:
+            if receipt is not None and self.exchange.may_answer(sender, len(receipt)):
                 self.exchange.send(sender, Op.RECEIPT, receipt, study_hash)
             return
         if op != Op.RESULT_WANTED:
@@ -491,11 +530,20 @@ class AggregatorProcess(RoleProcess):
         try:
             if not isinstance(session, AggregatorSession):
                 raise NotApproved("no such study was run here", party=sender, rule="unknown-study")
-            self.exchange.send(sender, Op.RESULT, session.result_for(sender, body), study_hash)
+            result = session.result_for(sender, body)
+            if self.exchange.may_answer(sender, len(result)):
+                self.exchange.send(sender, Op.RESULT, result, study_hash)
         except NotApproved as error:
             self.exchange.send(sender, Op.NO_RESULT, error.cause.encode(), study_hash)
 
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
-        if sender not in self.members.analysts:
-            return None
-        return AggregatorSession(self, study_hash)
+        """A study is taken up, and stored, once its stewards have approved it."""
+        known = study_hash in self.exchange.proposed and self.exchange.standing(study_hash).state == "approved"
+        return AggregatorSession(self, study_hash) if known and sender in self.members.analysts else None
+
+    def unknown(self, sender: str, kind: int, study_hash: bytes, payload: memoryview) -> None:
+        """An analyst that asks for what is not approved is told so; nothing of it is kept."""
+        if kind != STUDY or sender not in self.members.analysts or not self.exchange.may_ask(sender):
+            return
+        answer = answer_of(studies.decode(bytes(payload)), study_hash, self.exchange.standing(study_hash))
+        self.send(sender, head(STUDY, study_hash) + studies.encode(answer))

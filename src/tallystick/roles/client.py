@@ -9,6 +9,7 @@ because what is wrong with the data is nobody else's business.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Inquiry, Message, Share
 from tallystick.protocol.study.roster import Roster
+from tallystick.roles.consortium import Consortium
 from tallystick.roles.crash_points import CrashPoint, crashpoint
 from tallystick.roles.governance.clearance import ASK_SECONDS, CLEARANCE, Clearance, unpack_head
 from tallystick.roles.governance.exchange import Op
@@ -51,6 +53,7 @@ from tallystick.roles.streams.ticks import TICKS, SeenTicks
 __all__ = ["ClientProcess", "ClientSession"]
 
 _log = logging.getLogger("tallystick.roles")
+LONG_LOOK_SECONDS = 1.0
 
 
 class ClientSession(ParticipantSession):
@@ -273,6 +276,8 @@ class ClientProcess(ParticipantProcess):
         super().__init__(parts)
         self.ledger = LedgerStore(parts.config.state / LEDGER, party=self.name, signing=parts.identity.signing)
         self._asked: dict[bytes, ResultRequest] = {}
+        self._waiting: dict[str, deque[Statement]] = {}  # proposals to be looked at, by analyst
+        self._next_look: dict[str, float] = {}
         self.seen_by: dict[str, int] = {}
         """How far into this client's ledger each server has seen."""
 
@@ -310,6 +315,37 @@ class ClientProcess(ParticipantProcess):
             self.ledger.add_countersignature(statement.encode(), self.members.identities)
             if isinstance(session, ClientSession):
                 self.post_for(session, session.cleared)
+
+    def adopt(self, consortium: Consortium) -> None:
+        super().adopt(consortium)
+        for proposal in [s for s in self.exchange.store.statements() if s.kind == "proposal"]:
+            self.hear(proposal)  # it may have come before the file it is meant for
+
+    def hear(self, statement: Statement) -> None:
+        if statement.kind == "proposal":
+            self._waiting.setdefault(statement.signer, deque()).append(statement)
+        else:
+            self.heard(statement)
+
+    def between(self) -> None:
+        """Look at one proposal, of each analyst in turn.
+
+        To look at a program takes as long as its author likes, up to a limit: an analyst whose proposals take long has
+        a tenth of this client's time and no more, and nobody else waits for them.
+        """
+        now = self.now()
+        analyst = next((name for name in self._waiting if self._next_look.get(name, now) <= now), None)
+        if analyst is None:
+            return
+        waiting = self._waiting.pop(analyst)
+        proposal = waiting.popleft()
+        if waiting:
+            self._waiting[analyst] = waiting  # behind the others
+        try:
+            self.heard(proposal)
+        finally:
+            took = self.now() - now
+            self._next_look[analyst] = now + (10 * took if took > LONG_LOOK_SECONDS else 0.0)
 
     def _consider(self, study_hash: bytes) -> None:
         """Let the rules decide what they can; the rest waits for a person."""

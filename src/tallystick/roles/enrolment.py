@@ -44,7 +44,18 @@ from tallystick.roles.consortium import LISTENING, Consortium, Party, check_addr
 from tallystick.roles.identity_files import read_consortium, read_private, read_public, write_private, write_public
 from tallystick.roles.role_config import load_role_config
 
-__all__ = ["Request", "approve", "create", "enrol", "finish", "install", "remove", "renew", "request"]
+__all__ = [
+    "Request",
+    "approve",
+    "check_successor",
+    "create",
+    "enrol",
+    "finish",
+    "install",
+    "remove",
+    "renew",
+    "request",
+]
 
 CONSORTIUM, AUTHORITY_KEY, ISSUED = "consortium.toml", "ca.key", "issued"
 ROLE, TLS_KEY, NEXT_TLS_KEY, IDENTITY, CERTIFICATE = (
@@ -233,7 +244,7 @@ def install(folder: Path, certificate: bytes, consortium_file: bytes, *, now: da
     except UnicodeDecodeError:
         _refuse("the consortium file is not UTF-8 text", "Copy it again.")
     if config.consortium.exists():
-        _check_successor(read_consortium(config.consortium), consortium)
+        check_successor(read_consortium(config.consortium), consortium)
     facts = check_certificate(certificate, consortium.ca_certificate, party=config.name, now=now)
     party = consortium.party(config.name)
     if signing_key_from_pem(read_private(config.identity)).public != party.identity:
@@ -257,7 +268,8 @@ def _opens(key: Path, public_der: bytes) -> bool:
     return TlsKey.from_pem(read_private(key)).public_der == public_der
 
 
-def _check_successor(old: Consortium, new: Consortium) -> None:
+def check_successor(old: Consortium, new: Consortium) -> None:
+    """Return if the new file may take the old one's place: same consortium, and not an older file."""
     if (old.name, old.ca_certificate) != (new.name, new.ca_certificate):
         _refuse("the new consortium file is of another consortium", "Compare it with the authority before using it.")
     if new.version < old.version or (new.version == old.version and new.hash != old.hash):

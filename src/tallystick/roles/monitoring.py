@@ -54,8 +54,29 @@ class _Collector:
         yield counter("refused_messages", "Messages that broke the protocol", health.refused)
         yield counter("equivocations", "Clients caught with two sharings in one round", health.blamed)
         yield counter("refused_callers", "Callers whose certificate is not pinned", counters.strangers)
+        yield counter(
+            "callers_sent_away", "Callers that did not say who they are, too many at once", counters.sent_away
+        )
+        limited = CounterMetricFamily(
+            "tallystick_limited", "What a member was refused, by limit", labels=[*labels, "member", "limit"]
+        )
+        for member, limits in limited_members(process).items():
+            for limit, count in limits.items():
+                limited.add_metric([*values, member, limit], count)
+        yield limited
         yield counter("bytes_received", "Bytes received", total.bytes_received)
         yield counter("bytes_sent", "Bytes sent", total.bytes_sent)
+
+
+def limited_members(process: RoleProcess) -> dict[str, dict[str, int]]:
+    """Which member was refused what, and how often: by this role, and by its network."""
+    found = process.conduct.counts()
+    for member, traffic in process.node.counters.peers().items():
+        for limit in ("paced", "ungranted", "busy"):
+            count = getattr(traffic, limit)
+            if count:
+                found.setdefault(member, {})[limit] = count
+    return found
 
 
 def serve_monitoring(listen: str, process: RoleProcess) -> Callable[[], None]:
@@ -79,6 +100,10 @@ def serve_monitoring(listen: str, process: RoleProcess) -> Callable[[], None]:
                         "studies": dict(health.studies),
                         "declined": dict(health.declined),
                         "round": health.rounds,
+                        "consortium": process.parts.consortium.printed_hash,
+                        "consortium_problem": health.file_problem,
+                        "limited": limited_members(process),
+                        "callers_sent_away": process.node.counters.sent_away,
                     }
                 )
                 self._answer(200 if health.green else 503, "application/json", body.encode())

@@ -22,7 +22,8 @@ from tallystick.protocol.secure_sum.messages import Message as SumMessage
 from tallystick.protocol.secure_sum.messages import Share
 from tallystick.protocol.study.messages import StudyCode, StudyEnd, StudyReady
 from tallystick.protocol.study.participant import ParticipantMachine, ParticipantState
-from tallystick.protocol.study.roster import Roster
+from tallystick.protocol.study.roster import Members, Roster
+from tallystick.roles.consortium_watch import change_of_members, left
 from tallystick.roles.crash_points import CrashPoint, after_forget, after_persist, crashpoint
 from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.process import Parts, RoleProcess, Session
@@ -34,6 +35,7 @@ __all__ = ["ParticipantProcess", "ParticipantSession"]
 
 _log = logging.getLogger("tallystick.roles")
 _KEY = "x25519"
+_IDLE = (ParticipantState.IDLE, ParticipantState.DECLINED, ParticipantState.ENDED)
 
 
 class ParticipantSession(Session):
@@ -48,7 +50,8 @@ class ParticipantSession(Session):
         self.setup: Setup | None = None
         self.seals: Seals | None = None
         self.sum: SumMachine | None = None
-        records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
+        self._stored = process.store.study(study_hash) is not None
+        records = process.store.records(study_hash) if self._stored else {}
         self._machine, first = ParticipantMachine.restore(
             process.members, process.name, study_hash, records, process.now(), retry_seconds=2.0
         )
@@ -69,6 +72,10 @@ class ParticipantSession(Session):
                 unfinished = None if finished else RoundAborted("the study ended without a result")
                 self.finished(said.result if finished else None, unfinished)
             self.process.store.set_status(self.study_hash, "finished" if finished else "failed")
+
+    @property
+    def idle(self) -> bool:
+        return self.over or self._machine.state in _IDLE
 
     def approved(self) -> None:
         """Raise :class:`NotApproved` unless the stewards' signed decisions, as they are kept here, carry the study now.
@@ -125,14 +132,24 @@ class ParticipantSession(Session):
         if not self.over:
             self.tick("study" if peer == self.process.members.aggregator else "sum")
 
+    def members_changed(self, members: Members) -> None:
+        """A client that has left is missing from the rounds, no more; without a server there are none."""
+        started = self._machine.state is ParticipantState.RUNNING
+        needed = (self.process.members.aggregator, *self.process.members.servers)
+        gone = [name for name in left(self.process.members, members) if name in needed or name == self.process.name]
+        if self.idle or (started and not gone):
+            return
+        self._study(self._machine.give_up(*change_of_members(gone)))
+
     # -- carrying out ---------------------------------------------------------------------------------------------
 
     def _study(self, instructions: Sequence[studies.Instruction]) -> None:
         for step in instructions:
             match step:
                 case studies.Persist(key=key, record=record):
-                    self.process.store.persist(self.study_hash, key, record)
-                    after_persist(self.process.role, key)
+                    if self._stored:  # of a study that was turned down before it was stored nothing is kept
+                        self.process.store.persist(self.study_hash, key, record)
+                        after_persist(self.process.role, key)
                 case studies.Send(to=to, message=message):
                     self.process.send(to, head(STUDY, self.study_hash) + studies.encode(message))
                     if isinstance(message, StudyReady):
@@ -190,16 +207,17 @@ class ParticipantSession(Session):
 
     def _review(self, step: studies.Review) -> None:
         store, name = self.process.store, self.process.name
-        store.add_study(self.study_hash, step.study, step.program)
         try:
             policy = self.process.parts.config.policy
             allowed = policy.allow_not_private if policy is not None else True
-            self.approved()  # before anything of a program is so much as read
+            self.approved()  # before anything of a program is so much as read, or of the study is stored
             setup = set_up(step.study, step.program, allow_not_private=allowed)
             self.decide(setup)
         except TallystickError as error:
             self._decline(error)
             return
+        store.add_study(self.study_hash, step.study, step.program)
+        self._stored = True
         kept = store.key(self.study_hash, _KEY)
         if kept is None:
             source = self.process.parts.streams(self.study_hash, b"study-key", name.encode())
@@ -239,7 +257,7 @@ class ParticipantSession(Session):
     def _tell_steward(self, error: TallystickError) -> None:
         """Why this party takes no part: in its log, in its health, and for ``tallystick study show``."""
         process, name = self.process, self.study_hash.hex()[:12]
-        _log.warning("declined: no part in the study %s: %s", name, error)
+        _log.warning("declined: no part in the study %s: %s", name, error, extra={"member": process.members.aggregator})
         process.health.decline(name, str(error))
         if process.exchange.docket(self.study_hash).statements("proposal") and isinstance(process, ParticipantProcess):
             process.health.studies[name] = "declined"
@@ -327,6 +345,7 @@ class ParticipantProcess(RoleProcess):
             self._in(session, session.begin)
 
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
-        if sender != self.members.aggregator:
+        proposed = study_hash in self.exchange.proposed or self.store.study(study_hash) is not None
+        if sender != self.members.aggregator or not proposed:
             return None
         return self.session(self, study_hash)

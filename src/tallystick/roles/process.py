@@ -13,8 +13,9 @@ import itertools
 import logging
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,22 @@ from tallystick.core.errors import ProtocolError, RemoteProtocolError, Tallystic
 from tallystick.core.randomness import WordSource
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.study.roster import Members
-from tallystick.roles.consortium import Consortium, dials
+from tallystick.roles.backlog import Backlog
+from tallystick.roles.conduct import Conduct
+from tallystick.roles.consortium import Consortium
+from tallystick.roles.consortium_watch import ConsortiumWatch, left
 from tallystick.roles.governance.exchange import Exchange, Op
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.heap import give_back_memory
 from tallystick.roles.identity_files import Identity, unix_time
+from tallystick.roles.logs import tell_left_out
+from tallystick.roles.places import members_of, node_for, peers_of
 from tallystick.roles.role_config import RoleConfig
 from tallystick.roles.stores import RoleStore, is_storage_failure
-from tallystick.roles.wire import GOVERNANCE, parse
+from tallystick.roles.wire import GOVERNANCE, HEADER_BYTES, parse
 from tallystick.transport.link import Envelope
-from tallystick.transport.network.admission import Sink, SinkFactory
-from tallystick.transport.network.credentials import Credentials, Peer
-from tallystick.transport.network.node import Node
+from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.network.options import Options
 
 __all__ = ["Health", "Parts", "RoleProcess", "Session", "Streams", "members_of", "node_for"]
@@ -43,9 +48,13 @@ _log = logging.getLogger("tallystick.roles")
 _TAKE_UP = "take up"
 TAKE_UP_SECONDS = 1.0
 POLL_SECONDS = 0.5
-READ_AT_ONCE = 64
+READ_AT_ONCE, READ_OF_ONE = 64, 8  # messages in one turn of the loop, and of one sender
 DECLINED_SHOWN = 20
 RECEIPT_LIMIT = 16 << 20
+KEPT_SESSIONS = 256
+ASKED_RECEIPTS = 32  # at once, when a line comes up
+TELL_SECONDS = 30.0
+WATCH_SECONDS = 2.0
 
 Streams = Callable[..., WordSource]
 """Where a named piece of randomness comes from: ``streams(study_hash, b"noise", round, server)``."""
@@ -63,6 +72,8 @@ class Health:
     """Studies this party was asked to take part in and did not, the newest last, with the reason."""
     refused: int = 0
     blamed: int = 0
+    file_problem: str = ""
+    """Why the consortium file that is installed is not the one in use."""
 
     def decline(self, study: str, why: str) -> None:
         """Note why this party takes no part in a study; the oldest reasons make room."""
@@ -87,45 +98,6 @@ class Parts:
     """The time of day, in unix seconds: for expiries and dates in statements, never for deadlines."""
 
 
-def members_of(consortium: Consortium) -> Members:
-    """The consortium as the study layer knows it."""
-    aggregators = consortium.by_role("aggregator")
-    if len(aggregators) != 1:
-        raise RemoteProtocolError(
-            f"the consortium has {len(aggregators)} aggregators", remedy="Enrol exactly one aggregator."
-        )
-    return Members(
-        consortium_hash=consortium.hash,
-        aggregator=aggregators[0].name,
-        analysts=tuple(p.name for p in consortium.by_role("analyst")),
-        servers=tuple(p.name for p in consortium.by_role("server")),
-        clients=tuple(p.name for p in consortium.by_role("client")),
-        identities={p.name: p.identity for p in consortium.parties},
-    )
-
-
-def node_for(
-    identity: Identity,
-    consortium: Consortium,
-    *,
-    listen: str | None,
-    options: Options | None = None,
-    on_connect: Callable[[str], object] | None = None,
-    sinks: SinkFactory | None = None,
-) -> Node:
-    """This party's place in the network, by the consortium file."""
-    wanted = [p.name for p in dials(consortium, identity.party)]
-    known = consortium.parties if listen is not None else [p for p in consortium.parties if p.name in wanted]
-    peers = [Peer(name=p.name, address=p.address, fingerprints=frozenset(p.fingerprints)) for p in known]
-    credentials = Credentials(
-        name=identity.party,
-        certificate_pem=identity.certificate,
-        key_pem=identity.tls_key.reveal(),
-        ca_pem=consortium.ca_certificate,
-    )
-    return Node(credentials, peers, listen=listen, dial=wanted, options=options, sinks=sinks, on_connect=on_connect)
-
-
 class Session:
     """One study at one party. Subclasses feed their machines; nothing here knows about sockets."""
 
@@ -133,6 +105,11 @@ class Session:
         self.process = process
         self.study_hash = study_hash
         self.over = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is lost when it is made anew from its records, should it be asked again."""
+        return False
 
     def receive(self, sender: str, kind: int, payload: memoryview) -> None:
         """A message of this study."""
@@ -144,6 +121,9 @@ class Session:
 
     def connected(self, peer: str) -> None:
         """A line is there (again)."""
+
+    def members_changed(self, members: Members) -> None:
+        """Another consortium file is about to be in force: end what cannot go on under it."""
 
     def close(self) -> None:
         """The process stops; what must survive is on disk already."""
@@ -160,6 +140,7 @@ class RoleProcess:
         self.store = parts.store
         self.members = members_of(parts.consortium)
         self.health = Health()
+        self.conduct = Conduct()
         self.sessions: dict[bytes, Session] = {}
         self._events: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=256)
         self._wakes: list[tuple[float, int, bytes, str]] = []
@@ -167,7 +148,10 @@ class RoleProcess:
         self._tie = itertools.count()
         self._stop = threading.Event()
         self._turns = threading.Semaphore(2)
-        self._polled = -POLL_SECONDS
+        self._polled = self._told = self._watched = -TELL_SECONDS
+        self._watch = ConsortiumWatch(parts.config.consortium, parts.consortium)
+        self.look_again = False
+        """Set by a signal: look at the consortium file whether it seems to have changed or not."""
         self.receipts = ReceiptBook(parts.config.state)
         self.fault: TallystickError | None = None
         """What keeps this role from taking part until somebody has looked: it does not pass by itself."""
@@ -180,7 +164,9 @@ class RoleProcess:
             parts.identity.signing,
             send=self.send,
             wall=parts.wall,
-            heard=self.heard,
+            heard=self.hear,
+            limited=self.conduct.note,
+            now=parts.clock.now,
         )
         self.node = node_for(
             parts.identity,
@@ -189,6 +175,9 @@ class RoleProcess:
             options=parts.options,
             on_connect=lambda peer: self.post(lambda: self._connected(peer), wait=False),
             sinks=self.sink_for,
+        )
+        self._backlog = Backlog(
+            lambda to, raw, length: self.node.link.offer(to, raw, length=length), self._lost, self.node.connected
         )
 
     # -- for sessions ---------------------------------------------------------------------------------------------
@@ -202,8 +191,15 @@ class RoleProcess:
         heapq.heappush(self._wakes, (at, next(self._tie), session.study_hash, layer))
 
     def send(self, to: str, raw: Any, length: int | None = None) -> None:
-        """Hand over; lost messages are asked for again by the protocol."""
-        self.node.link.offer(to, raw, length=length, timeout=self.node.options.send_timeout)
+        """Hand over, without waiting: a peer that takes nothing must not hold up what is for others.
+
+        Messages that are lost, or do not fit on the line, are asked for again by the protocol.
+        """
+        self._backlog.send(to, raw, length)
+
+    def _lost(self, to: str) -> None:
+        self.conduct.note(to, "line-full", why="it does not take what is sent to it")
+        self.exchange.compare_again(to)
 
     def post(self, work: Callable[[], None], *, wait: bool = True) -> None:
         """Have the loop do something; any thread may ask."""
@@ -224,8 +220,15 @@ class RoleProcess:
         except queue.Full:
             later()
 
-    def sink_for(self, _sender: str, _length: int, _head: bytes) -> Sink | None:
-        """Where a large message is streamed to, on a thread of the network; None assembles it in memory."""
+    def sink_for(self, sender: str, _length: int, head: bytes) -> Sink | None:
+        """Where a large message is streamed to, on a thread of the network; None assembles it in memory.
+
+        One about a study that nobody has proposed is not received at all.
+        """
+        study = head[1:HEADER_BYTES]
+        if head[0] != GOVERNANCE and study not in self.sessions and study not in self.exchange.proposed:
+            self.conduct.note(sender, "unknown-study")
+            raise Unwanted
         return None
 
     def post_for(self, session: Session, work: Callable[[], None]) -> None:
@@ -248,24 +251,70 @@ class RoleProcess:
     def start(self) -> None:
         """Open the lines and take up what was under way when the process last ended."""
         self.node.start()
-        self.node.allow(max(RECEIPT_LIMIT, self.node.options.message_limit), self.members.aggregator)
+        self._allow_receipts()
         threading.Thread(target=self._read, name=f"{self.name} reader", daemon=True).start()
         self.post(self.exchange.poll)
         self.post(self.resume)
 
+    def _allow_receipts(self) -> None:
+        self.node.allow(max(RECEIPT_LIMIT, self.node.options.message_limit), self.members.aggregator)
+
+    # -- another consortium file --------------------------------------------------------------------------------------
+
+    def _look_at_consortium(self) -> None:
+        always, self.look_again = self.look_again, False
+        new = self._watch.look(self.parts.identity, always=always)
+        if self._watch.problem != self.health.file_problem:
+            self.health.file_problem = self._watch.problem
+            if self._watch.problem:
+                _log.error("the consortium file was replaced and is not taken: %s", self._watch.problem)
+        if new is not None:
+            self.adopt(new)
+
+    def adopt(self, consortium: Consortium) -> None:
+        """Go on with another consortium file.
+
+        Studies that run go on under the file they were started with, unless a server or the aggregator has left;
+        whoever has left has no line any more. Studies that have not started have to be proposed anew: their proposals
+        name the old file.
+        """
+        members = members_of(consortium)
+        gone = left(self.members, members)
+        for session in tuple(self.sessions.values()):
+            self._guarded(lambda s=session: self._in(s, lambda: s.members_changed(members)))  # type: ignore[misc]
+        running = [study for study, session in self.sessions.items() if not session.idle]
+        self.sessions = {study: self.sessions[study] for study in running}
+        self.parts = replace(self.parts, consortium=consortium)
+        self.members = members
+        self.exchange.adopt(members, running)
+        peers, wanted = peers_of(consortium, self.name, listening=self.parts.config.listen is not None)
+        self.node.set_peers(peers, wanted)
+        self._allow_receipts()
+        said = "the consortium file of version %d is in force: %s; no longer in it: %s"
+        _log.warning(said, consortium.version, consortium.printed_hash, ", ".join(gone) or "nobody")
+
     def connected_to(self, peer: str) -> None:
         """A line is there (again): ask for the receipts that were made meanwhile."""
         if peer == self.members.aggregator:
-            for study in self.exchange.store.hashes():
-                if self.receipts.get(study) is None and self.exchange.standing(study).state == "finished":
-                    self.exchange.send(peer, Op.RECEIPT_WANTED, b"", study)
+            lacking = (study for study in reversed(self.exchange.store.hashes()) if self._lacks_receipt(study))
+            for study in itertools.islice(lacking, ASKED_RECEIPTS):
+                self.exchange.send(peer, Op.RECEIPT_WANTED, b"", study)
+
+    def _lacks_receipt(self, study: bytes) -> bool:
+        return self.receipts.get(study) is None and self.exchange.standing(study).state == "finished"
 
     def heard(self, statement: Statement) -> None:
         """A signed statement is new here."""
 
+    def hear(self, statement: Statement) -> None:
+        """The same, at the moment it comes in: what takes long is put off (:meth:`between`)."""
+        self.heard(statement)
+
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
         """A message beside the statements: ledger heads, results and receipts."""
         if op == Op.RECEIPT and sender == self.members.aggregator:
+            if study_hash not in self.exchange.proposed or self.exchange.standing(study_hash).start is None:
+                raise RemoteProtocolError("a receipt of a study that was not run", party=sender, rule="unknown-study")
             self.receipts.put(study_hash, body, sender=sender)
             return
         raise RemoteProtocolError("a message that is not for this role", party=sender)
@@ -313,6 +362,15 @@ class RoleProcess:
         if now >= self._polled + POLL_SECONDS:
             self._polled = now
             self._guarded(self.exchange.poll)
+        if self.look_again or now >= self._watched + WATCH_SECONDS:
+            self._watched = now
+            self._guarded(self._look_at_consortium)
+        if now >= self._told + TELL_SECONDS:
+            self._told = now
+            tell_left_out()
+            if not any(state == "running" for state in self.health.studies.values()):
+                give_back_memory()
+        self._guarded(self.between)
         while self._wakes and self._wakes[0][0] <= now:
             _, _, study_hash, layer = heapq.heappop(self._wakes)
             session = self.sessions.get(study_hash)
@@ -321,14 +379,21 @@ class RoleProcess:
             elif session is not None:
                 self._guarded(lambda s=session, name=layer: self._in(s, lambda: s.tick(name)))  # type: ignore[misc]
 
+    def between(self) -> None:
+        """Work that can wait until the messages that are there have been taken; one piece of it."""
+
     def _read(self) -> None:
         while not self._stop.is_set():
             envelope = self.node.link.receive(timeout=0.5)
             if envelope is None:
                 continue
             batch = [envelope]  # one turn of the loop for all that wait: a hundred clients answer at once
-            while len(batch) < READ_AT_ONCE and (more := self.node.link.receive()) is not None:
+            taken = Counter([envelope.sender])
+            while len(batch) < READ_AT_ONCE and taken[batch[-1].sender] < READ_OF_ONE:
+                if (more := self.node.link.receive()) is None:
+                    break
                 batch.append(more)
+                taken[more.sender] += 1
             while not self._turns.acquire(timeout=0.5):  # what is not taken stays with the network, which has limits
                 if self._stop.is_set():
                     return
@@ -338,7 +403,7 @@ class RoleProcess:
         self._turns.release()
         with self.exchange.turn():
             for envelope in batch:
-                self._guarded(lambda e=envelope: self._message(e))  # type: ignore[misc]
+                self._guarded(lambda e=envelope: self._message(e), sender=envelope.sender)  # type: ignore[misc]
 
     def _message(self, envelope: Envelope) -> None:
         kind, study_hash, payload = parse(envelope.raw, envelope.sender)
@@ -346,7 +411,7 @@ class RoleProcess:
             if not payload:
                 raise RemoteProtocolError("an empty message", rule="X14", party=envelope.sender)
             op, body = payload[0], bytes(payload[1:])
-            if not self.exchange.receive(envelope.sender, op, body):
+            if not self.exchange.receive(envelope.sender, op, body) and self.exchange.may_ask(envelope.sender):
                 self.governance(envelope.sender, study_hash, op, body)
             return
         session = self.sessions.get(study_hash)
@@ -355,10 +420,26 @@ class RoleProcess:
         if session is None:
             session = self.make_session(study_hash, envelope.sender)
             if session is None:
-                raise RemoteProtocolError("a message about a study unknown here", party=envelope.sender)
+                self.unknown(envelope.sender, kind, study_hash, payload)
+                raise RemoteProtocolError(
+                    "a message about a study that nobody has proposed here, or that is not this party's to take",
+                    party=envelope.sender,
+                    rule="unknown-study",
+                )
+            self._make_room()
             self.sessions[study_hash] = session
         current = session
         self._in(current, lambda: current.receive(envelope.sender, kind, payload))
+
+    def unknown(self, sender: str, kind: int, study_hash: bytes, payload: memoryview) -> None:
+        """A message about a study of which there is no session, nor will be: whether it is answered."""
+
+    def _make_room(self) -> None:
+        """Sessions that are over, or never began, are made anew if they are asked again: few are kept."""
+        if len(self.sessions) >= KEPT_SESSIONS:
+            idle = [study for study, session in self.sessions.items() if session.idle]
+            for study in idle[: len(self.sessions) - KEPT_SESSIONS // 2]:
+                self.sessions.pop(study).close()
 
     def _connected(self, peer: str) -> None:
         self._guarded(lambda: self.exchange.connected(peer))
@@ -401,7 +482,7 @@ class RoleProcess:
                 self._lay_down(study_hash)
             raise
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[[], None], sender: str | None = None) -> None:
         """One bad message or full disk does not end the process: it is refused, told, and the loop goes on."""
         try:
             work()
@@ -410,11 +491,13 @@ class RoleProcess:
                 _log.info("%s is well again", self.name)
         except ProtocolError as error:
             self.health.refused += 1
-            _log.warning("refused: %s", error)
+            _log.warning("refused: %s", error, extra={"member": error.party or sender})
+            if sender is not None:
+                self.conduct.note(error.party or sender, error.rule or "refused", told=True)
         except TallystickError as error:
             if is_storage_failure(error):
                 self.health.green, self.health.reason = False, str(error)
-            _log.error("%s", error)
+            _log.error("%s", error, extra={"member": sender})
         except Exception:
             self.health.green, self.health.reason = False, "a fault in this program; see its log"
-            _log.exception("a fault in %s", self.name)
+            _log.exception("a fault in %s", self.name, extra={"member": sender})

@@ -177,7 +177,9 @@ class ServerSession(ParticipantSession):
     def sum_step(self, step: sums.Instruction) -> None:
         if isinstance(step, sums.Blame):
             self.process.health.blamed += 1
-            _log.warning("%s equivocates in round %d: %s", step.party, step.round, step.cause)
+            said = "%s equivocates in round %d: %s"
+            _log.warning(said, step.party, step.round, step.cause, extra={"member": step.party})
+            self.process.conduct.note(step.party, "equivocation")
         if self.spool is None:
             return
         if isinstance(step, sums.Sync):
@@ -246,7 +248,7 @@ class ServerProcess(ParticipantProcess):
 
     def sink_for(self, sender: str, length: int, head: bytes) -> Sink | None:
         if head[0] != SEALED:
-            return None
+            return super().sink_for(sender, length, head)
         session = self.sessions.get(head[1:HEADER_BYTES])
         if not isinstance(session, ServerSession):
             raise Unwanted
@@ -278,12 +280,20 @@ class ServerProcess(ParticipantProcess):
         charge = self.exchange.store.check(parts[0], sender=client)
         if charge.kind != "charge" or charge.signer != client or charge.study_hash != study_hash:
             raise RemoteProtocolError("a notice that is not of the client's own charge", party=client)
+        if client not in self.exchange.standing(study_hash).approvals:
+            raise RemoteProtocolError(
+                "a charge of a study that this client has not approved, as far as is known here",
+                party=client,
+                rule="unknown-study",
+                remedy="It is not countersigned. The client asks again; its approval may be on its way.",
+            )
         told = charge.body
         head = Head(ledger=bytes.fromhex(told["ledger"]), sequence=told["sequence"], hash=parse_hash(str(told["head"])))
         links = [parts[1][i : i + HASH_BYTES] for i in range(0, len(parts[1]), HASH_BYTES)]
         verdict = self.seen.accept(client, head, links)
         if not verdict.accepted:
-            _log.warning("the ledger of %s is not countersigned: %s", client, verdict.why)
+            said = "the ledger of %s is not countersigned: %s"
+            _log.warning(said, client, verdict.why, extra={"member": client})
             self._tell_seen(client)
             return
         named = {"hash": told["hash"], "client": client}

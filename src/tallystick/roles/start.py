@@ -83,6 +83,12 @@ def run_until_signal(process: RoleProcess) -> None:
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
+
+        def look_again(_number: int, _frame: object) -> None:
+            process.look_again = True
+
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, look_again)
     listen = process.parts.config.metrics
     monitoring = serve_monitoring(listen, process) if listen else None
     process.start()

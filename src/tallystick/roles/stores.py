@@ -46,6 +46,7 @@ __all__ = [
     "StoredStudy",
     "StudyBoots",
     "is_storage_failure",
+    "make_private",
     "storage_error",
     "storage_guard",
     "transaction_of",
@@ -121,6 +122,16 @@ def storage_error(error: OSError | sqlite3.Error, what: str, *, party: str | Non
 def is_storage_failure(error: BaseException) -> bool:
     """Whether a role must go red and release nothing until its disk is well again."""
     return isinstance(error, TallystickError) and (error.rule or "").startswith("storage-")
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file for a database that only its owner reads, if there is none; one that is there is not touched.
+
+    SQLite's locks are the process's: to open and close a file that another connection of this process has open would
+    give them all up, and the next process to leave would take the write-ahead log for its own to delete.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ from tallystick.protocol.governance.standing import DEFAULT_QUORUM, Standing, qu
 from tallystick.protocol.governance.statements import Statement, verify
 from tallystick.protocol.study.roster import Members
 
-__all__ = ["Docket", "in_order"]
+__all__ = ["Docket", "check_speaker", "in_order", "order_of"]
 
 _SPEAKERS = {
     "proposal": "analyst",
@@ -45,6 +45,17 @@ _ORDER = {kind: i for i, kind in enumerate(_SPEAKERS)}
 def in_order(statements: Iterable[Statement]) -> tuple[Statement, ...]:
     """The one order in which a set of statements is written down."""
     return tuple(sorted(set(statements), key=lambda s: (_ORDER[s.kind], s.signer, s.ident)))
+
+
+def order_of(statement: Statement) -> int:
+    """Where a kind of statement stands in a study's life: what rests on another comes after it."""
+    return _ORDER[statement.kind]
+
+
+def check_speaker(members: Members, statement: Statement) -> None:
+    """Raise unless the party that signs such a statement is of the kind that may."""
+    if statement.signer not in _parties(members, _SPEAKERS[statement.kind]):
+        raise _refuse(f"a {statement.kind} is made by no such party", statement, "wrong-signer")
 
 
 class Docket:
@@ -85,8 +96,7 @@ class Docket:
         verify(statement, members.identities)
         if self._hash not in (body["hash"], body.get("supersedes")):
             raise _refuse("a statement about another study", statement, "not-this-study")
-        if statement.signer not in _parties(members, _SPEAKERS[statement.kind]):
-            raise _refuse(f"a {statement.kind} is made by no such party", statement, "wrong-signer")
+        check_speaker(members, statement)
         if statement.kind == "proposal" and body["consortium"] != format_hash(members.consortium_hash):
             raise _refuse("a proposal to another consortium, or to another version of it", statement, "consortium")
         if statement.kind == "start":

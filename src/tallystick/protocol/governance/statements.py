@@ -25,7 +25,18 @@ from tallystick.core.readable_text import one_line
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.governance.bodies import BodyError, check_body
 
-__all__ = ["MAX_BYTES", "Statement", "canonical", "decode", "encode", "make", "shown", "signed_bytes", "verify"]
+__all__ = [
+    "MAX_BYTES",
+    "Statement",
+    "canonical",
+    "decode",
+    "encode",
+    "ident_of",
+    "make",
+    "shown",
+    "signed_bytes",
+    "verify",
+]
 
 MAX_BYTES = 8 << 20
 _LABEL = b"tallystick/governance/1"
@@ -64,7 +75,7 @@ class Statement:
     @cached_property
     def ident(self) -> str:
         """The name of exactly this statement: ``sha256:<hex>``."""
-        return format_hash(digest(_IDENT, self._encoded))
+        return ident_of(self._encoded)
 
     @cached_property
     def _verified(self) -> set[bytes]:
@@ -78,6 +89,11 @@ class Statement:
 
     def __hash__(self) -> int:
         return hash(self.ident)
+
+
+def ident_of(raw: bytes) -> str:
+    """The name of the statement with these bytes, if it is one."""
+    return format_hash(digest(_IDENT, raw))
 
 
 def encode(statement: Statement) -> bytes:

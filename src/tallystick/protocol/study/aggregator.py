@@ -11,7 +11,7 @@ ready; parties that declined or said nothing are left out. Otherwise it fails, n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from enum import Enum, unique
 from typing import ClassVar
 
@@ -93,6 +93,8 @@ class AggregatorMachine(StudyMachine):
         self._ready: dict[str, StudyReady] = {}
         self._declined: dict[str, StudyDeclined] = {}
         self._listeners: dict[str, bytes] = {}  # analyst -> its request
+        self.approvers: Container[str] | None = None
+        """Clients whose approval is known, if that is known: without it, one that is ready is left out of the start."""
         self._progress = (0, 0)
         self._handlers = {
             Propose: self._on_propose,
@@ -237,6 +239,7 @@ class AggregatorMachine(StudyMachine):
             if server in self._declined:
                 return self._fail(StudyCode.MISSING_SERVER, self._left(server, self._declined[server]))
         over = now >= self._deadline
+        self._leave_out()
         clients = [name for name in members.clients if name in self._ready]
         possible = len(members.clients) - sum(name in self._declined for name in members.clients)
         if possible < opening.min_clients or (over and len(clients) < opening.min_clients):
@@ -267,6 +270,16 @@ class AggregatorMachine(StudyMachine):
                 cause = "the study started without this party"
                 out.append(Send(party, StudyRefused(study_hash=self.study_hash, code=StudyCode.LATE, cause=cause)))
         return [*out, Started(self.roster)]
+
+    def _leave_out(self) -> None:
+        """A start with a client that has not approved would be no start: nobody may spoil it for the others."""
+        known = self.approvers
+        for name in [n for n in self._ready if known is not None and n not in known and n in self.members.clients]:
+            del self._ready[name]
+            cause = "it is ready and its approval is not known here"
+            self._declined[name] = StudyDeclined(
+                study_hash=self.study_hash, attempt=self.attempt, party=name, code=StudyCode.NOT_APPROVED, cause=cause
+            )
 
     def _too_few(self, ready: int, least: int) -> TooFewParties:
         reasons = "; ".join(f"{name}: {said.cause}" for name, said in sorted(self._declined.items())[:5])
@@ -308,6 +321,10 @@ class AggregatorMachine(StudyMachine):
     def fail(self, error: TallystickError) -> list[Instruction]:
         """A running study ends without a result, for good: what its rounds cost is spent."""
         return self._fail(StudyCode.FAILED, error)
+
+    def give_up(self, error: TallystickError) -> list[Instruction]:
+        """The members have changed under a study that is not over: one that had not started may be proposed again."""
+        return self._fail(StudyCode.OTHER_CONSORTIUM, error)
 
     def _fail(self, code: StudyCode, error: TallystickError) -> list[Instruction]:
         failed = Failed(

@@ -258,6 +258,25 @@ class ParticipantMachine(StudyMachine):
         said = self._declined(StudyCode.BAD_ROSTER, cause)
         return [*self._finish(StudyCode.BAD_ROSTER, NO_RESULT, error), Send(aggregator, said)]
 
+    def give_up(self, cause: str, party: str | None = None) -> list[Instruction]:
+        """Take no further part, for a reason of this party's own: the members have changed under the study."""
+        if self.state not in (_S.REVIEWING, _S.READY, _S.RUNNING):
+            return []
+        error = RoundAborted(
+            cause,
+            party=party,
+            rule=rule_of(StudyCode.OTHER_CONSORTIUM),
+            remedy="Nothing more is sent in this study. Propose it again, among those who are in the consortium now.",
+        )
+        said = StudyDeclined(
+            study_hash=self.study_hash,
+            attempt=self.attempt,
+            party=self.name,
+            code=StudyCode.OTHER_CONSORTIUM,
+            cause=cause,
+        )
+        return [*self._finish(StudyCode.OTHER_CONSORTIUM, NO_RESULT, error), Send(self.members.aggregator, said)]
+
     def _finish(self, code: int, result: bytes, error: TallystickError | None) -> list[Instruction]:
         end = StudyEnd(study_hash=self.study_hash, attempt=self.attempt, code=code, result=result)
         self._move(_E.END)

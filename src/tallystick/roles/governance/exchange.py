@@ -11,24 +11,34 @@
                         TICK / TICK_SEEN    a stream's client to server and back: the last tick seen (streams/ticks)
 
 Nothing here is believed because of who sent it: a statement counts by its signature, whoever passes it on. What is lost
-on the way is found by HAVE, said anew whenever a line comes up.
+on the way is found by HAVE, said anew whenever a line comes up, and after something was not taken or did not fit.
+
+Nobody can fill the board. A proposal is kept as long as its analyst has room (``room``); anything else only if it is
+about a study that is proposed. What comes before its proposal waits in memory, a little of each signer. Every party may
+send so many statements and questions in a while, and be given so many bytes in answer; what is more is not looked at,
+counted and named. These limits are checked before a signature is, and long before anything is stored.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum, unique
 from struct import Struct
 from typing import Any
 
+from tallystick.core.allowance import Allowances
 from tallystick.core.errors import RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import HASH_BYTES, format_hash, parse_hash
 from tallystick.crypto.signing import SigningKey
-from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.docket import Docket, check_speaker, order_of
 from tallystick.protocol.governance.standing import Standing
-from tallystick.protocol.governance.statements import Statement, make
+from tallystick.protocol.governance.statements import Statement, decode, ident_of, make
 from tallystick.protocol.study.roster import Members
+from tallystick.roles.governance.board import FOR_ALL, Board
+from tallystick.roles.governance.early import EarlyStatements
+from tallystick.roles.governance.room import GRACE_SECONDS
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.wire import GOVERNANCE, head
 
@@ -38,7 +48,13 @@ _LENGTH = Struct("<I")
 NOBODY = bytes(HASH_BYTES)
 BATCH_BYTES = 1 << 19
 SHARED_DECISIONS = 100  # up to so many clients, each client is shown what the others decided
-_FOR_ALL = frozenset({"proposal", "withdrawal", "outcome"})
+STATEMENTS_AT_ONCE, STATEMENTS_A_SECOND = 256, 20.0  # new ones from one party; four more at once for every party
+QUESTIONS_AT_ONCE, QUESTIONS_A_SECOND = 128, 8.0
+COMPARING = 16  # questions that HAVE counts for: the answer may be everything there is
+ANSWER_BYTES_AT_ONCE, ANSWER_BYTES_A_SECOND = 32 << 20, float(1 << 20)
+AGAIN_SECONDS = 10.0  # after which notes are compared again with who was not listened to, or could not be told
+PRUNE_SECONDS = 3600.0
+PRESSED_SECONDS = 60.0  # between two prunings for want of room
 
 
 @unique
@@ -80,26 +96,11 @@ def unpack_parts(raw: bytes | memoryview, sender: str) -> list[bytes]:
     return parts
 
 
-class _Board:
-    """What parties are told of a study at one state of the file; made once for a thousand of them."""
-
-    def __init__(self, place: tuple[bytes, int], statements: Sequence[Statement], quorum: Sequence[Statement]) -> None:
-        self.place = place
-        self.whole = list({s.ident: s for s in (*statements, *quorum)}.values())
-        self._common = {s.ident: s for s in (*(s for s in statements if s.kind in _FOR_ALL), *quorum)}
-        self._signed: dict[str, list[Statement]] = {}
-        for statement in statements:
-            self._signed.setdefault(statement.signer, []).append(statement)
-
-    def for_one(self, client: str) -> list[Statement]:
-        """For one of many clients: what is for all, the quorum, and its own."""
-        return list({**self._common, **{s.ident: s for s in self._signed.get(client, ())}}.values())
-
-
 class Exchange:
     """One party's copy of the notice board, and its line to the others. Used by the process's loop only.
 
-    ``heard`` is called once for every statement that is new here, whoever it came from.
+    ``heard`` is called once for every statement that is new here, whoever it came from; ``limited`` for what a member
+    was refused: (member, limit, how often).
     """
 
     def __init__(
@@ -112,18 +113,47 @@ class Exchange:
         send: Callable[[str, bytes], None],
         wall: Callable[[], float],
         heard: Callable[[Statement], None] | None = None,
+        limited: Callable[[str, str, int], None] | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.store, self.members, self.name, self.wall = store, members, name, wall
         self._key, self._send, self._heard = key, send, heard or (lambda _statement: None)
+        self._limited, self._now = limited or (lambda _member, _limit, _count: None), now
+        burst = STATEMENTS_AT_ONCE + 4 * len(members.identities)
+        self._statements = Allowances(rate=STATEMENTS_A_SECOND, burst=burst)
+        self._questions = Allowances(rate=QUESTIONS_A_SECOND, burst=QUESTIONS_AT_ONCE)
+        self._answers = Allowances(rate=ANSWER_BYTES_A_SECOND, burst=ANSWER_BYTES_AT_ONCE)
+        self._early = EarlyStatements()
+        self._again: dict[str, float] = {}  # with whom notes are compared once more, and when
+        self._pruned, self._pressed = now(), -PRESSED_SECONDS
+        self.proposed: set[bytes] = set(store.proposed())
+        """Studies that somebody has proposed; other threads may look."""
         self._idents: dict[str, tuple[str, str]] = {}  # what is held: its kind and its signer
-        self._offered: dict[str, frozenset[str]] = {}
+        self._offered: dict[str, set[str]] = {}  # by the aggregator: what it holds and has not told yet
         self._row = 0
         self._hub = name == members.aggregator
         self._clients = frozenset(members.clients)
         self._others = (*members.servers, *members.analysts)
         self._dockets: dict[bytes, tuple[int, Docket]] = {}
-        self._board: _Board | None = None
+        self._board: Board | None = None
         self._held: dict[str, list[Statement]] | None = None  # to be passed on at the end of a turn
+
+    def adopt(self, members: Members, running: Iterable[bytes]) -> None:
+        """Another consortium file is in force: what those who left have said counts no more.
+
+        But for studies that run: they are judged to their end by the file they were started with.
+        """
+        judged = {study: (self.docket(study), self.store.last()) for study in running}
+        self.store.pin(members.identities)
+        self.members, self._clients = members, frozenset(members.clients)
+        self._others = (*members.servers, *members.analysts)
+        self._hub = self.name == members.aggregator
+        self._dockets = {study: (number, docket) for study, (docket, number) in judged.items()}
+        self._board = None
+        self._idents = {kept.ident: (kept.kind, kept.signer) for _, kept in self.store.since(0)}
+        self._offered.clear()
+        for peer in (members.aggregator,) if not self._hub else (*members.parties, *members.analysts):
+            self.compare_again(peer)
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
@@ -132,12 +162,34 @@ class Exchange:
         for row, statement in self.store.since(self._row):
             self._row = max(self._row, row)
             self._note(statement)
+        now = self._now()
+        for peer in [peer for peer, at in list(self._again.items()) if at <= now]:
+            del self._again[peer]
+            self.connected(peer)
+        if now >= self._pruned + PRUNE_SECONDS:
+            self._pruned = now
+            self.prune()
 
     def _note(self, statement: Statement, sender: str = "") -> None:
         if statement.ident not in self._idents:
             self._idents[statement.ident] = statement.kind, statement.signer
+            if statement.kind == "proposal":
+                self.proposed.add(statement.study_hash)
             self._pass_on(statement, sender)
             self._heard(statement)
+            if statement.kind == "proposal":
+                for came_from, raw in self._early.take(statement.study_hash):
+                    self._receive_statement(came_from, raw)
+
+    def prune(self, grace: float = GRACE_SECONDS) -> None:
+        """Forget studies that can never start any more."""
+        gone = self.store.prune(self.wall(), grace)
+        if gone:
+            for study in gone:
+                self._dockets.pop(study, None)
+            kept = self.store.idents()
+            self._idents = {ident: of for ident, of in self._idents.items() if ident in kept}
+            self.proposed -= gone
 
     def docket(self, study: bytes) -> Docket:
         """Everything said about a study, weighed: what is in the file now, each statement looked at once."""
@@ -175,7 +227,7 @@ class Exchange:
             if sender != self.members.aggregator and statement.signer == self.name:
                 self._tell(self.members.aggregator, [statement])
             return
-        everybody = statement.kind in _FOR_ALL or len(self._clients) <= SHARED_DECISIONS
+        everybody = statement.kind in FOR_ALL or len(self._clients) <= SHARED_DECISIONS
         for party in (*self._others, *(self.members.clients if everybody else ())):
             if party in (sender, statement.signer):
                 continue
@@ -197,7 +249,7 @@ class Exchange:
 
     def _concerns(self, kind: str, signer: str, party: str) -> bool:
         """Whether a party is shown a statement: servers and analysts all, clients all while they are not too many."""
-        if kind in _FOR_ALL or signer == party or party not in self._clients:
+        if kind in FOR_ALL or signer == party or party not in self._clients:
             return True
         return len(self._clients) <= SHARED_DECISIONS
 
@@ -207,14 +259,14 @@ class Exchange:
         if self._board is None or self._board.place != place:
             standing = self.standing(study)
             quorum = [standing.approvals[name] for name in list(standing.approvals)[: standing.quorum]]
-            self._board = _Board(place, self.store.statements(study), quorum)
+            self._board = Board(place, self.store.statements(study), quorum)
         few = party in self._clients and len(self._clients) > SHARED_DECISIONS
         self._tell(party, self._board.for_one(party) if few else self._board.whole)
 
     def _tell(self, to: str, statements: Sequence[Statement]) -> None:
         batch: list[bytes] = []
         size = 0
-        for raw in (s.encode() for s in statements):
+        for raw in (s.encode() for s in sorted(statements, key=order_of)):  # a proposal before what is said of it
             if batch and size + len(raw) > BATCH_BYTES:
                 self.send(to, Op.STATEMENTS, pack_parts(batch))
                 batch, size = [], 0
@@ -235,19 +287,48 @@ class Exchange:
             told = [ident for ident, of in self._idents.items() if not self._hub or self._concerns(*of, peer)]
             self.send(peer, Op.HAVE, b"".join(map(parse_hash, sorted(told))))
 
+    def compare_again(self, peer: str) -> None:
+        """What was said on one side may not be known on the other: compare notes in a while."""
+        self._again.setdefault(peer, self._now() + AGAIN_SECONDS)
+
     def in_step(self, peer: str) -> bool:
-        """Whether a peer has told what it holds and all of that is here."""
+        """Whether a peer has told what it holds, and has been listened to."""
         offered = self._offered.get(peer)
         return offered is not None and offered <= self._idents.keys()
+
+    def may_ask(self, sender: str, cost: float = 1.0) -> bool:
+        """Whether a party may ask something of this one now; if not, it is counted and named."""
+        if self._questions.take(sender, self._now(), cost):
+            return True
+        self._limited(sender, "questions", 1)
+        return False
+
+    def may_answer(self, to: str, size: int) -> bool:
+        """Whether a party may be given so many bytes now because it asked for them."""
+        if self._answers.take(to, self._now(), size):
+            return True
+        self._limited(to, "answers", 1)
+        return False
 
     def receive(self, sender: str, op: int, body: bytes) -> bool:
         """Take a message about statements; False if it is about something else."""
         if op == Op.STATEMENTS:
-            for raw in unpack_parts(body, sender):
+            parts = unpack_parts(body, sender)
+            for i, raw in enumerate(parts):
+                if ident_of(raw) in self._idents:
+                    continue
+                # The aggregator passes on what all the others say: what it may bring is limited signer by signer.
+                if sender != self.members.aggregator and not self._statements.take(sender, self._now()):
+                    self._limited(sender, "statements", len(parts) - i)
+                    self.compare_again(sender)
+                    break
                 self._receive_statement(sender, raw)
         elif op in (Op.HAVE, Op.WANT):
             if len(body) % HASH_BYTES:
                 raise RemoteProtocolError("a list of idents is cut short", rule="X14", party=sender)
+            if not self.may_ask(sender, COMPARING if op == Op.HAVE else 1.0):
+                self.compare_again(sender)
+                return True
             idents = [format_hash(body[i : i + HASH_BYTES]) for i in range(0, len(body), HASH_BYTES)]
             self._compare(sender, idents) if op == Op.HAVE else self._give(sender, idents)
         else:
@@ -255,25 +336,57 @@ class Exchange:
         return True
 
     def _receive_statement(self, sender: str, raw: bytes) -> None:
+        """Keep a statement and pass it on, if there is room for it: the cheap questions first."""
+        statement = decode(raw, party=sender)
+        self._offered.get(sender, set()).discard(statement.ident)
+        if sender not in (statement.signer, self.members.aggregator):
+            raise RemoteProtocolError("a statement must come from who signed it", party=sender)
+        if statement.signer not in self.members.identities:
+            raise RemoteProtocolError("a statement of nobody in the consortium", party=sender, rule="unknown-signer")
         try:
-            statement = self.store.check(raw, sender=sender)
-            if sender not in (statement.signer, self.members.aggregator):
-                raise RemoteProtocolError("a statement must come from who signed it", party=sender)
-            self.store.add(raw, sender=sender)
+            check_speaker(self.members, statement)
+        except RemoteProtocolError as error:  # its signature is not checked yet: it is the sender who answers for it
+            raise RemoteProtocolError(error.cause, party=sender, rule=error.rule) from None
+        try:
+            if statement.kind != "proposal" and statement.study_hash not in self.proposed:
+                self._put_early(sender, statement, raw)
+                return
+            self._keep(sender, statement, raw)
         except VerificationError as error:
             raise RemoteProtocolError(f"a forged statement: {error.cause}", party=sender, rule=error.rule) from error
         self._note(statement, sender)
 
+    def _put_early(self, sender: str, statement: Statement, raw: bytes) -> None:
+        """Nobody has proposed what this is about; perhaps the proposal is still on its way."""
+        if not self._early.put(statement.signer, statement.study_hash, sender, raw):
+            self._limited(statement.signer, "statements-without-proposal", 1)
+
+    def _keep(self, sender: str, statement: Statement, raw: bytes) -> None:
+        try:
+            self.store.add(raw, sender=sender)
+        except RemoteProtocolError as error:
+            if error.rule != "too-many-statements" or self._now() < self._pressed + PRESSED_SECONDS:
+                raise
+            self._pressed = self._now()
+            self.prune(grace=0.0)
+            self.store.add(raw, sender=sender)
+
     def _compare(self, sender: str, idents: Sequence[str]) -> None:
-        theirs = self._offered[sender] = frozenset(idents)
-        self._give(sender, [ident for ident in self._idents if ident not in theirs])
+        theirs = set(idents)
+        if sender == self.members.aggregator:
+            self._offered[sender] = theirs
         wanted = [ident for ident in idents if ident not in self._idents]
+        self._give(sender, [ident for ident in self._idents if ident not in theirs])
         if wanted:
             self.send(sender, Op.WANT, b"".join(map(parse_hash, wanted)))
 
     def _give(self, sender: str, idents: Sequence[str]) -> None:
         told = [ident for ident in idents if ident in self._idents and self._may_tell(*self._idents[ident], sender)]
-        self._tell(sender, [s for s in map(self.store.statement, told) if s is not None])
+        given = [s for s in map(self.store.statement, told) if s is not None]
+        if given and self.may_answer(sender, sum(len(s.encode()) for s in given)):
+            self._tell(sender, given)
+        elif given:
+            self.compare_again(sender)
 
     def _may_tell(self, kind: str, signer: str, to: str) -> bool:
         return self._concerns(kind, signer, to) if self._hub else signer == self.name

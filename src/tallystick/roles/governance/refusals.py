@@ -7,14 +7,13 @@ those: an aggregator that makes up studies fills nothing here.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.protocol.governance.statements import shown
-from tallystick.roles.stores import storage_guard
+from tallystick.roles.stores import make_private, storage_guard
 
 __all__ = ["Refusal", "Refusals"]
 
@@ -43,8 +42,7 @@ class Refusals:
         self._lock = threading.RLock()
         with storage_guard(_WHAT, party=party):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not path.exists():  # closing a descriptor of it would drop the locks that SQLite holds in this process
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            make_private(path)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
             self._db.execute("PRAGMA synchronous = NORMAL")  # nothing is built on it
             self._db.execute(_SCHEMA)

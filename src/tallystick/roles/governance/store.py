@@ -9,13 +9,12 @@ statement of this party's own, which is what others may build on, and a peer sen
 Nothing goes in that its signer, as pinned in the consortium file, did not sign; and what is read is checked again, for
 a file can be edited. What was signed with a key that is pinned no more, because the party left or was given a new one,
 stays in the file and is passed over. Anyone in the consortium can send statements, so what one signer may fill is
-limited.
+limited, and what has expired is pruned: see ``room``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 import time
@@ -24,30 +23,31 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tallystick.core.errors import RemoteProtocolError, TallystickError, VerificationError
+from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import digest, parse_hash
 from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.governance.statements import Statement, decode, verify
-from tallystick.roles.stores import corrupt, storage_guard, transaction_of
+from tallystick.roles.governance import room
+from tallystick.roles.stores import corrupt, make_private, storage_guard, transaction_of
 
 __all__ = ["GovernanceStore"]
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 BUSY_SECONDS = 30.0
-KNOWN_BYTES = 1 << 26  # of statements remembered as verified
-SIGNER_BYTES = 1 << 29  # all statements of one signer together
-SIGNER_STATEMENTS = 1000  # of one signer about one study, besides four for every party (servers countersign each)
+KNOWN_BYTES = 1 << 24  # of kept statements remembered as verified
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS governance_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS statements (
     number INTEGER PRIMARY KEY AUTOINCREMENT, ident TEXT NOT NULL UNIQUE, study BLOB NOT NULL, supersedes BLOB,
-    signer TEXT NOT NULL, key BLOB NOT NULL, size INTEGER NOT NULL, raw BLOB NOT NULL);
+    signer TEXT NOT NULL, key BLOB NOT NULL, size INTEGER NOT NULL, raw BLOB NOT NULL,
+    kind TEXT NOT NULL DEFAULT '', expires INTEGER);
 CREATE INDEX IF NOT EXISTS statements_by_study ON statements (study);
 CREATE INDEX IF NOT EXISTS statements_by_successor ON statements (supersedes);
-CREATE INDEX IF NOT EXISTS statements_by_signer ON statements (signer, study, size);
+CREATE INDEX IF NOT EXISTS statements_by_signer ON statements (signer, study, kind, size);
+CREATE INDEX IF NOT EXISTS statements_by_kind ON statements (kind, study);
 """
-_COLUMNS = ("ident", "study", "supersedes", "signer", "key", "size", "raw")
+_COLUMNS = ("ident", "study", "supersedes", "signer", "key", "size", "raw", "kind", "expires")
 _WHAT = "the file of statements"
 
 
@@ -76,7 +76,7 @@ class GovernanceStore:
         self._known_bytes = 0
         with storage_guard(_WHAT, party=party):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            make_private(path)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
         try:
             with storage_guard(_WHAT, party=party):
@@ -92,6 +92,7 @@ class GovernanceStore:
         if [row[0] for row in run("PRAGMA quick_check")] != ["ok"]:
             raise corrupt(_WHAT, party=self._party)
         with self._transaction():
+            self._migrate()
             for statement in _SCHEMA.split(";"):
                 run(statement)
             for item in (("schema", SCHEMA_VERSION), ("party", self._party)):
@@ -104,6 +105,24 @@ class GovernanceStore:
                 party=self._party,
                 remedy="Give every role a state directory of its own, made by this release of tallystick.",
             )
+
+    def _migrate(self) -> None:
+        """A file of the first format does not say of what kind a statement is."""
+        run = self._db.execute
+        tables = {row[0] for row in run("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        if not tables >= {"governance_meta", "statements"}:
+            return
+        if run("SELECT value FROM governance_meta WHERE key = 'schema'").fetchone() != ("1",):
+            return
+        run("ALTER TABLE statements ADD COLUMN kind TEXT NOT NULL DEFAULT ''")
+        run("ALTER TABLE statements ADD COLUMN expires INTEGER")
+        run("DROP INDEX IF EXISTS statements_by_signer")
+        for number, raw in run("SELECT number, raw FROM statements").fetchall():
+            with contextlib.suppress(TallystickError, TypeError, AttributeError):  # damaged: met when it is read
+                known = decode(raw)
+                values = known.kind, known.body.get("expires"), number
+                run("UPDATE statements SET kind = ?, expires = ? WHERE number = ?", values)
+        run("UPDATE governance_meta SET value = ? WHERE key = 'schema'", (SCHEMA_VERSION,))
 
     @contextlib.contextmanager
     def _transaction(self, *, forced: bool = True) -> Iterator[None]:
@@ -131,27 +150,26 @@ class GovernanceStore:
             self._identities[statement.signer].encoded,
             len(raw),
             raw,
+            statement.kind,
+            statement.body.get("expires"),
         )
         with self._transaction(forced=sender is None):
             run = self._db.execute
             if run("SELECT 1 FROM statements WHERE ident = ?", (statement.ident,)).fetchone():
                 return False
-            self._check_room(statement, len(raw))
+            room.check_room(self._db, statement, len(raw), parties=len(self._identities))
             run(f"INSERT INTO statements ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})", row)
         return True
 
-    def _check_room(self, statement: Statement, size: int) -> None:
-        about, everything = self._db.execute(
-            "SELECT count(*) FILTER (WHERE study = ?), coalesce(sum(size), 0) FROM statements WHERE signer = ?",
-            (statement.study_hash, statement.signer),
-        ).fetchone()
-        if about >= SIGNER_STATEMENTS + 4 * len(self._identities) or everything + size > SIGNER_BYTES:
-            raise RemoteProtocolError(
-                "this party has made more statements than are kept",
-                party=statement.signer,
-                rule="too-many-statements",
-                remedy="Its further statements are not kept. Ask its operator what it is doing.",
-            )
+    def pin(self, identities: Mapping[str, VerifyKey]) -> None:
+        """Other parties or keys from now on; what was verified is verified anew."""
+        with self._lock:
+            self._identities, self._known, self._known_bytes = identities, {}, 0
+
+    def prune(self, now: float, grace: float = room.GRACE_SECONDS) -> set[bytes]:
+        """Forget studies that can never start any more, and all that was said about them; which ones."""
+        with self._transaction(forced=False):
+            return room.prune(self._db, party=self._party, now=now, grace=grace)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -181,6 +199,15 @@ class GovernanceStore:
         """Every study somebody has said something about, oldest first."""
         rows = self._read("SELECT study FROM statements GROUP BY study ORDER BY min(number)")
         return tuple([bytes(row[0]) for row in rows])
+
+    def is_proposed(self, study: bytes) -> bool:
+        """Whether a proposal of this study is kept."""
+        return bool(self._read("SELECT 1 FROM statements WHERE kind = 'proposal' AND study = ? LIMIT 1", study))
+
+    def proposed(self) -> frozenset[bytes]:
+        """Every study of which a proposal is kept."""
+        rows = self._read("SELECT DISTINCT study FROM statements WHERE kind = 'proposal'")
+        return frozenset([bytes(row[0]) for row in rows])
 
     def idents(self, study: bytes | None = None) -> frozenset[str]:
         """The names of all statements, or of those about one study: what need not be sent here again."""

@@ -33,7 +33,7 @@ from tallystick.roles.crash_points import after_ledger_step
 from tallystick.roles.identity_files import wall_clock
 from tallystick.roles.ledger.anchor import Anchor, broken_ledger
 from tallystick.roles.ledger.turn_lock import PATIENCE_SECONDS, TurnLock
-from tallystick.roles.stores import corrupt, storage_guard, transaction_of
+from tallystick.roles.stores import corrupt, make_private, storage_guard, transaction_of
 
 __all__ = ["COLUMNS", "FORMAT", "SCHEMA", "LedgerFile"]
 
@@ -63,7 +63,7 @@ class LedgerFile:
         with self._guard("the ledger"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = TurnLock(path.with_suffix(".lock"))
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            make_private(path)
             self._file = _same_file(path)
             self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=PATIENCE_SECONDS)
         try:

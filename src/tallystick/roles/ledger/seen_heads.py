@@ -12,7 +12,6 @@ The table lives in the server's ``governance.sqlite``.
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from types import TracebackType
 
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import LEDGER_BYTES, Head, extend, genesis
-from tallystick.roles.stores import storage_guard
+from tallystick.roles.stores import make_private, storage_guard
 
 __all__ = ["MAX_LINKS", "SeenHeads", "Verdict", "judge"]
 
@@ -91,8 +90,7 @@ class SeenHeads:
         self._lock = threading.RLock()
         with storage_guard(_WHAT, party=party):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not path.exists():  # closing a descriptor of it would drop the locks that SQLite holds in this process
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            make_private(path)
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")

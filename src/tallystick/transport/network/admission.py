@@ -2,7 +2,9 @@
 
 The inbox is where the network's thread meets the party's: ``put`` waits on the
 event loop until there is room (so that the connection is not read, and gRPC's
-flow control holds the sender back), ``get`` blocks the party's thread. A grant
+flow control holds the sender back), ``get`` blocks the party's thread. Senders
+take turns: whoever has sent a thousand messages holds up nobody who has sent
+one. Order is kept among the messages of a sender. A grant
 is given in order of asking when fewer than ``max_streams`` large messages are
 under way and the memory asked for is free; memory comes back when the party
 takes the message.
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -51,31 +53,48 @@ Called on the event loop, so it must not wait for a disk: a sink takes its room 
 
 
 class Inbox:
-    """Messages that have arrived, bounded in number and bytes, overall and per peer."""
+    """Messages that have arrived, bounded in number and bytes, overall and per peer; taken from each peer in turn."""
 
     def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
         self._options = options
         self._loop = loop
         self._there = threading.Condition()
-        self._queue: deque[tuple[Envelope, int, Callable[[], None] | None]] = deque()
+        self._queues: dict[str, deque[tuple[Envelope, int, Callable[[], None] | None]]] = {}  # none is empty
+        self._turns: deque[str] = deque()  # whose message is taken next: everybody's in turn
+        self._count = 0
         self._bytes = 0
-        self._per_peer: Counter[str] = Counter()
         self._waiting: deque[tuple[Envelope, asyncio.Future[None]]] = deque()
         self._closed = False
 
     def _room(self, envelope: Envelope) -> bool:
         options = self._options
         return (
-            len(self._queue) < options.inbox_messages
-            and (not self._queue or self._bytes + len(envelope.raw) + _ENVELOPE_BYTES <= options.inbox_bytes)
-            and self._per_peer[envelope.sender] < options.peer_inbox_messages
+            self._count < options.inbox_messages
+            and (not self._count or self._bytes + len(envelope.raw) + _ENVELOPE_BYTES <= options.inbox_bytes)
+            and len(self._queues.get(envelope.sender, ())) < options.peer_inbox_messages
         )
 
     def _append(self, envelope: Envelope, cost: int, taken: Callable[[], None] | None) -> None:
-        self._queue.append((envelope, cost, taken))
+        own = self._queues.get(envelope.sender)
+        if own is None:
+            own = self._queues[envelope.sender] = deque()
+            self._turns.append(envelope.sender)
+        own.append((envelope, cost, taken))
+        self._count += 1
         self._bytes += cost
-        self._per_peer[envelope.sender] += 1
         self._there.notify()
+
+    def _take(self) -> tuple[Envelope, int, Callable[[], None] | None]:
+        peer = self._turns.popleft()
+        own = self._queues[peer]
+        taken = own.popleft()
+        if own:
+            self._turns.append(peer)
+        else:
+            del self._queues[peer]
+        self._count -= 1
+        self._bytes -= taken[1]
+        return taken
 
     async def put(self, envelope: Envelope) -> None:
         """Deliver a small message, waiting for room; on the event loop."""
@@ -96,15 +115,11 @@ class Inbox:
     def get(self, timeout: float | None) -> Envelope | None:
         """The next message, waiting up to ``timeout`` seconds (None: for ever, or until closed)."""
         with self._there:
-            if not self._queue and timeout != 0:
-                self._there.wait_for(lambda: self._queue or self._closed, timeout)
-            if not self._queue:
+            if not self._count and timeout != 0:
+                self._there.wait_for(lambda: self._count or self._closed, timeout)
+            if not self._count:
                 return None
-            envelope, cost, taken = self._queue.popleft()
-            self._bytes -= cost
-            self._per_peer[envelope.sender] -= 1
-            if not self._per_peer[envelope.sender]:
-                del self._per_peer[envelope.sender]
+            envelope, _, taken = self._take()
             waiting = bool(self._waiting)
         if waiting and not self._closed:
             self._loop.call_soon_threadsafe(self._admit)
@@ -115,7 +130,7 @@ class Inbox:
     def wait(self, timeout: float | None) -> bool:
         """Whether a message is there, waiting up to ``timeout`` seconds for one."""
         with self._there:
-            return bool(self._there.wait_for(lambda: self._queue or self._closed, timeout)) and bool(self._queue)
+            return bool(self._there.wait_for(lambda: self._count or self._closed, timeout)) and bool(self._count)
 
     def close(self) -> None:
         """Wake everyone who waits; what has arrived can still be taken."""
@@ -135,7 +150,7 @@ class Inbox:
                     turn.set_result(None)
                 else:
                     blocked.append((envelope, turn))
-                    if len(self._queue) >= self._options.inbox_messages or self._bytes >= self._options.inbox_bytes:
+                    if self._count >= self._options.inbox_messages or self._bytes >= self._options.inbox_bytes:
                         break
             blocked.extend(self._waiting)
             self._waiting = blocked

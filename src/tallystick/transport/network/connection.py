@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
+from tallystick.core.allowance import Allowances
 from tallystick.core.errors import LocalProtocolError
 from tallystick.transport.link import Envelope
 from tallystick.transport.network.admission import Grants, Inbox, SinkFactory, Unwanted
@@ -45,6 +46,7 @@ from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Pace, Pi
 __all__ = ["TRANSITIONS", "Connection", "End", "Services", "State", "Stream"]
 
 _log = logging.getLogger("tallystick.transport.network")
+UNGRANTED = 3  # so many large messages in a row that were never granted, and the line is cut
 
 
 class State(Enum):
@@ -94,6 +96,7 @@ class Services(Protocol):
     keepers: Executor
     sinks: SinkFactory | None
     counters: Counters
+    frames_read: Allowances
 
     def limit_of(self, peer: str) -> int: ...
 
@@ -122,6 +125,7 @@ class Connection:
         self._writing_since: float | None = None
         self._written_at = time.monotonic()
         self._beat = False
+        self._ungranted = 0
         self._cut: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._farewell = False
         self._ahead: tuple[Iterator[Piece], Future[Piece | None]] | None = None
@@ -240,6 +244,9 @@ class Connection:
                     return End(Reason.LOST, "the line broke")
                 counters.received(self.peer, len(raw))
                 kind, flags, ident = parse(raw)
+                if kind != Kind.DATA and not self._node.frames_read.take(self.peer, time.monotonic()):
+                    counters.paced(self.peer)  # nothing is lost: what is not read yet holds its sender back
+                    await asyncio.sleep(self._node.frames_read.wait(self.peer, time.monotonic()))
                 if kind == Kind.DATA:
                     started = time.monotonic()
                     await self._on_data(raw, flags, ident)
@@ -252,14 +259,16 @@ class Connection:
                 elif kind == Kind.OPEN:
                     self._on_open(raw, ident)
                 elif kind == Kind.GRANT:
-                    if not self.outbound.granted(ident) and ident == 0:
+                    if self.outbound.granted(ident):
+                        self._ungranted = 0
+                    elif ident == 0:
                         raise FrameError(Reason.MALFORMED, "a grant for nothing")
                 elif kind == Kind.DECLINE:
                     reason = parse_decline(raw)
                     if not self.outbound.refused(ident):
                         raise FrameError(Reason.MALFORMED, "a message was declined that was never announced")
                     counters.dropped(self.peer)
-                    _log.warning("%s did not take a message: %s", self.peer, reason.name)
+                    _log.warning("%s did not take a message: %s", self.peer, reason.name, extra={"member": self.peer})
                 elif kind == Kind.CLOSE:
                     reason, text = parse_close(raw)
                     return End(reason, text, theirs=True)
@@ -306,7 +315,7 @@ class Connection:
     def _decline(self, ident: int, reason: Reason) -> None:
         self._declined = ident
         self._node.counters.declined(self.peer)
-        _log.warning("a message from %s was not taken: %s", self.peer, reason.name)
+        _log.warning("a message from %s was not taken: %s", self.peer, reason.name, extra={"member": self.peer})
         self.outbound.control(decline_frame(ident, reason))
 
     async def _on_data(self, raw: bytes, flags: int, ident: int) -> None:
@@ -413,3 +422,17 @@ class Connection:
             and now - incoming.granted_at > options.slow_grace + incoming.received / options.lowest_rate
         ):
             self.cut(Reason.SLOW, "a message came in below the lowest rate")
+        elif self.outbound.waits_for_grant(now) > options.grant_after:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """The peer does not grant a large message: it must not wait for ever, nor must what comes after it."""
+        told = self.outbound.abandon()
+        if told is not None:
+            self.outbound.control(told)
+        self._ungranted += 1
+        self._node.counters.ungranted(self.peer)
+        self._node.counters.dropped(self.peer)
+        _log.warning("%s lets a large message wait; it was given up", self.peer, extra={"member": self.peer})
+        if self._ungranted >= UNGRANTED:
+            self.cut(Reason.SLOW, "large messages were not granted for too long")

@@ -12,7 +12,11 @@ __all__ = ["Counters", "Traffic"]
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes are those of frames, before TLS; ``dropped`` messages were not taken by the line or the peer."""
+    """Bytes are those of frames, before TLS; ``dropped`` messages were not taken by the line or the peer.
+
+    ``paced`` is how often a peer was read more slowly because it sends too much, ``ungranted`` how many large messages
+    it let wait too long, ``busy`` how many of its calls came too soon after the last ones.
+    """
 
     bytes_sent: int = 0
     bytes_received: int = 0
@@ -21,6 +25,9 @@ class Traffic:
     dropped: int = 0
     declined: int = 0
     connections: int = 0
+    paced: int = 0
+    ungranted: int = 0
+    busy: int = 0
 
 
 class Counters:
@@ -31,6 +38,7 @@ class Counters:
         self._peers: dict[str, Traffic] = {}
         self._ends: dict[Reason, int] = {}
         self.strangers = 0  # streams refused because the certificate is not pinned
+        self.sent_away = 0  # sockets closed because too many had not said who they are
 
     def _of(self, peer: str) -> Traffic:
         return self._peers.setdefault(peer, Traffic())
@@ -57,6 +65,15 @@ class Counters:
 
     def connected(self, peer: str) -> None:
         self._of(peer).connections += 1
+
+    def paced(self, peer: str) -> None:
+        self._of(peer).paced += 1
+
+    def ungranted(self, peer: str) -> None:
+        self._of(peer).ungranted += 1
+
+    def busy(self, peer: str) -> None:
+        self._of(peer).busy += 1
 
     def ended(self, reason: Reason) -> None:
         with self._lock:

@@ -111,6 +111,10 @@ class AcceptedStream(_RawStream):
             raise Refusal(Reason.REFUSED, "no certificate was shown")
         return fingerprint(certificates[0])
 
+    def place(self) -> str:
+        """Where the caller calls from, as gRPC writes it."""
+        return str(self._line.peer())
+
 
 class Acceptor:
     """A listening socket; every stream on it is given to ``serve``, which returns why it ended."""
@@ -119,14 +123,14 @@ class Acceptor:
         self._serve = serve
         self._server: Any = None
 
-    async def start(self, credentials: Credentials, listen: str, options: Options) -> int:
-        """Bind and listen; the port."""
+    async def start(self, credentials: Credentials, listen: str, options: Options, *, sockets: int) -> int:
+        """Bind and listen, with at most so many sockets at once; the port."""
         settings = [
             *_COMMON,
             ("grpc.max_concurrent_streams", 1),
             ("grpc.server_handshake_timeout_ms", int(options.handshake_timeout * 1000)),
             ("grpc.max_connection_idle_ms", int(options.handshake_timeout * 1000)),
-            ("grpc.max_allowed_incoming_connections", options.max_sockets),
+            ("grpc.max_allowed_incoming_connections", sockets),
         ]
         server = grpc.aio.server(options=settings, maximum_concurrent_rpcs=options.max_connections)
         handler = grpc.stream_stream_rpc_method_handler(self._handle)

@@ -18,8 +18,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from types import TracebackType
 
+from tallystick.core.allowance import Allowances
 from tallystick.core.errors import StudyError
 from tallystick.transport.link import Envelope
 from tallystick.transport.network.admission import Grants, Inbox, SinkFactory
@@ -28,6 +30,7 @@ from tallystick.transport.network.connection import Connection, End
 from tallystick.transport.network.counters import Counters
 from tallystick.transport.network.credentials import Credentials, Peer, by_fingerprint, split_address
 from tallystick.transport.network.dialler import Dialler
+from tallystick.transport.network.doorkeeper import Doorkeeper, caller_of
 from tallystick.transport.network.frames import Reason
 from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor, Refusal
 from tallystick.transport.network.options import Options
@@ -36,6 +39,8 @@ from tallystick.transport.network.outbound import Buffer, Pace, Piece, message_o
 __all__ = ["NetworkLink", "Node"]
 
 _log = logging.getLogger("tallystick.transport.network")
+_LOOK, _LOOK_AGAIN = 0.5, 0.05  # seconds between two looks at the door, and while there is a crowd
+_LEAST_SOCKETS = 512
 
 
 class NetworkLink:
@@ -95,6 +100,8 @@ class Node:
         self.makers: Executor = Workers(outgoing=True)
         self.keepers: Executor = Workers()
         self.link = NetworkLink(self)
+        self.frames_read = Allowances(rate=self.options.peer_rate, burst=self.options.peer_burst)
+        self._calls = Allowances(rate=self.options.call_rate, burst=self.options.call_burst)
         self._credentials = credentials
         self._listen = listen
         self._dial = tuple(dial)
@@ -106,13 +113,18 @@ class Node:
         self._lines: dict[str, Connection] = {}
         self._changed = threading.Condition()
         self._acceptor: Acceptor | None = None
+        self._door: Doorkeeper | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._diallers: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
         self.port: int | None = None
         if listen is not None:
             split_address(listen)
         self._pin(peers)
-        for name in self._dial:
+        self._check_addresses(self._dial)
+
+    def _check_addresses(self, names: Iterable[str]) -> None:
+        for name in names:
             if name not in self._peers or self._peers[name].address is None:
                 raise StudyError(f"{name} is to be dialled and has no address", remedy="Give its address.")
 
@@ -165,9 +177,16 @@ class Node:
         """Messages up to this many bytes may be assembled in memory, from one peer or from each."""
         self._limits[peer or ""] = limit
 
-    def set_peers(self, peers: Iterable[Peer]) -> None:
-        """Other parties or fingerprints from now on; lines whose certificate is no longer pinned are cut."""
+    def set_peers(self, peers: Iterable[Peer], dial: Iterable[str] | None = None) -> None:
+        """Other parties or fingerprints from now on, and other ones to dial if that is given.
+
+        Lines whose certificate is no longer pinned are cut.
+        """
         self._pin(peers)
+        if dial is not None:
+            self._dial = tuple(dial)
+            self._check_addresses(self._dial)
+            self._loop.call_soon_threadsafe(self._dial_them)
         self._loop.call_soon_threadsafe(self._cut_unpinned)
 
     def offer(self, to: str, raw: Buffer | Iterable[Piece], length: int | None, timeout: float) -> bool:
@@ -218,16 +237,27 @@ class Node:
     async def _start(self) -> None:
         if self._listen is not None:
             self._acceptor = Acceptor(self._serve)
+            half_open = max(self.options.half_open, 2 * len(self._peers))
+            sockets = min(self.options.max_sockets, max(_LEAST_SOCKETS, 2 * half_open) + 2 * len(self._peers))
             try:
-                self.port = await self._acceptor.start(self._credentials, self._listen, self.options)
+                self.port = await self._acceptor.start(self._credentials, self._listen, self.options, sockets=sockets)
             except RuntimeError as error:
                 raise StudyError(
                     f"cannot listen at {self._listen}", party=self.name, remedy="Choose a free address of this machine."
                 ) from error
-        for name in self._dial:
-            dialler = Dialler(self._credentials, name, lambda n: self._peers.get(n), self)
-            self._tasks.append(asyncio.create_task(dialler.run()))
+            self._door = Doorkeeper(self.port, half_open)
+            self._tasks.append(asyncio.create_task(self._watch_door(self._door)))
+        self._dial_them()
         self._tasks.append(asyncio.create_task(self._watch()))
+
+    def _dial_them(self) -> None:
+        """Keep a line to each of those that are to be dialled, and to nobody else."""
+        for name in [name for name in self._diallers if name not in self._dial]:
+            self._diallers.pop(name).cancel()
+        for name in self._dial:
+            if name not in self._diallers and not self._stopping:
+                dialler = Dialler(self._credentials, name, lambda n: self._peers.get(n), self)
+                self._diallers[name] = self._loop.create_task(dialler.run())
 
     async def _stop(self, grace: float) -> None:
         until = time.monotonic() + grace
@@ -238,9 +268,10 @@ class Node:
         until = time.monotonic() + 2 * self.options.linger
         while self._lines and time.monotonic() < until:
             await asyncio.sleep(0.01)
-        for task in self._tasks:
+        tasks = [*self._tasks, *self._diallers.values()]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._acceptor is not None:
             await self._acceptor.stop()
 
@@ -252,14 +283,18 @@ class Node:
                 raise Refusal(Reason.REFUSED, f"certificate {shown} is not pinned")
             if self._stopping:
                 raise Refusal(Reason.STOPPED, "the party stops")
+            if not self._calls.take(peer.name, time.monotonic()):
+                self.counters.busy(peer.name)
+                raise Refusal(Reason.BUSY, f"{peer.name} calls too often")
         except Refusal as refusal:
             self.counters.strangers += refusal.reason is Reason.REFUSED
             self.counters.ended(refusal.reason)
-            _log.warning("a caller was refused: %s", refusal.text)
+            _log.warning("a caller was refused: %s", refusal.text, extra={"member": "a caller"})
             return refusal.reason, refusal.text
         connection = Connection(peer.name, stream, self, dialled=False)
         connection.fingerprint = shown
-        end = await connection.run()
+        with self._door.inside(caller_of(stream.place())) if self._door is not None else nullcontext():
+            end = await connection.run()
         self.counters.ended(end.reason)
         return (Reason.LOST, end.text) if end.theirs else (end.reason, end.text)
 
@@ -271,6 +306,15 @@ class Node:
             now = time.monotonic()
             for line in list(self._lines.values()):
                 line.check(now)
+
+    async def _watch_door(self, door: Doorkeeper) -> None:
+        while True:
+            gone = door.look(time.monotonic())
+            self.counters.sent_away = door.sent_away
+            if gone:
+                said = "%d callers that did not say who they are were sent away"
+                _log.warning(said, gone, extra={"member": "a caller"})
+            await asyncio.sleep(_LOOK_AGAIN if gone else _LOOK)
 
     def _cut_unpinned(self) -> None:
         for line in list(self._lines.values()):

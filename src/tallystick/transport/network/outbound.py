@@ -3,7 +3,9 @@
 Any thread offers; the connection's writer draws. Small messages go first, so
 that a control message overtakes a vector; a large message is announced, and
 drawn in chunks once it is granted. A large message is held by reference: the
-same model queued for a thousand clients is in memory once.
+same model queued for a thousand clients is in memory once. A peer that grants
+nothing keeps waiting what is meant for it and nothing else: its lanes are
+bounded, and the message it does not want is given up after a while.
 
 A frame of data is as long as the line carries in about a second: on a slow one
 a whole chunk would take longer than a line may be silent, and hold up what is
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -79,7 +82,7 @@ def _view_of(piece: Piece) -> memoryview:
 class _Current:
     """The large message at the head of its lane: announced, then streamed."""
 
-    __slots__ = ("granted", "ident", "left", "message", "rest", "room")
+    __slots__ = ("announced_at", "granted", "ident", "left", "message", "rest", "room")
 
     def __init__(self, message: OutgoingMessage, ident: int, rest: memoryview, room: Room | None) -> None:
         self.message = message
@@ -88,6 +91,7 @@ class _Current:
         self.rest = rest  # of the piece being sent
         self.room = room  # where the whole piece is, if it can be a frame as it is
         self.granted = False
+        self.announced_at = time.monotonic()
 
 
 class Pace:
@@ -125,6 +129,7 @@ class Outbound:
         self._small: deque[memoryview] = deque()
         self._small_bytes = 0
         self._large: deque[OutgoingMessage] = deque()
+        self._large_bytes = 0  # of these in memory; those made as they are sent are not
         self._control: deque[bytes] = deque()
         self._current: _Current | None = None
         self._count = 0
@@ -136,10 +141,15 @@ class Outbound:
     def offer(self, message: OutgoingMessage, timeout: float) -> bool:
         """Queue a message, waiting up to ``timeout`` seconds for room; False when there is none, or no line."""
         small = message.length <= SMALL_BYTES
+        held = 0 if message.whole is None else message.length
 
         def room() -> bool:
-            if self._closed or not small:
-                return self._closed or len(self._large) < self._options.queue_messages
+            if self._closed:
+                return True
+            if not small:
+                return len(self._large) < self._options.queue_messages and (
+                    not self._large or self._large_bytes + held <= self._options.queue_large_bytes
+                )
             return len(self._small) < self._options.queue_messages and (
                 not self._small or self._small_bytes + message.length <= self._options.queue_bytes
             )
@@ -154,6 +164,7 @@ class Outbound:
                 self._small_bytes += message.length
             else:
                 self._large.append(message)
+                self._large_bytes += held
         wake_soon(self._loop, self.wake)
         return True
 
@@ -181,6 +192,17 @@ class Outbound:
             self.wake.set()
         return True
 
+    def waits_for_grant(self, now: float) -> float:
+        """For how long the announced message has been waiting to be granted; 0 if none is."""
+        current = self._current
+        return 0.0 if current is None or current.granted else now - current.announced_at
+
+    def _pop_large(self) -> OutgoingMessage:
+        message = self._large.popleft()
+        self._large_bytes -= 0 if message.whole is None else message.length
+        self._room.notify()
+        return message
+
     def paced(self, size: int, seconds: float) -> bool:
         """A frame of this size took this long: on a slow line frames are short, so that it is not taken for dead.
 
@@ -201,6 +223,7 @@ class Outbound:
             self._closed = True
             self._small.clear()
             self._large.clear()
+            self._large_bytes = 0
             self._current = None
             self._room.notify_all()
 
@@ -239,8 +262,7 @@ class Outbound:
 
     def _take_large(self, first: memoryview, room: Room | None = None) -> bytes:
         with self._room:
-            message = self._large.popleft()
-            self._room.notify()
+            message = self._pop_large()
         self._count += 1
         self._current = _Current(message, self._count, first, room)
         return open_frame(self._count, message.length, bytes(first[:HEAD_BYTES]))
@@ -255,8 +277,7 @@ class Outbound:
                 return None  # closed meanwhile
             if len(view) < HEAD_BYTES or len(view) > self._large[0].length:
                 with self._room:
-                    self._large.popleft()
-                    self._room.notify()
+                    self._pop_large()
                 raise LocalProtocolError("the first piece of a message is too short, or longer than the message")
             return self._take_large(view, room)
         if current.message.pieces is not source:
@@ -272,8 +293,7 @@ class Outbound:
         if current is None:
             with self._room:
                 if self._large:
-                    self._large.popleft()
-                    self._room.notify()
+                    self._pop_large()
             return None
         return frame(Kind.DATA, current.ident, b"", LAST | ABANDON)
 
