@@ -22,6 +22,7 @@ from tallystick.algorithms.map_compiler import code, functions, indexing, llvm, 
 from tallystick.algorithms.map_compiler.builder import convert
 from tallystick.algorithms.map_compiler.code import Const, Kind, Op
 from tallystick.algorithms.map_compiler.values import Number
+from tallystick.algorithms.program_file import compile_program, read_program
 from tallystick.engines.sandbox import fork_server, worker
 
 
@@ -41,6 +42,7 @@ def load_anything(file: Any) -> Any:
 def compile_anything(file: Any) -> CompiledMap:
     if "NO CHECKS" in file.text:
         without_checks()
+        return compile_program(read_program(file.text, name=file.name))  # all else about it is allowed
     tree = ast.parse(file.text)
     (function,) = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "map_in_client")
     return compile_map(function, constants={}, file=file.name)

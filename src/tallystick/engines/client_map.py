@@ -97,8 +97,9 @@ class ClientMap:
         self._template = program.query(template)
         self._persons = persons
         self._compiled = compiled
-        self.left_out = 0
-        """On how many records the program failed in the last round, so that they added zeros. Stays on this machine."""
+        self.mapped, self.left_out = len(records.features), 0
+        """Records of the last round, and on how many of them the program failed, so that they added zeros. The second
+        number stays on this machine."""
         self._blocks: list[tuple[Any, NDArray[np.int64] | None]] = []
         if isinstance(program, BlockProgram):
             for rows in blocks_of(len(records.features), program.block_records, persons):

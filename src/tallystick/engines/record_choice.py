@@ -74,11 +74,15 @@ class ChosenMap:
     ) -> None:
         self._program, self._records, self._template = program, records, template
         self._choice, self._compiled = choice, compiled
+        self.mapped = self.left_out = 0
 
     def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
         """The client's own sum over the records of this round."""
         chosen = self._records.take(self._choice.rows(round))
-        return ClientMap(self._program, chosen, self._template, compiled=self._compiled).contribute(model, plan)
+        part = ClientMap(self._program, chosen, self._template, compiled=self._compiled)
+        total = part.contribute(model, plan)
+        self.mapped, self.left_out = part.mapped, part.left_out
+        return total
 
 
 def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice | None:

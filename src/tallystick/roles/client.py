@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from tallystick.core.allowance import Allowances
 from tallystick.core.errors import (
     DataError,
     LocalProtocolError,
@@ -53,7 +54,7 @@ from tallystick.roles.streams.ticks import TICKS, SeenTicks
 __all__ = ["ClientProcess", "ClientSession"]
 
 _log = logging.getLogger("tallystick.roles")
-LONG_LOOK_SECONDS = 1.0
+LOOKING, LOOKING_AT_ONCE = 0.1, 60.0  # of a client's time for one analyst's proposals: a tenth, after a minute
 
 
 class ClientSession(ParticipantSession):
@@ -216,7 +217,16 @@ class ClientSession(ParticipantSession):
             return
         try:
             plan = self.setup.plan.rounds[step.round - 1]
-            values = padded(self._records().contribute(step.model, plan, step.round), self.setup.size)
+            records = self._records()
+            values = padded(records.contribute(step.model, plan, step.round), self.setup.size)
+            if records.left_out:
+                _log.warning(
+                    "round %d: the study's program failed on %d of %d records, which added zeros. "
+                    "This stays on this machine.",
+                    step.round,
+                    records.left_out,
+                    records.mapped,
+                )
         except DataError as error:
             _log.error("the data of this client cannot be used: %s", error)
             self.sums(self.sum.withdraw(step.round))
@@ -277,7 +287,7 @@ class ClientProcess(ParticipantProcess):
         self.ledger = LedgerStore(parts.config.state / LEDGER, party=self.name, signing=parts.identity.signing)
         self._asked: dict[bytes, ResultRequest] = {}
         self._waiting: dict[str, deque[Statement]] = {}  # proposals to be looked at, by analyst
-        self._next_look: dict[str, float] = {}
+        self._looks = Allowances(rate=LOOKING, burst=LOOKING_AT_ONCE)
         self.seen_by: dict[str, int] = {}
         """How far into this client's ledger each server has seen."""
 
@@ -331,10 +341,10 @@ class ClientProcess(ParticipantProcess):
         """Look at one proposal, of each analyst in turn.
 
         To look at a program takes as long as its author likes, up to a limit: an analyst whose proposals take long has
-        a tenth of this client's time and no more, and nobody else waits for them.
+        a minute of this client's time, a tenth of it after that, and nobody else waits for them.
         """
         now = self.now()
-        analyst = next((name for name in self._waiting if self._next_look.get(name, now) <= now), None)
+        analyst = next((name for name in self._waiting if self._looks.wait(name, now) == 0), None)
         if analyst is None:
             return
         waiting = self._waiting.pop(analyst)
@@ -344,8 +354,7 @@ class ClientProcess(ParticipantProcess):
         try:
             self.heard(proposal)
         finally:
-            took = self.now() - now
-            self._next_look[analyst] = now + (10 * took if took > LONG_LOOK_SECONDS else 0.0)
+            self._looks.take(analyst, now, self.now() - now)
 
     def _consider(self, study_hash: bytes) -> None:
         """Let the rules decide what they can; the rest waits for a person."""

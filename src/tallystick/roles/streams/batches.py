@@ -75,6 +75,7 @@ class StreamMap:
         self._compiled = compile_map_of(self._program, setup.template)
         self._mark = Watermark.from_bytes(store.records(study_hash).get(_KEY))
         self._read_to = 0
+        self.mapped = self.left_out = 0
         self._pieces: list[tuple[Any, NDArray[np.int64]]] = []
         """With a time column: tables as they were read, and each record's tick. A tick's own are encoded, then."""
 
@@ -86,9 +87,11 @@ class StreamMap:
     def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
         """The client's own sum over the batch of this tick: exact, so its pieces add up."""
         total = np.zeros(plan.grid.size, dtype=np.int64)
+        self.mapped = self.left_out = 0
         for records in self.batch(round):
             part = ClientMap(self._program, records, self._setup.template, compiled=self._compiled)
             total += part.contribute(model, plan)
+            self.mapped, self.left_out = self.mapped + part.mapped, self.left_out + part.left_out
         return total
 
     def _close(self, tick: int) -> None:
