@@ -30,8 +30,8 @@ def frames(clients: int = 3) -> list[dict[str, Any]]:
     return made
 
 
-def fitted(fed: Any, unit: dict[str, Any], **options: Any) -> PrivateEstimator:
-    estimator = ts.LogisticRegression(epsilon=1.0, delta=1e-6, rounds=2, **options)
+def fitted(fed: Any, unit: dict[str, Any]) -> PrivateEstimator:
+    estimator = ts.LogisticRegression(epsilon=1.0, delta=1e-6, rounds=2)
     study = estimator.study_for(fed, target="y", features=None)
     raw = study.model_dump()
     raw["privacy"] |= unit
@@ -42,10 +42,11 @@ def fitted(fed: Any, unit: dict[str, Any], **options: Any) -> PrivateEstimator:
 def test_a_model_for_persons_is_evaluated_for_the_same_persons(neighbours: str) -> None:
     """It was charged for single records, and its ρ added to that of the model's persons."""
     fed = ts.Federation.simulate(frames(), schema=SCHEMA, seed=3)
-    model = fitted(fed, UNIT, neighbours=neighbours)
+    model = fitted(fed, UNIT | {"neighbours": neighbours})  # by the study: the estimator's own keyword is another
     found = ts.evaluate(model, fed, target="y", epsilon=1.0, delta=1e-6)
     assert found.privacy.protects == model.privacy_.protects == PID
     claim = found.plan.claim
+    assert (claim.neighbours, model.neighbours) == (neighbours, "replace-one")
     assert (claim.unit, claim.person, claim.max_records, claim.max_institutions) == tuple(UNIT.values())
     for noise in found.plan.rounds[0].noise:  # a histogram's √2 (or 1), times the records, times the institutions
         record = 2**0.5 if neighbours == "replace-one" else 1.0

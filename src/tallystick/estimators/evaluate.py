@@ -160,8 +160,8 @@ def evaluate(
         classifier=describe(),
         epsilon=epsilon,
         delta=delta,
-        neighbours=model.neighbours,
-        mechanism=model.mechanism,
+        neighbours=model.study_.privacy.neighbours,
+        mechanism=model.study_.privacy.mechanism,
         schema=Schema({**{c: model._schema[c] for c in columns}, target: _target(model, fed, target)}),
     )
     study = estimator.study_for(fed, target=target, features=columns, name=f"evaluation of {type(model).__name__}")

@@ -351,13 +351,13 @@ class Totals:
         for one in units:
             own = dict(self.units).get(one.unit)
             others = one.fits - (0 if own is None else own.charges)
-            notes = [f"{one.fits} of them"]
+            notes = [f"by {one.fits} of them"]
             if others:
                 notes.append(f"{others} for other units, counted by group privacy")
             if one.left_out:
                 notes.append(f"the other {one.left_out} bound(s) nothing here")
-            said.append(f"for {one.whom}, {one.figure} ({'; '.join(notes)})")
-        return f"{self.charges} fit(s) for different units, stated for each: {'. '.join(said)}"
+            said.append(f"For {one.whom}: {one.figure} ({', '.join(notes)})")
+        return f"{self.charges} fit(s) for different units, stated for each. {'. '.join(said)}"
 
 
 def _sum(parts: Sequence[UnitTotals]) -> UnitTotals:
