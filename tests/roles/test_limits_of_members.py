@@ -294,6 +294,16 @@ def test_a_peer_that_takes_nothing_holds_up_nobody_else() -> None:
     assert lines.lost == []
 
 
+def test_a_short_message_in_pieces_survives_waiting() -> None:
+    """Its pieces are made once: to offer them to a full line took them away."""
+    lines = Lines(slow=0)
+    lines.backlog.send("slow", iter([b"one ", memoryview(b"message")]), 11)
+    assert not lines.backlog.move()
+    lines.room["slow"] = 1
+    assert lines.backlog.move()
+    assert lines.taken == [("slow", b"one message")]
+
+
 def test_what_waits_for_a_peer_is_bounded_in_number_bytes_and_time() -> None:
     lines = Lines(rogue=0)
     for _ in range(backlog.MESSAGES + 7):

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tallystick.transport.network.frames import SMALL_BYTES
+
 __all__ = ["Backlog"]
 
 MESSAGES, BYTES = 1024, 16 << 20  # for one peer
@@ -40,6 +42,8 @@ class Backlog:
 
     def send(self, to: str, raw: Any, length: int | None = None) -> None:
         """Hand over in order: at once if the line has room, later if it has not, never if there is no line."""
+        if length is not None and length <= SMALL_BYTES and not isinstance(raw, (bytes, bytearray, memoryview)):
+            raw, length = b"".join([bytes(piece) for piece in raw]), None  # pieces can be taken once, and it may wait
         with self._lock:
             behind = to in self._waiting
         if not behind and (self._offer(to, raw, length) or to not in self._connected()):

@@ -337,6 +337,10 @@ class ClientProcess(ParticipantProcess):
         else:
             self.heard(statement)
 
+    @property
+    def puts_off(self) -> bool:
+        return bool(self._waiting)
+
     def between(self) -> None:
         """Look at one proposal, of each analyst in turn.
 

@@ -283,7 +283,10 @@ class RoleProcess:
         for session in tuple(self.sessions.values()):
             self._guarded(lambda s=session: self._in(s, lambda: s.members_changed(members)))  # type: ignore[misc]
         running = [study for study, session in self.sessions.items() if not session.idle]
+        dropped = [session for study, session in self.sessions.items() if study not in running]
         self.sessions = {study: self.sessions[study] for study in running}
+        for session in dropped:
+            self._guarded(session.close)
         self.parts = replace(self.parts, consortium=consortium)
         self.members = members
         self.exchange.adopt(members, running)
@@ -370,7 +373,8 @@ class RoleProcess:
             tell_left_out()
             if not any(state == "running" for state in self.health.studies.values()):
                 give_back_memory()
-        self._guarded(self.between)
+        if self.puts_off:
+            self._guarded(self.between)
         while self._wakes and self._wakes[0][0] <= now:
             _, _, study_hash, layer = heapq.heappop(self._wakes)
             session = self.sessions.get(study_hash)
@@ -378,6 +382,11 @@ class RoleProcess:
                 self._guarded(lambda taken=study_hash: self._take_up(taken))  # type: ignore[misc]
             elif session is not None:
                 self._guarded(lambda s=session, name=layer: self._in(s, lambda: s.tick(name)))  # type: ignore[misc]
+
+    @property
+    def puts_off(self) -> bool:
+        """Whether there is work for :meth:`between`."""
+        return False
 
     def between(self) -> None:
         """Work that can wait until the messages that are there have been taken; one piece of it."""

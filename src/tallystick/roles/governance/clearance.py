@@ -60,6 +60,7 @@ class Clearance:
         self._seen_by, self._check, self._again = seen_by, check, again
         self._charge: Statement | None = None
         self._given = False
+        self._servers = exchange.members.servers  # of this study, whoever joins meanwhile
 
     def given(self, setup: Setup) -> bool:
         """Whether shares may leave; asks for what is missing if not."""
@@ -76,7 +77,7 @@ class Clearance:
     def _missing(self) -> list[str]:
         """Servers that have not countersigned this very head."""
         if self._charge is None:
-            return list(self._exchange.members.servers)
+            return list(self._servers)
         body = self._charge.body
         wanted = (body["ledger"], body["sequence"], body["head"])
         signed = {
@@ -86,7 +87,7 @@ class Clearance:
             and s.body["client"] == self._exchange.name
             and (s.body["ledger"], s.body["sequence"], s.body["head"]) == wanted
         }
-        return [name for name in self._exchange.members.servers if name not in signed]
+        return [name for name in self._servers if name not in signed]
 
     def ask(self) -> None:
         """Show the charge to the servers that have not signed it, and come back to it later."""

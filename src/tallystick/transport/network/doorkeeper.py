@@ -70,6 +70,7 @@ class Doorkeeper:
         self._port = port
         self._since: dict[Caller, float] = {}
         self._inside: Counter[Caller] = Counter()
+        self._settled: dict[int, int] = {}  # files of callers that are inside, and their inodes: not looked at again
 
     @contextlib.contextmanager
     def inside(self, caller: Caller | None) -> Iterator[None]:
@@ -84,10 +85,13 @@ class Doorkeeper:
             self._inside[caller] -= 1
             if not self._inside[caller]:
                 del self._inside[caller]
+                self._settled.clear()
 
     def look(self, now: float) -> int:
         """Send away who has to go; how many that were."""
-        there = list(_accepted(self._port, self._inside))  # a caller may be there twice, by an older handle of gRPC's
+        there = list(
+            _accepted(self._port, self._inside, self._settled)
+        )  # a caller may be there twice, by an older handle of gRPC's
         try:
             self._since = {caller: self._since.get(caller, now) for caller, _ in there}
             gone = set(to_send_away(self._since, self.most))
@@ -102,7 +106,7 @@ class Doorkeeper:
         return len(gone)
 
 
-def _accepted(port: int, inside: Container[Caller]) -> Iterator[tuple[Caller, socket.socket]]:
+def _accepted(port: int, inside: Container[Caller], settled: dict[int, int]) -> Iterator[tuple[Caller, socket.socket]]:
     """The connections that somebody else made to a port of this process, each with a handle of its own to close.
 
     A file may be closed, and its number given to another one, at any moment: so everything is asked of the second
@@ -110,7 +114,8 @@ def _accepted(port: int, inside: Container[Caller]) -> Iterator[tuple[Caller, so
     """
     for name in [file.name for file in _FILES.iterdir()] if _FILES is not None else ():
         try:
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+            found = os.fstat(int(name))
+            if not stat.S_ISSOCK(found.st_mode) or settled.get(int(name)) == found.st_ino:
                 continue
             handle = socket.socket(fileno=os.dup(int(name)))
         except (OSError, ValueError):
@@ -120,6 +125,8 @@ def _accepted(port: int, inside: Container[Caller]) -> Iterator[tuple[Caller, so
             if handle.family in (socket.AF_INET, socket.AF_INET6) and handle.getsockname()[1] == port:
                 caller = _caller(*handle.getpeername()[:2])
         if caller is None or caller in inside:
+            if caller is not None:
+                settled[int(name)] = found.st_ino
             handle.close()
         else:
             yield caller, handle

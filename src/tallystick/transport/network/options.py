@@ -41,7 +41,7 @@ class Options:
     heartbeat: float = 10.0
     dead_after: float = 35.0  # nothing heard, although we were listening
     stall_after: float = 60.0  # the peer takes nothing of what we send
-    grant_after: float = 600.0  # the peer does not grant a large message: it is given up; the third time, the line
+    grant_after: float = 300.0  # the peer does not grant a large message: it is given up; the third time, the line
     slow_grace: float = 20.0  # a large message may take this, plus its size at the lowest rate
     lowest_rate: float = 16_384.0  # bytes per second
     first_backoff: float = 0.2
