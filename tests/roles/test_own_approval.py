@@ -111,6 +111,18 @@ def test_expired_by_its_own_clock(client: Client) -> None:
     check(client)
 
 
+def test_a_stream_that_was_started_in_time_waits_for_its_first_tick(client: Client) -> None:
+    """The first share leaves when the tick closes, perhaps after the expiry; a change of mind counts until then."""
+    exchange = client.process.exchange
+    exchange.wall = lambda: NOW + 1e7
+    parts = (HASH, exchange, client.ledger, client.config)
+    check_own_rules(*parts, in_time=True)
+    own(client, "reject", 2)
+    for look in (check_own_approval, check_own_rules):
+        with pytest.raises(NotApproved, match="rejected"):
+            look(*parts, in_time=True)
+
+
 def test_for_another_data_set(client: Client) -> None:
     """The role file names other records since: what was approved for these is not spent from those."""
     mark = Fingerprint(location="/others.csv")
