@@ -1,0 +1,70 @@
+"""X26 with real processes: an analyst proposes what no plan can be made of. Clients say no, and stay well."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from consortium_fixture import Parties, health, wait_for
+
+from tallystick.core.identifiers import format_hash
+from tallystick.protocol.governance import summarise
+from tallystick.protocol.governance.statements import make
+from tallystick.protocol.study import study_digest
+from tallystick.roles.desk import Desk
+from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.role_config import load_role_config
+from tallystick.roles.setup import set_up
+
+HOSTILE: dict[str, tuple[str, str, Any]] = {
+    "the smallest epsilon": ("privacy", "epsilon", 5e-324),
+    "a tiny epsilon": ("privacy", "epsilon", 1e-200),
+    "the smallest delta": ("privacy", "delta", 5e-324),
+    "a large epsilon": ("privacy", "epsilon", 1e308),
+    "too many records": ("data", "records", 2**62),
+    "a round for ever": ("trust", "round_timeout_s", 1e308),
+    "a number too large": ("program", "clip", 10**400),
+    "a nest": ("program", "clip", json.loads("[" * 500 + "]" * 500)),
+}
+
+
+def test_x26_hostile_proposals_are_answered_and_nobody_falls_ill(parties: Parties) -> None:
+    monitors = [parties.monitor(name) for name in ("client-1", "server-1", "aggregator")]
+    parties.start()
+    parties.wait_up()
+    config = load_role_config(parties.analyst, role="analyst")
+    consortium = read_consortium(config.consortium)
+    signing = load_identity(config, consortium, wall_clock()).signing
+    good = parties.study()
+    plan = summarise(set_up(good.canonical(), "").plan)
+    asked = []
+    with Desk(config, consortium) as desk:
+        for name, (section, key, value) in HOSTILE.items():
+            raw = json.loads(good.canonical())
+            raw[section][key] = value
+            raw["study"]["name"] = name
+            raw["program"] = dict(sorted(raw["program"].items()))
+            text = json.dumps(raw, separators=(",", ":"))
+            body = {
+                "study": text,
+                "program": "",
+                "hash": format_hash(study_digest(text.encode())),
+                "consortium": format_hash(consortium.hash),
+                "created": int(time.time()),
+                "expires": int(time.time()) + 86_400,
+                "supersedes": None,
+                "purpose": "",
+                "plan": plan,
+            }
+            asked.append(make("proposal", "analyst", body, signing))
+            desk.exchange.add(asked[-1])
+
+        def all_refused() -> bool:
+            desk.pump(0.2)
+            return all(len(desk.exchange.standing(s.study_hash).rejections) == 3 for s in asked)
+
+        wait_for(all_refused)
+    assert [health(monitor)["green"] for monitor in monitors] == [True] * 3
+    parties.fit(parties.study())  # and go on with their work
+    assert "Traceback" not in parties.logs()
