@@ -222,6 +222,12 @@ def test_any_description_is_a_state_of_these_very_numbers_or_refused(
     assert len(packed) == len(body)
 
 
+@pytest.mark.parametrize("shape", [[0, 2**39, 2**39], [2**39, 0, 2**39, 2**39], [0, *[2**20] * 7]], ids=str)
+def test_an_empty_state_with_sides_that_numpy_does_not_make(shape: list[int]) -> None:
+    with pytest.raises(messages.BadReply):
+        messages.decode_state({"tuple": False, "fields": None, "parts": [["floats", shape]]}, b"")
+
+
 @MANY
 @given(JSON)
 def test_any_error_is_words_or_refused(told: Any) -> None:

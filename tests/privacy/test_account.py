@@ -14,7 +14,7 @@ from tallystick.core.errors import BudgetExceeded, LocalProtocolError, Verificat
 from tallystick.core.identifiers import format_hash
 from tallystick.privacy.account import Account, DataSet, Fingerprint, charge_facts, dataset_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
-from tallystick.privacy.chain import Head, make_link
+from tallystick.privacy.chain import Head, Link, make_link
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, admit, charge_of, covers, steps
 from tallystick.privacy.plan import make_plan
@@ -205,6 +205,29 @@ def test_impossible_links_are_refused() -> None:
         book.add("release", study="sha256:zz", reserved=1)
     with pytest.raises(VerificationError):
         book.add("register", **dataset_facts(book.account.datasets["a"]))
+
+
+@pytest.mark.parametrize(
+    "figure", ["1e999999999", "1e-999999999", f"{10**25}/1", "9" * 5000 + "/1", "1", "1/2/3", "½", ""], ids=ascii
+)
+def test_x26_figures_that_no_ledger_of_ours_writes(figure: str) -> None:
+    """``Fraction`` would compute 10^999999999; and an account that was read must be one that can be told."""
+    book = Book()
+    for field in ("rho", "pure_epsilon"):
+        with pytest.raises(VerificationError):
+            book.reserve(charge(2, WHOLE), **{field: figure})
+    with pytest.raises(VerificationError):
+        book.reserve(charge(2, WHOLE), curve=[10**300] * len(ORDERS))
+    for epsilon, delta in (("nan", "1e-6"), ("inf", "1e-6"), ("-1", "1e-6"), ("1", "nan"), ("1", "2"), ("1e999", "0")):
+        with pytest.raises(VerificationError):
+            book.add("grant", group="g", epsilon=epsilon, delta=delta, by="", reason="")
+
+
+@pytest.mark.parametrize("kind", ["charge", "move", "_init__", "_class__", ""])
+def test_links_of_no_kind_call_nothing(kind: str) -> None:
+    link = Link(sequence=1, kind=kind, body=b"{}", previous=bytes(32), hash=bytes(32), signature=bytes(64))
+    with pytest.raises(VerificationError):
+        Account().apply(link)
 
 
 def test_recovery_counts_everything_as_spent_and_closes() -> None:

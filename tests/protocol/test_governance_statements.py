@@ -145,6 +145,16 @@ def mutations() -> dict[str, tuple[bytes, str]]:
     }
 
 
+@pytest.mark.parametrize("at", [253_402_300_800, 2**52, 2**53 - 1])
+def test_x26_times_that_have_no_date(at: int) -> None:
+    """A proposal that expires in the year 142,000,000 could be kept by everybody and shown by nobody."""
+    raw = json.loads(KINDS_SAID["proposal"].encode())
+    raw["body"] |= {"created": at - 10, "expires": at}
+    for wrong in (canonical(raw), changed("approval", "at", at), changed("outcome", "at", at)):
+        with pytest.raises(RemoteProtocolError):
+            decode(wrong)
+
+
 def golden() -> dict[str, str]:
     """The files under vectors/governance, as they should be."""
     identities = members().identities

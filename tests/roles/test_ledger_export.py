@@ -24,9 +24,11 @@ from ledger_examples import (
     study,
 )
 
+from tallystick.cli import budget
 from tallystick.core.errors import VerificationError
+from tallystick.privacy.account import dataset_facts
 from tallystick.privacy.accountant import pure_rho
-from tallystick.privacy.chain import Head, canonical, make_link, signed_bytes
+from tallystick.privacy.chain import Head, canonical, genesis, make_link, signed_bytes
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
 from tallystick.roles.ledger.report import check_export
 
@@ -95,6 +97,33 @@ def test_x25_a_forged_export(exported: bytes) -> None:
     told |= {"links": [*told["links"][:7], entry], "head": f"sha256:{link.hash.hex()}", "countersignatures": []}
     with pytest.raises(VerificationError, match="says what cannot be"):  # signed by the owner, and yet impossible
         check_export(canonical(told), IDENTITIES)
+
+
+def test_an_export_without_a_grant_is_told_all_the_same(exported: bytes, tmp_path: Path) -> None:
+    """Its owner signed it; whoever checks it gets an answer, not a fault."""
+    told = json.loads(exported)
+    ledger = bytes.fromhex(told["ledger"])
+    carried = {"kind": "register", "body": {**dataset_facts(dataset()), "at": 1}}
+    body = {"by": "", "reason": "", "resumed": None, "carried": [carried], "at": 1, "salt": ""}
+    link = make_link(Head(ledger=ledger, sequence=0, hash=genesis(ledger, PARTY)), "recovered", body)
+    entry = {
+        "sequence": 1,
+        "kind": "recovered",
+        "body": body,
+        "content": link.content.hex(),
+        "previous": link.previous.hex(),
+        "signature": KEY.sign(signed_bytes(Head(ledger=ledger, sequence=1, hash=link.hash))).hex(),
+    }
+    told |= {"links": [entry], "head": f"sha256:{link.hash.hex()}", "countersignatures": []}
+    _, account = check_export(canonical(told), IDENTITIES)
+    assert [group.grants for group in account.groups.values()] == [()]
+    file = tmp_path / "chain.json"
+    file.write_bytes(canonical(told))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tallystick.roles.identity_files.read_consortium", lambda _path: None)
+        patch.setattr(budget, "_identities", lambda _consortium: IDENTITIES)
+        said = budget._verify_export(file, tmp_path / "consortium.toml")
+    assert "no budget was ever granted" in said["statement"]
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

@@ -101,7 +101,10 @@ def _verify_export(file: Path | None, consortium: Path | None) -> dict[str, Any]
         raise StudyError("nothing to check", rule="usage")
     raw = read_file(file, limit=MAX_EXPORT)
     head, account = check_export(raw, _identities(read_consortium(consortium)))
-    spent = {name: group.totals.spent(group.budget.delta or 1e-6).statement for name, group in account.groups.items()}
+    spent = {
+        name: group.totals.spent(group.budget.delta or 1e-6).statement if group.grants else "no budget was ever granted"
+        for name, group in account.groups.items()
+    }
     words = f"All {head.sequence} links follow each other and are signed. " + " ".join(
         f"{name}: {said}." for name, said in spent.items()
     )

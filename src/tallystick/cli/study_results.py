@@ -142,7 +142,9 @@ def _check_result(raw: bytes, own: bytes | None) -> Report:
     )
     report.check()
     _check_signature(value, _members(receipt["consortium"]))
-    proposal = next(s for s in report.statements if s.kind == "proposal" and s.study_hash == study_hash)
+    proposal = next((s for s in report.statements if s.kind == "proposal" and s.study_hash == study_hash), None)
+    if proposal is None:
+        raise _differs("the result is of another study than its receipt")
     study = Study.from_canonical(proposal.body["study"])
     expected = _contents(study, str(proposal.body["program"]), packed, receipt)
     for key in sorted({*expected, *value} - {"signature", "version"}):

@@ -53,10 +53,13 @@ class BeyondLimits(NotReadable):
     """The text may be well-formed, and nobody who means well writes such a one."""
 
 
-def read_json(raw: bytes | str, *, limit: int, constants: bool = False, depth: int = DEPTH) -> Any:
+def read_json(
+    raw: bytes | str, *, limit: int, constants: bool = False, depth: int = DEPTH, digits: int = DIGITS
+) -> Any:
     """The value of a JSON text of at most ``limit`` bytes.
 
-    ``constants`` lets NaN and Infinity through, where a rule of its own refuses them by name.
+    ``constants`` lets NaN and Infinity through, where a rule of its own refuses them by name; ``digits`` longer whole
+    numbers, up to the 4300 that Python reads, where nothing is computed with them.
     """
     if len(raw) > limit:
         raise BeyondLimits(f"it has {len(raw)} bytes, more than {limit}")
@@ -69,7 +72,7 @@ def read_json(raw: bytes | str, *, limit: int, constants: bool = False, depth: i
         raise BeyondLimits(f"it has {len(encoded)} bytes, more than {limit}")
     bare = _JSON_TEXT.sub(b'""', encoded)
     _check_nesting(bare, depth)
-    _check_numbers(bare)
+    _check_numbers(bare, digits)
     try:
         value = json.loads(
             text,
@@ -124,11 +127,12 @@ def _check_nesting(bare: bytes, depth: int) -> None:
         raise BeyondLimits(f"its nesting is deeper than {depth} levels")
 
 
-def _check_numbers(bare: bytes) -> None:
+def _check_numbers(bare: bytes, digits: int = DIGITS) -> None:
     # Only from where a run of digits begins: a million numbers just short of the limit are looked at once each.
-    whole, any_kind = rb"(?<![0-9_.])[0-9_]{%d}" % (DIGITS + 1), rb"(?<![0-9_])[0-9_]{%d}" % _NUMBER
+    most = max(_NUMBER, digits + 1)
+    whole, any_kind = rb"(?<![0-9_.])[0-9_]{%d}" % (digits + 1), rb"(?<![0-9_])[0-9_]{%d}" % most
     if re.search(whole, bare) or re.search(any_kind, bare):
-        raise BeyondLimits(f"a number has more than {DIGITS} digits")
+        raise BeyondLimits(f"a number has more than {digits} digits")
 
 
 def _check_values(value: Any, depth: int) -> None:

@@ -12,6 +12,8 @@ groups are *closed*, for some may not be: nothing more is admitted until the ste
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -19,7 +21,7 @@ from typing import Any
 
 from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash, parse_hash
-from tallystick.privacy.chain import Link, parse_body
+from tallystick.privacy.chain import KINDS, Link, parse_body
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, steps
 from tallystick.privacy.schema import Schema
 
@@ -151,6 +153,8 @@ class Account:
         """Take one more link into account; one that cannot follow is an error that names it."""
         body = parse_body(link)
         try:
+            if link.kind not in KINDS:
+                raise ValueError
             getattr(self, f"_{link.kind}")(link, body)
         except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, TallystickError) as error:
             raise VerificationError(
@@ -190,6 +194,8 @@ class Account:
     def _grant(self, link: Link, body: Mapping[str, Any]) -> None:
         group = self.groups.get(body["group"], Group(name=body["group"]))
         budget = Budget(epsilon=float(body["epsilon"]), delta=float(body["delta"]))
+        if not (0 < budget.epsilon < math.inf and 0 <= budget.delta < 1):
+            raise ValueError
         grant = Grant(budget=budget, by=body["by"], reason=body["reason"], at=body["at"], sequence=link.sequence)
         self.groups[group.name] = replace(group, grants=(*group.grants, grant), closed=False)
 
@@ -256,15 +262,15 @@ class Account:
 
 def _charge(body: Mapping[str, Any]) -> Charge:
     curve = body["curve"]
-    rho, pure = Fraction(body["rho"]), body["pure_epsilon"]
-    if len(curve) != len(ORDERS) or not all(type(step) is int and step >= 0 for step in curve) or rho < 0:
+    rho, pure = _exact(body["rho"]), body["pure_epsilon"]
+    if len(curve) != len(ORDERS) or not all(type(step) is int and 0 <= step <= _MOST * STEPS for step in curve):
         raise ValueError
     person, records, institutions = _person(body)
     return Charge(
         study=parse_hash(body["study"]),
         curve=tuple(Fraction(step, STEPS) for step in curve),
         rho=rho,
-        pure_epsilon=None if pure is None else Fraction(pure),
+        pure_epsilon=None if pure is None else _exact(pure),
         private=body["private"],
         neighbours=body["neighbours"],
         unit=body["unit"],
@@ -281,9 +287,26 @@ def _person(body: Mapping[str, Any]) -> tuple[str | None, int, int]:
     if not any(key in body for key in _OF_A_PERSON):
         return None, 0, 0
     person, *caps = (body[key] for key in _OF_A_PERSON)
-    if not isinstance(person, str | None) or not all(type(cap) is int and cap >= 1 for cap in caps):
+    if not isinstance(person, str | None) or not all(
+        type(cap) is int and 1 <= cap <= _MOST_OF_A_PERSON for cap in caps
+    ):
         raise ValueError
     return person, caps[0], caps[1]
+
+
+_MOST_OF_A_PERSON = 1_000_000  # as in a study: privacy.ranges
+_RATIO = re.compile(r"(0|[1-9][0-9]*)/([1-9][0-9]*)")
+_MOST = 10**24
+"""Of ρ, ε and a curve: ε = 10^5, the largest, is ρ ≤ 10^10, at orders up to 10^7. Another's ledger may say more."""
+
+
+def _exact(text: str) -> Fraction:
+    """Inverse of :func:`_ratio`. ``Fraction(text)`` would take "1e999999999" as well, and all the memory there is."""
+    found = _RATIO.fullmatch(text)
+    value = Fraction(int(found[1]), int(found[2])) if found is not None else Fraction(-1)
+    if not 0 <= value <= _MOST:
+        raise ValueError
+    return value
 
 
 def _ratio(value: Fraction) -> str:

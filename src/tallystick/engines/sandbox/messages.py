@@ -196,6 +196,8 @@ def _decode_part(entry: Any, body: bytes, at: int) -> tuple[Any, int]:
         raise BadReply("a part of unknown shape")
     if any(type(n) is not int or not 0 <= n < 2**40 for n in shape):
         raise BadReply("a part of impossible shape")
+    if math.prod(max(n, 1) for n in shape) >= 2**40:  # NumPy minds a large side even beside one of 0
+        raise BadReply("a part of impossible shape")
     count = math.prod(shape)
     dtype, scalar = _PART[kind]
     if at + 8 * count > len(body) or (scalar is not None and shape):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tallystick.core.identifiers import format_hash
-from tallystick.core.outside_text import BeyondLimits, NotReadable, read_json
+from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.core.readable_text import what_is_unreadable, what_is_wrong_with_name
 from tallystick.protocol.study.messages import study_digest
 
@@ -24,6 +24,7 @@ __all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_folded_names",
 
 MAX_NUMBER = 2**53  # whole numbers any JSON reader keeps
 MAX_LIFE = 400 * 86400  # a proposal is open for at most so many seconds
+MAX_TIME = 253_402_300_799  # the last second of the year 9999: later ones have no date that could be shown
 MAX_DEPTH = 12
 MAX_STUDY = 4 << 20
 MAX_DIGITS = 4000
@@ -60,9 +61,9 @@ def _pattern(pattern: re.Pattern[str], what: str) -> _Check:
     return lambda value: None if type(value) is str and pattern.fullmatch(value) else f"is not {what}"
 
 
-def _count(least: int = 0) -> _Check:
+def _count(least: int = 0, most: int = MAX_NUMBER - 1) -> _Check:
     def check(value: Any) -> str | None:
-        return None if type(value) is int and least <= value < MAX_NUMBER else f"is not a whole number from {least}"
+        return None if type(value) is int and least <= value <= most else f"is not a whole number from {least}"
 
     return check
 
@@ -168,7 +169,7 @@ def _approvals(value: Any) -> str | None:
     return next((f"has an entry that {w}" for w in wrong if w is not None), None)
 
 
-_time, _number = _count(), _count()
+_time, _number = _count(most=MAX_TIME), _count()
 _hash = _ident = _pattern(_HASH, "a hash sha256:<64 hex digits>")
 _name, _ledger = _pattern(_NAME, "a party's name"), _pattern(_LEDGER, "32 hex digits")
 _names = _list(_name, 100_000, distinct=True)
@@ -267,12 +268,11 @@ def _proposal(body: Mapping[str, Any]) -> str | None:
     if body["supersedes"] == body["hash"]:
         return "that replaces itself"
     try:
-        study: Any = read_json(body["study"], limit=MAX_STUDY, constants=True)
+        # Numbers that nobody could use are refused by whoever plans the study, with words; this only reads the names.
+        study: Any = read_json(body["study"], limit=MAX_STUDY, constants=True, digits=MAX_DIGITS)
         head, columns = study["study"], study.get("data", {}).get("columns", {})
         stated, purpose = head.get("program_hash"), head.get("purpose")
         named = [*(v for k, v in head.items() if k != "purpose"), *(head.get("features") or ()), *columns]
-    except BeyondLimits:  # nobody can use it, and nothing of it is shown: it is kept as a study that all refuse
-        stated, purpose, named = None, None, []
     except (NotReadable, TypeError, KeyError, AttributeError):
         return "whose study is not readable"
     odd = any(what_is_wrong_with_name(name) for name in named if isinstance(name, str))
