@@ -76,7 +76,7 @@ def spoil(line: str, column: int, cell: str) -> str:
         (None, 0, "", "'x' missing in 1"),
         ("error", 1, "maybe", "'z' unusable in 1"),
         ("drop", 1, "NaN", "'z' missing in 1"),
-        ("category", 2, "perhaps", "'y' unknown in 1"),
+        ("category", 2, "perhaps", "'y' not declared in 1"),
         (None, 0, "0.5,0.5", "1 line(s) are no record"),
         (None, 1, '"1.0', "1 line(s) are no record"),
         (None, 0, "1\xe9", "'x' unusable in 1"),
@@ -108,7 +108,7 @@ def test_a_record_that_names_no_person_adds_zeros(consortium: Parties, lines: li
     assert model.contributors_ == tuple(consortium.clients)
     assert set(model.dropped_) == {()}
     assert bits(model) == bits(without_the_record(consortium, study))
-    assert f"1 {SAID}: 1 name no person" in consortium.log(SPOILT)
+    assert f"1 {SAID}: 'who' names nobody in 1" in consortium.log(SPOILT)
 
 
 def test_what_no_record_decides_makes_a_client_unavailable(consortium: Parties, lines: list[str]) -> None:

@@ -103,7 +103,7 @@ def test_a_record_that_cannot_be_used_costs_itself_and_no_other(
     client.append((0, 1), torn="0,what,yes\n0,,yes\n")
     with caplog.at_level("WARNING", logger="tallystick.roles"):
         assert client.tick(1) == [1]
-    assert "tick 1: 2 of 3 records add nothing: 'x' missing in 1, 'x' unusable in 1" in caplog.text
+    assert "tick 1: 2 of 3 records add nothing: 'x' unusable in 1, 'x' missing in 1" in caplog.text
     client.append((0, 2))
     assert client.tick(2) == [2]
 

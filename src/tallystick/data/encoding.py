@@ -55,8 +55,8 @@ class Tallies:
     truncated: Mapping[str, int] = field(default_factory=dict)
     unusable: Mapping[str, int] = field(default_factory=dict)
     """Cells that are not what the study declares: text in a number column, an object."""
-    nameless: int = 0
-    """Records that name no person, where persons are the unit."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Why records were left out, in words, and how many each."""
     broken: int = 0
     """Lines of a file that are no record."""
 
@@ -67,12 +67,7 @@ class Tallies:
         """For this institution's own screen: how many records add nothing to the answer, and why; None if all do."""
         if not self.dropped and not self.broken:
             return None
-        why = [
-            f"{column!r} {what} in {count}"
-            for what, counts in (("missing", self.missing), ("unusable", self.unusable), ("unknown", self.unknown))
-            for column, count in counts.items()
-        ]
-        why += [f"{self.nameless} name no person"] if self.nameless else []
+        why = [f"{reason} in {count}" for reason, count in self.reasons.items()]
         why += [f"{self.broken} line(s) are no record"] if self.broken else []
         return f"{self.dropped + self.broken} of {self.records + self.broken} records add nothing: {', '.join(why)}"
 
@@ -151,7 +146,8 @@ def encode(
         labels = None if labels is None else labels[rows]
     persons = None
     if names_of is not None:
-        persons = np.unique(names_of[rows], return_inverse=True)[1].astype(np.int64)
+        codes: dict[str | None, int] = {}
+        persons = np.array([codes.setdefault(names_of[row], len(codes)) for row in rows.tolist()], dtype=np.int64)
     tallies = encoder.tallies(broken=broken_records(table))
     return Records(features=matrix, target=labels, layout=layout, rows=rows, tallies=tallies, persons=persons)
 
@@ -164,7 +160,7 @@ class _Encoder:
         self._missing = missing
         self._party = party
         self._lenient = lenient
-        self._nameless = 0
+        self._reasons: dict[str, int] = {}
         self._counts: dict[str, dict[str, int]] = {
             k: {} for k in ("clamped", "unknown", "missing", "truncated", "unusable")
         }
@@ -173,7 +169,7 @@ class _Encoder:
         return Tallies(
             records=len(self.keep),
             dropped=len(self.keep) - int(np.count_nonzero(self.keep)),
-            nameless=self._nameless,
+            reasons=self._reasons,
             broken=broken,
             **self._counts,
         )
@@ -206,29 +202,27 @@ class _Encoder:
         if isinstance(column, Category):
             code = self._category(name, cells, column)
             absent, values = code == MISSING, code.astype(np.float64)
-            self.keep &= code >= 0
+            self._leave_out(code == UNKNOWN, f"{name!r} not declared")
         elif isinstance(column, Number | Integer):
             numbers, absent = self._numbers(name, cells)
             values = _on_steps(self._clamp(name, numbers, column), column)
         else:  # layout() has refused the other kinds
             raise TypeError(type(column).__name__)
-        self._apply_policy(name, absent)
-        self.keep &= ~absent
+        self._apply_policy(name, absent, target=True)
         return values
 
     def _reader(self, name: str) -> CellReader:
         return CellReader(column=name, marker=self._missing.marker if self._missing else None, party=self._party)
 
-    def persons(self, cells: Any, name: str) -> NDArray[Any]:
+    def persons(self, cells: Any, name: str) -> list[str | None]:
         """The canonical name of every record's person; a record without one is refused or left out."""
         names = canonical_texts(cells)
         nameless = np.array([text is None for text in names], dtype=bool) & self.keep
-        self._nameless = int(np.count_nonzero(nameless))
         dropping = self._missing is not None and self._missing.policy == "drop"
-        if self._nameless and not (self._lenient or dropping):
+        if nameless.any() and not (self._lenient or dropping):
             raise DataError(f"column {name!r} has empty cells", party=self._party, remedy="Name every record's person.")
-        self.keep &= ~nameless
-        return np.array([text or "" for text in names], dtype=np.str_)
+        self._leave_out(nameless, f"{name!r} names nobody")
+        return names
 
     def _numbers(self, name: str, cells: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The numbers, NaN where there is none, and which cells are missing (bad ones are not: they are no cells)."""
@@ -243,7 +237,13 @@ class _Encoder:
         if not self._lenient:
             raise reader.refusal(read.found, wanted)
         self._count("unusable", reader.column, read.bad)
-        self.keep &= ~read.bad
+        self._leave_out(read.bad, f"{reader.column!r} unusable")
+
+    def _leave_out(self, flags: NDArray[np.bool_], why: str) -> None:
+        count = int(np.count_nonzero(flags))
+        if count:
+            self._reasons[why] = count
+            self.keep &= ~flags
 
     def _category(self, name: str, cells: Any, column: Category) -> NDArray[np.int64]:
         codes = column.codes()
@@ -281,13 +281,14 @@ class _Encoder:
         if count:
             self._counts[what][name] = count
 
-    def _apply_policy(self, name: str, absent: NDArray[np.bool_]) -> None:
+    def _apply_policy(self, name: str, absent: NDArray[np.bool_], *, target: bool = False) -> None:
         if not absent.any():
             return
         self._count("missing", name, absent)
         policy = None if self._missing is None else self._missing.policy
-        if policy == "drop" or (self._lenient and policy != "category"):
-            self.keep &= ~absent
+        # Without a target nothing can be learned from a record: also where a missing cell has a category of its own.
+        if policy == "drop" or (policy == "category" and target) or (policy != "category" and self._lenient):
+            self._leave_out(absent, f"{name!r} missing")
             return
         if policy is None:
             raise DataError(
