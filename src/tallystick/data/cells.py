@@ -160,10 +160,10 @@ class CellReader:
         )
 
 
-def canonical_texts(array: Any) -> list[str | None]:
-    """:func:`canonical_text` of every cell of a column, worked out once per distinct value."""
+def canonical_texts(array: Any, rule: Callable[[object], str | None] = canonical_text) -> list[str | None]:
+    """The text that ``rule`` gives every cell of a column, worked out once per distinct value."""
     cells, index = _distinct(_one_chunk(array))
-    texts = [canonical_text(cell) for cell in cells] + [None]
+    texts = [rule(cell) for cell in cells] + [None]
     return [texts[at] for at in index.tolist()]
 
 

@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tallystick.core.errors import DataError
 from tallystick.data.cells import MISSING, UNKNOWN, CellReader, Read, canonical_texts
+from tallystick.data.identifiers import canonical_identifier
 from tallystick.data.sources import broken_records, read_table
 from tallystick.privacy.schema import Block, Category, Column, FeatureLayout, Integer, Items, Missing, Number, Schema
 
@@ -216,7 +217,7 @@ class _Encoder:
 
     def persons(self, cells: Any, name: str) -> list[str | None]:
         """The canonical name of every record's person; a record without one is refused or left out."""
-        names = canonical_texts(cells)
+        names = canonical_texts(cells, canonical_identifier)
         nameless = np.array([text is None for text in names], dtype=bool) & self.keep
         dropping = self._missing is not None and self._missing.policy == "drop"
         if nameless.any() and not (self._lenient or dropping):
