@@ -278,10 +278,13 @@ def test_a_spoilt_line_of_a_csv_file_spoils_no_other(tmp_path: Path, line: bytes
             assert added + broken_records(table) >= 1
 
 
-@quick
-@given(
-    raw=st.lists(st.sampled_from([b"1", b"2", b",", b",", b"\n", b"\n", b"\r\n", b"\r", b"\xff", b" ", b"\xe2\x82"]))
+pieces = st.sampled_from(
+    [b"1", b",", b",", b"\n", b"\n", b"\r\n", b"\r", b"\xff", b" ", b"\xe2\x82", b'"', b'""', b',"']
 )
+
+
+@settings(quick, max_examples=150)
+@given(raw=st.lists(pieces, max_size=40))
 def test_the_fast_reader_of_lines_is_the_definition(tmp_path_factory: pytest.TempPathFactory, raw: list[bytes]) -> None:
     for width, header in ((1, b"a\n"), (2, b"a,b\n")):
         path = tmp_path_factory.mktemp("lines") / "a.csv"

@@ -19,6 +19,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -200,8 +201,12 @@ def _open_csv(path: Path, where: str, party: str | None, delimiter: str, *, leni
     names = [name.strip() for name in header]
 
     def read_leniently(columns: list[str]) -> pa.Table:
-        arrays, broken = read_csv_records(path, delimiter, len(names), [names.index(c) for c in columns])
-        return with_broken_records(pa.table(arrays, names=columns), broken)
+        found = None
+        with suppress(pa.ArrowException, OSError, EOFError):  # the file cannot be read, whatever its records are
+            found = read_csv_records(path, delimiter, len(names), [names.index(c) for c in columns])
+        if found is None:
+            raise DataError(f"{where} cannot be read", remedy="Save it as UTF-8 CSV.", party=party)
+        return with_broken_records(pa.table(found[0], names=columns), found[1])
 
     def read(columns: list[str]) -> pa.Table:
         return _read_csv(path, where, party, delimiter, header, columns)
