@@ -34,7 +34,6 @@ from uuid import UUID
 
 import numpy as np
 
-from tallystick.data.identifiers import canonical_identifier
 from tallystick.privacy.schema import label_text
 
 __all__ = [
@@ -171,8 +170,10 @@ def canonical_text(cell: object) -> str | None:
     value = plain(cell)
     if value is None or isinstance(value, list | NoCell):
         return None
-    name = canonical_identifier(value)
-    return name.lower() if name is not None and name.lower() in ("true", "false") else name
+    text = label_text(value)
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    return (_number_text(text) if isinstance(value, str) else text) or None
 
 
 def is_blank_or(marker: str | None, text: str) -> bool:
