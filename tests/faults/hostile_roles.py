@@ -321,6 +321,10 @@ def starts_anyway(process: RoleProcess, spec: dict[str, Any]) -> None:
         }
         exchange.say("start", body)
 
+    def take_up(study_hash: bytes, sender: str) -> aggregator.AggregatorSession:
+        return aggregator.AggregatorSession(process, study_hash)
+
+    process.make_session = take_up  # type: ignore[method-assign, assignment]
     aggregator.AggregatorSession._approved = approved  # type: ignore[method-assign]
 
 

@@ -11,16 +11,17 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
-from tallystick.core.errors import RemoteProtocolError, RoundAborted, TallystickError
+from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.crypto.key_agreement import AgreementKey
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
+from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.taking_part import check_approved
 from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
 from tallystick.protocol.secure_sum.messages import Message as SumMessage
 from tallystick.protocol.secure_sum.messages import Share
-from tallystick.protocol.study.messages import StudyCode, StudyEnd, StudyReady
+from tallystick.protocol.study.messages import StudyCode, StudyDeclined, StudyEnd, StudyOpen, StudyReady
 from tallystick.protocol.study.participant import ParticipantMachine, ParticipantState
 from tallystick.protocol.study.roster import Members, Roster
 from tallystick.roles.consortium_watch import change_of_members, left
@@ -268,7 +269,8 @@ class ParticipantSession(Session):
     def _not_taking_part(self, error: TallystickError) -> None:
         """After it is kept that this party declines: what it had set aside for the study is given back."""
         self.finished(None, error)
-        self.process.store.set_status(self.study_hash, "declined")
+        if self._stored:
+            self.process.store.set_status(self.study_hash, "declined")
 
     def _started(self, roster: Roster) -> None:
         store = self.process.store
@@ -343,6 +345,25 @@ class ParticipantProcess(RoleProcess):
             session = self.session(self, study_hash)
             self.sessions[study_hash] = session
             self._in(session, session.begin)
+
+    def unknown(self, sender: str, kind: int, study_hash: bytes, payload: memoryview) -> None:
+        """Asked to take part in what nobody has proposed: this party says why it does not, and keeps nothing of it."""
+        if kind != STUDY or sender != self.members.aggregator or not self.exchange.may_ask(sender):
+            return
+        asked = studies.decode(bytes(payload))
+        if not isinstance(asked, StudyOpen):
+            return
+        try:
+            check_approved(Docket(study_hash, self.members), self.exchange.wall())
+        except NotApproved as error:
+            name = study_hash.hex()[:12]
+            _log.warning("declined: no part in the study %s: %s", name, error, extra={"member": sender})
+            self.health.decline(name, str(error))
+            code = StudyCode.NOT_APPROVED
+            said = StudyDeclined(
+                study_hash=study_hash, attempt=asked.attempt, party=self.name, code=code, cause=error.cause
+            )
+            self.send(sender, head(STUDY, study_hash) + studies.encode(said))
 
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
         proposed = study_hash in self.exchange.proposed or self.store.study(study_hash) is not None
