@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from cli_runs import STUDY, Run
 
+from tallystick.cli import study_results
+from tallystick.core.errors import VerificationError
+
 Runner = Callable[..., Run]
 
 FILES: dict[str, bytes] = {
@@ -117,6 +120,20 @@ def test_a_simulation_of_so_many_clients(run: Runner, study: Path, data: Path, c
     done = run("simulate", study, "--data", data, "--clients", clients, "--format", "json")
     assert done.code == 2
     assert "clients" in done.error["cause"]
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [None, 7, [7], [{}], [{"kind": ["start"], "body": {"at": 1}}], [{"kind": "start", "body": 1}],
+     [{"kind": "start", "body": {"at": "now"}}], [{"kind": "start", "body": {"at": 10**300}}]],
+    ids=str,
+)  # fmt: skip
+def test_a_receipt_that_came_with_a_result_may_say_anything(statements: object) -> None:
+    """It is shown with the result before anybody has verified it."""
+    assert study_results._seconds({"statements": statements}) >= 0
+    for raw in (b"[]", b"", b"{", b"[" * 5000, b'{"a": NaN}'):
+        with pytest.raises(VerificationError):
+            study_results.read_receipt(raw)
 
 
 def test_devices_and_folders_are_no_studies(run: Runner, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ decision there and passes it on. An analyst's command dials the aggregator for a
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.cli.simulation import load_study, read_program_from
-from tallystick.cli.study_results import document, write_canonical
+from tallystick.cli.study_results import document, read_receipt, write_canonical
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.federation import plan_study
@@ -261,7 +260,7 @@ def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:
         )
     return {
         "action": "receipt",
-        "file": str(write_canonical(json.loads(raw), out, "receipt.json")),
+        "file": str(write_canonical(read_receipt(raw), out, "receipt.json")),
         "consortium": str(place.config.consortium),
     }
 

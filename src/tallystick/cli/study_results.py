@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from tallystick.roles.identity_files import read_consortium
 from tallystick.roles.process import members_of
 from tallystick.roles.setup import set_up
 
-__all__ = ["describe_verdict", "document", "fitted", "verify", "write_canonical"]
+__all__ = ["describe_verdict", "document", "fitted", "read_receipt", "verify", "write_canonical"]
 
 RESULT = "tallystick/result/1"
 MAX_RESULT = 1 << 30
@@ -47,7 +46,7 @@ def document(
     study: Study, program: str, packed: bytes, receipt: bytes | None, *, signer: str, key: SigningKey
 ) -> dict[str, Any]:
     """The result of a real study as data, signed by the party whose machine made it."""
-    made = _contents(study, program, packed, None if receipt is None else json.loads(receipt))
+    made = _contents(study, program, packed, None if receipt is None else read_receipt(receipt))
     return {**made, "signature": {"signer": signer, "value": key.sign(_signed(made)).hex()}}
 
 
@@ -76,8 +75,24 @@ def fitted(study: Study, program: str, packed: bytes) -> PrivateEstimator:
 
 def _seconds(receipt: dict[str, Any] | None) -> float:
     """How long the rounds took, as the aggregator dated start and outcome."""
-    dated = {s["kind"]: s["body"]["at"] for s in (receipt or {}).get("statements", []) if "at" in s["body"]}
+    statements = (receipt or {}).get("statements")
+    dated: dict[Any, int] = {}
+    for said in statements if isinstance(statements, list) else ():  # not verified yet: it may say anything
+        body = said.get("body") if isinstance(said, dict) else None
+        if isinstance(body, dict) and type(body.get("at")) is int and isinstance(said.get("kind"), str):
+            dated[said["kind"]] = body["at"]
     return float(max(0, dated.get("outcome", 0) - dated.get("start", 0))) if "start" in dated else 0.0
+
+
+def read_receipt(raw: bytes) -> dict[str, Any]:
+    """A receipt as tables; what it says is not looked at here."""
+    try:
+        found = read_json(raw, limit=MAX_RESULT)
+    except NotReadable as error:
+        raise _differs(f"the privacy receipt cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise _differs("the privacy receipt is none")
+    return found
 
 
 def write_canonical(made: dict[str, Any], out: Path, name: str) -> Path:

@@ -7,7 +7,6 @@ private data: they are shown by commands on this machine and go into its own log
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from tallystick.core.errors import TallystickError
 from tallystick.engines.study import Study
 from tallystick.engines.study_records import study_records
 from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.consortium import Consortium
 from tallystick.roles.governance.store import GovernanceStore
@@ -39,7 +39,7 @@ def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRe
     if is_address(str(source)):
         return None
     try:
-        study = Study.from_dict(json.loads(proposal.body["study"]))
+        study = Study.from_canonical(proposal.body["study"])
         tallies = study_records(study, source, party=party, lenient=True).tallies
     except TallystickError as error:
         return OwnRecords(False, f"the data cannot be used: {error.cause}")
@@ -61,6 +61,6 @@ def records_of_open_studies(config: RoleConfig, consortium: Consortium) -> Itera
                 continue
             found = own_records(standing.proposal, config.data, party=config.name)
             if found is not None:
-                yield str(json.loads(standing.proposal.body["study"])["study"]["name"]), found
+                yield ProposedStudy(standing.proposal.body["study"]).name, found
     finally:
         store.close()

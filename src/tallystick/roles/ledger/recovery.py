@@ -15,7 +15,6 @@ The damaged files are put aside, never deleted. Whoever has them open is told th
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -123,7 +122,7 @@ def _check_needed(path: Path, party: str, signing: SigningKey, heads: Sequence[H
 def _unit_of(study: str) -> dict[str, Any]:
     """How a proposed study names and caps what it protects; nothing if its text is no study."""
     try:
-        claim = Study.from_dict(json.loads(study)).claim(rounds=1)
+        claim = Study.from_canonical(study).claim(rounds=1)
     except (TallystickError, ValueError, RecursionError, TypeError):
         return {}
     if claim.unit != "person":
