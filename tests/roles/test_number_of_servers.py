@@ -71,8 +71,9 @@ def server(setup: Setup, members: Any) -> None:
 
 
 def client(setup: Setup, members: Any) -> None:
-    """Before its own approval is looked at, and so before anything is reserved."""
-    process = SimpleNamespace(members=members, name="a", exchange=SimpleNamespace(standing=asked("standing")))
+    """Before its approval and its ledger are looked at, and so before anything is reserved."""
+    exchange = SimpleNamespace(standing=asked("standing"))
+    process = SimpleNamespace(members=members, name="a", exchange=exchange, check_ledger=asked("ledger"))
     session: Any = SimpleNamespace(own=process, process=process, study_hash=bytes(32))
     ClientSession.decide(session, setup)
 
