@@ -335,9 +335,8 @@ class ParticipantProcess(RoleProcess):
         for stored in self.store.studies():
             if stored.status in ("ready", "running"):
                 self._guarded(lambda known=stored.hash: self.resume_one(known))  # type: ignore[misc]
-            elif (
-                stored.hash not in self.sessions
-            ):  # over, or the key of it has not been shown to anyone: whatever a crash left is not needed
+            elif stored.hash not in self.sessions:
+                # It is over, or its key was never shown to anyone: what a crash has left of it is not needed.
                 self._guarded(lambda known=stored.hash: self.store.erase_secrets(known))  # type: ignore[misc]
 
     def resume_one(self, study_hash: bytes) -> None:
