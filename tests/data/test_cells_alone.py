@@ -347,6 +347,15 @@ def test_what_is_not_equal_stays_apart() -> None:
     )
 
 
+def test_a_blank_cell_of_items_is_the_empty_set_unless_it_is_the_marker() -> None:
+    for marker, blank in (("?", False), (None, False), ("", True), (" ", True)):
+        missing = None if marker is None else Missing(marker=marker)
+        for cells in (["", "a"], ["", "a", 7], [" ", "a"]):
+            got = encode({"c": cells}, Schema({"c": COLUMN["items"]}), missing=missing, lenient=True)
+            assert got.tallies.missing == ({"c": 1} if blank else {})
+            assert got.features[0].any() == blank  # the mark of a missing cell
+
+
 # -- the attack --------------------------------------------------------------------------------------------------------
 
 

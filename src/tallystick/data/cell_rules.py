@@ -176,9 +176,14 @@ def canonical_text(cell: object) -> str | None:
     return (_number_text(text) if isinstance(value, str) else text) or None
 
 
+def is_marker(marker: str | None, text: str) -> bool:
+    """Whether a text is the one that the study declares to mean "missing"."""
+    return marker is not None and _number_text(text) == _number_text(marker.strip())
+
+
 def is_blank_or(marker: str | None, text: str) -> bool:
     """Whether a text says that the value is missing."""
-    return not text or (marker is not None and _number_text(text) == _number_text(marker.strip()))
+    return not text or is_marker(marker, text)
 
 
 def as_number(cell: object, marker: str | None = None) -> float | None:
@@ -256,7 +261,7 @@ def as_items(cell: object, codes: Mapping[str, int], marker: str | None = None) 
         elements = value
     elif isinstance(value, str):
         text = value.strip()
-        if text and is_blank_or(marker, text):
+        if is_marker(marker, text):  # a blank cell is the empty set, unless that is the marker
             return MISSING
         elements = [item for item in map(str.strip, text.split(ITEM_SEPARATOR)) if item]
     else:
