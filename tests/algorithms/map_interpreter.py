@@ -26,8 +26,6 @@ from tallystick.algorithms.map_compiler.code import (
     Store,
 )
 
-_WRAP = 2**64
-
 
 class Failed(Exception):  # noqa: N818 - control flow
     """The record adds zeros."""
@@ -162,7 +160,9 @@ def _operation(name: str, kind: Kind, x: list[Any]) -> Any:
 
 
 def _int64(n: int) -> int:
-    return (n + 2**63) % _WRAP - 2**63
+    if not -(2**63) <= n < 2**63:
+        raise Failed
+    return n
 
 
 _LIBRARY = ctypes.CDLL(ctypes.util.find_library("m"))
@@ -176,6 +176,8 @@ def _call(name: str, x: list[float]) -> float:
 
 
 def _float_floor(a: float, c: float, mod: bool) -> float:
+    if not abs(a) <= abs(c) * 2.0**53:
+        raise Failed  # also NaN
     if c == 0 or not (math.isfinite(a) and not math.isnan(c)):
         return math.nan
     return a % c if mod else a // c

@@ -336,3 +336,20 @@ def test_groups_are_folded_to_groups():
     file = read_program((EXAMPLES / "mean_and_variance.py").read_text())
     assert file.groups is not None
     assert file.groups[0] == Group(name="sums", size=6, bound=math.sqrt(6), share=0.5)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["A0 = (1, 1)", *(f"A{i + 1} = (A{i}, A{i})" for i in range(60))],
+        [f"a{i} = 1" for i in range(12_000)],
+        ["A = (" + "1, " * 20_000 + ")"],
+    ],
+    ids=["tuples of tuples", "twelve thousand", "one of twenty thousand"],
+)
+def test_constants_without_end_are_refused_before_they_are_made(lines):
+    """Read by every role before anybody has approved anything: this must not take time or memory."""
+    text = "\n".join([*lines, GOOD])
+    program, findings = inspect_program(text)
+    assert program is None
+    assert {"constant", "import"} & {f.rule for f in findings} or findings[0].rule == "size"

@@ -62,7 +62,7 @@ REVIEW = {
     ),
     "22 int min // -1": (
         "i = int(-2.0**61) * 4\nreturn np.array([1.0 * (i // (-1 + int(record[0]))), 1.0])",
-        FINE,
+        ZEROS,
     ),
     "23 deep expression": (f"return record[:2] + {'(1.0 + ' * 70}1.0{')' * 70}", "depth"),
     "24 huge constant": ("return record[:2] + 2**63 * 1.0 + 1000000000000000000000000000000", "constant"),

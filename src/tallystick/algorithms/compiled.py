@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.allow_list import finding_at
+from tallystick.algorithms.map_compiler.builder import TooLong
 from tallystick.algorithms.map_compiler.kernel import (
     DEPENDS,
     FAILED,
@@ -86,6 +87,10 @@ def _kernel(source: _Source, width: int, shape: Any) -> Kernel:
     except Refused as refused:
         cause = f"in map_in_client: {refused.cause}"
         raise finding_at(refused.node, refused.rule, cause, refused.remedy).error(source.file) from None
+    except (TooLong, RecursionError, MemoryError, OverflowError):
+        cause = "in map_in_client: it is too long or too deeply nested to be compiled"
+        remedy = "Write a shorter program: loops instead of repeated lines, tables in the state."
+        raise finding_at(source.function, "size", cause, remedy).error(source.file) from None
     try:
         return make_kernel(program)
     except RuntimeError as error:  # LLVM does not take what we wrote

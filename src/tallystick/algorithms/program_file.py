@@ -18,6 +18,7 @@ import math
 import textwrap
 import tokenize
 import warnings
+from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -53,6 +54,8 @@ __all__ = [
 
 _MAX_CHARACTERS = 100_000
 _MAX_DEPTH = 60
+_MAX_CONSTANTS = 1000
+_MAX_LEAVES = 10_000
 _REQUIRED = {"init": 1, "map_in_client": 2, "reduce_in_aggregator": 2}
 _OPTIONAL = {"finished": 1}
 _RESERVED = set(dir(Program)) - {"rounds", "bound", "groups"} | {"compiled_map"}
@@ -226,6 +229,11 @@ def _session_annotations(function: ast.FunctionDef) -> set[str]:
     return {ast.unparse(h) for h in hints if isinstance(h, (ast.Name, ast.Attribute))}
 
 
+def _leaves(value: Any) -> int:
+    """How many values a constant holds. Each tuple is made of constants that were counted before, so this ends."""
+    return sum(_leaves(part) for part in value) if isinstance(value, tuple) else 1
+
+
 def _numbers(constants: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in constants.items() if _is_number_or_tuple(value)}
 
@@ -396,10 +404,16 @@ class _Module:
             self.refuse(node, "constant", "a constant is one name and one value", "Write NAME = value.")
             return
         name = targets[0].id
-        taken = self.states.keys() | into.keys() | self.imported | _RESERVED
-        self.findings += check_new_name(node, name, taken=taken)
+        if len(self.constants) + len(self.class_constants) >= _MAX_CONSTANTS:
+            self.refuse(node, "constant", f"more than {_MAX_CONSTANTS} constants", "Use a tuple.")
+            return
+        taken = name in self.states or name in into or name in self.imported or name in _RESERVED
+        self.findings += check_new_name(node, name, taken=(name,) if taken else ())
         try:
-            into[name] = _Fold({**self.constants, **into}).value(node.value)
+            value = _Fold(ChainMap(into, self.constants)).value(node.value)
+            if _leaves(value) > _MAX_LEAVES:
+                raise _NotConstantError(node.value, f"it holds more than {_MAX_LEAVES:,} values")
+            into[name] = value
         except _NotConstantError as problem:
             at, cause = problem.args
             remedy = "Use numbers, text, tuples, arithmetic on them, math.sqrt/log/exp and ts.Group(…)."

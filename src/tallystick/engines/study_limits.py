@@ -80,6 +80,6 @@ def _check_program(where: str, value: Any, depth: int) -> None:
         for inner in value:
             _check_program(where, inner, depth - 1)
     elif isinstance(value, str):
-        check_readable(where, value)
+        check_readable(where, value, lines=True)  # a program written in Python carries its own text
     elif isinstance(value, (date, time)):
         raise StudyError(f"{where} is a date or a time", rule="wrong-value", remedy="No program takes one.")

@@ -25,10 +25,26 @@ from tallystick.algorithms.map_compiler.code import (
 )
 from tallystick.algorithms.map_compiler.values import Number, Several, Value, View
 
-__all__ = ["MOST_WORDS", "Builder", "Refused", "and_", "convert", "integer", "minus", "or_", "plus", "refuse", "times"]
+__all__ = [
+    "MOST_PARTS",
+    "MOST_WORDS",
+    "Builder",
+    "Refused",
+    "TooLong",
+    "and_",
+    "convert",
+    "integer",
+    "minus",
+    "or_",
+    "plus",
+    "refuse",
+    "times",
+]
 
 MOST_WORDS = 2**22
 """Numbers that a map's arrays may hold together: 32 MiB."""
+MOST_PARTS = 20_000
+"""Statements, numbers and arrays of a translated map: what bounds the time that compiling takes."""
 
 Index = tuple[Expr, ...]
 
@@ -39,6 +55,10 @@ class Refused(Exception):  # noqa: N818 - becomes a finding with a place in the 
     def __init__(self, node: ast.AST, rule: str, cause: str, remedy: str) -> None:
         super().__init__(cause)
         self.node, self.rule, self.cause, self.remedy = node, rule, cause, remedy
+
+
+class TooLong(Exception):  # noqa: N818 - a refusal, at the function as a whole
+    """The map has more parts than are compiled in a reasonable time."""
 
 
 def refuse(node: ast.AST, rule: str, cause: str, remedy: str) -> NoReturn:
@@ -103,14 +123,21 @@ class Builder:
         self.regions: list[Region] = []
         self.slots: list[Kind] = []
         self._open: list[list[Statement]] = [[]]
-        self._constants: dict[tuple[Kind, tuple[float, ...]], int] = {}
+        self._constants: dict[tuple[Kind, str], int] = {}
+        self._words = self._parts = 0
 
     @property
     def body(self) -> tuple[Statement, ...]:
         return tuple(self._open[0])
 
     def add(self, statement: Statement) -> None:
+        self._count()
         self._open[-1].append(statement)
+
+    def _count(self) -> None:
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise TooLong
 
     @contextmanager
     def block(self) -> Iterator[list[Statement]]:
@@ -123,13 +150,16 @@ class Builder:
             self._open.pop()
 
     def slot(self, kind: Kind) -> Slot:
+        self._count()
         self.slots.append(kind)
         return Slot(kind, len(self.slots) - 1)
 
     def region(self, node: ast.AST, words: int, kind: Kind, role: Role, values: tuple[float, ...] = ()) -> int:
+        self._count()
         region = Region(number=len(self.regions), words=words, kind=kind, role=role, values=values)
         self.regions.append(region)
-        if sum(r.words for r in self.regions) > MOST_WORDS:
+        self._words += words
+        if self._words > MOST_WORDS:
             remedy = f"Keep them below {MOST_WORDS:,} numbers together."
             refuse(node, "array-size", "the arrays of map_in_client are too large", remedy)
         return region.number
@@ -171,6 +201,8 @@ class Builder:
 
     def array(self, node: ast.AST, shape: tuple[int, ...], kind: Kind) -> View:
         """A new array of the map's own; its words are unspecified until they are written."""
+        if max(shape, default=0) > MOST_WORDS:  # also of an array without elements: lengths are numbers, too
+            refuse(node, "array-size", "an array is too long", f"Keep it below {MOST_WORDS:,} numbers.")
         strides, words = [], 1
         for length in reversed(shape):
             strides.append(words)
@@ -200,11 +232,12 @@ class Builder:
 
     def constants(self, node: ast.AST, values: tuple[float, ...], shape: tuple[int, ...], kind: Kind) -> View:
         """A read-only array of known numbers, shared by all who ask for the same."""
-        if (kind, values) not in self._constants:
-            self._constants[kind, values] = self.region(node, len(values), kind, "constant", values)
+        key = kind, repr(values)  # not the numbers themselves: -0.0 == 0.0
+        if key not in self._constants:
+            self._constants[key] = self.region(node, len(values), kind, "constant", values)
         inner = 1 if len(shape) == 1 else shape[1]
         strides = (1,) if len(shape) == 1 else (inner, 1)
-        return View(self._constants[kind, values], integer(0), shape, strides, kind, frozenset({"a constant"}))
+        return View(self._constants[key], integer(0), shape, strides, kind, frozenset({"a constant"}))
 
     def as_array(self, node: ast.AST, value: Value) -> View | None:
         """A tuple of numbers (or of tuples of as many numbers each) as an array; an array as itself; else None."""

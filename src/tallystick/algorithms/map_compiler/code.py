@@ -176,11 +176,11 @@ class ScalarMap:
     steps: int = field(default=0)
 
 
-_MATHEMATICS = 10
-_SIMPLE = names(
-    "add sub mul div neg eq ne lt le gt ge and or xor not floordiv mod to_float to_int to_bool select "
-    "sqrt floor ceil trunc rint fabs copysign"
-)
+_CALL = 40
+_COSTS = {"call:tgamma": 300, "call:pow": 100, "call:lgamma": 100, "call:atan2": 100, "call:fmod": 200}
+_COSTS |= dict.fromkeys(("call:sin", "call:cos", "call:tan"), 60)
+"""In simple operations of some 3 ns, for the slowest arguments that were found (huge, denormal, near a pole)."""
+_FLOAT_FLOOR = 200
 
 
 def steps(body: tuple[Statement, ...]) -> int:
@@ -206,7 +206,10 @@ def _work(expression: Expr) -> int:
     match expression:
         case Load(index=index):
             return 1 + _work(index)
-        case Op(name=name, args=args):
-            return (1 if name in _SIMPLE else _MATHEMATICS) + sum(_work(a) for a in args)
+        case Op(kind=kind, name=name, args=args):
+            own = _COSTS.get(name, _CALL) if name.startswith("call:") else 1
+            if kind == Kind.FLOAT and name in ("floordiv", "mod"):
+                own = _FLOAT_FLOOR
+            return own + sum(_work(a) for a in args)
         case _:
             return 0

@@ -28,6 +28,7 @@ from tallystick.algorithms.map_compiler.values import (
 
 __all__ = ["Expressions"]
 
+_MOST_TERMS, _MOST_ITEMS = 50, 10_000
 _MODULE_VALUES = {"pi": math.pi, "e": math.e, "tau": math.tau}
 
 
@@ -37,6 +38,7 @@ class Expressions:
     def __init__(self, me: str, constants: Mapping[str, Any], types: dict[str, Type]) -> None:
         self.me = me
         self.program_constants = constants
+        self._known_constants: dict[str, Value] = {}
         self.types = types
         """Of every variable, throughout the function."""
         self.b = Builder()
@@ -76,7 +78,7 @@ class Expressions:
             case ast.Subscript():
                 return indexing.read(self.b, node, self.expression(node.value), self.expression)
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
-                return Several(tuple(self._held(item) for item in elts))
+                return _counted(node, Several(tuple(self._held(item) for item in elts)))
         raise Refused(node, "construct", "this is not allowed here", "Write it with plain arithmetic, if and for.")
 
     def _held(self, node: ast.expr) -> Value:
@@ -108,7 +110,9 @@ class Expressions:
             if name in ("np", "math") and node.attr in _MODULE_VALUES:
                 return Number(Const(Kind.FLOAT, _MODULE_VALUES[node.attr]))
             if name == self.me:
-                return _constant(self.program_constants[node.attr])
+                if node.attr not in self._known_constants:
+                    self._known_constants[node.attr] = _counted(node, _constant(self.program_constants[node.attr]))
+                return self._known_constants[node.attr]
         value = self.expression(node.value)
         if isinstance(value, Several) and node.attr in value.fields:
             return value.items[value.fields.index(node.attr)]
@@ -121,6 +125,7 @@ class Expressions:
 
     def _either(self, node: ast.AST, both: bool, values: list[ast.expr]) -> Value:
         """``a and b and …``, ``a or b or …``: what stands behind the one that decides is not computed."""
+        _few(node, values)
         first, rest = self._held(values[0]), values[1:]
         if not rest:
             return first
@@ -131,6 +136,7 @@ class Expressions:
         return operators.choose(self.b, node, test, later if both else now, now if both else later)
 
     def _compare(self, node: ast.AST, left: Value, ops: list[ast.cmpop], values: list[ast.expr]) -> Value:
+        _few(node, values)
         right = self._held(values[0])
         found = operators.compare(self.b, node, ops[0], left, right)
         if len(ops) == 1:
@@ -186,6 +192,23 @@ class Expressions:
                 own = self.b.array(node, kind.shape, kind.kind)
                 self.places[path] = replace(own, roots=frozenset({path.split(".")[0]}))
         return self.places[path]
+
+
+def _few(node: ast.AST, terms: list[ast.expr]) -> None:
+    if len(terms) > _MOST_TERMS:
+        cause = f"more than {_MOST_TERMS} terms of one comparison, `and` or `or`"
+        refuse(node, "size", cause, "Split it over several lines.")
+
+
+def _counted(node: ast.AST, value: Value) -> Value:
+    """A tuple that is not too large, counting what its items hold."""
+    if _leaves(value) > _MOST_ITEMS:
+        refuse(node, "size", f"a tuple of more than {_MOST_ITEMS:,} values", "Keep tables in the state.")
+    return value
+
+
+def _leaves(value: Value) -> int:
+    return sum(_leaves(item) for item in value.items) if isinstance(value, Several) else 1
 
 
 def _constant(value: Any) -> Value:

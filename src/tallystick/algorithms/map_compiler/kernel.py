@@ -39,19 +39,21 @@ def anywhere(words: int) -> NDArray[np.int64]:
 
 
 def patterns(first: int, second: int, words: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Two sequences that differ in every word: what stands where nothing should be read."""
+    """Two sequences that differ in every word: what stands where nothing should be read.
+
+    All are finite numbers. Those of the first are below 2 in size, those of the second are 2 or more, and their last
+    bits differ: a comparison or a truth value tells them apart as well.
+    """
     steps = np.arange(1, words + 1, dtype=np.uint64) * _MIX
-    one = _mixed(steps ^ np.uint64(first))
-    two = _mixed(steps ^ np.uint64(second))
-    two = np.where(one == two, ~two, two)
+    one = _mixed(steps ^ np.uint64(first)) & ~np.uint64(1 << 62)
+    two = _mixed(steps ^ np.uint64(second)) & ~np.uint64(1 << 61) | np.uint64(1 << 62)
+    two = (two & ~np.uint64(1)) | (~one & np.uint64(1))
     return one.view(np.int64), two.view(np.int64)
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Finite numbers of either sign (no NaN, of which two different ones would look alike to a comparison)."""
     mixed = (words ^ (words >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(32)
-    return mixed & ~np.uint64(1 << 62)
+    return mixed ^ (mixed >> np.uint64(32))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,12 +220,14 @@ class _Emitter:
             return b.fcmp_unordered(sign, *args) if op.name == "ne" else b.fcmp_ordered(sign, *args)
         if op.name in ("floordiv", "mod"):
             return (self._float_floor if floating else self._int_floor)(args[0], args[1], op.name == "mod")
+        if op.kind == Kind.INT and op.name in ("add", "sub", "mul", "neg"):
+            return self._exact(op.name, args)
         simple: dict[str, Callable[..., Any]] = {
-            "add": b.fadd if floating else b.add,
-            "sub": b.fsub if floating else b.sub,
-            "mul": b.fmul if floating else b.mul,
+            "add": b.fadd,
+            "sub": b.fsub,
+            "mul": b.fmul,
             "div": b.fdiv,
-            "neg": b.fneg if floating else b.neg,
+            "neg": b.fneg,
             "and": b.and_,
             "or": b.or_,
             "xor": b.xor,
@@ -248,6 +250,16 @@ class _Emitter:
         found = self.module.globals.get(symbol)
         return found or ir.Function(self.module, ir.FunctionType(_DOUBLE, [_DOUBLE] * arguments), name=symbol)
 
+    def _exact(self, name: str, args: list[Any]) -> Any:
+        """Whole-number arithmetic as Python's, as long as it fits 64 bits; a record for which it does not fails."""
+        b = self.b
+        if name == "neg":
+            name, args = "sub", [_WORD(0), *args]
+        work = {"add": b.sadd_with_overflow, "sub": b.ssub_with_overflow, "mul": b.smul_with_overflow}[name]
+        both = work(*args)
+        self._require(b.not_(b.extract_value(both, 1)))
+        return b.extract_value(both, 0)
+
     def _int_floor(self, a: Any, c: Any, mod: bool) -> Any:
         """Python's // and %. By zero the record fails; by -1 one quotient does not fit, so that is done by hand."""
         b = self.b
@@ -261,12 +273,20 @@ class _Emitter:
         )
         if mod:
             return b.select(minus_one, _WORD(0), b.select(below, b.add(rest, safe), rest))
-        return b.select(minus_one, b.neg(a), b.select(below, b.sub(quotient, _WORD(1)), quotient))
+        opposite = self._exact("neg", [b.select(minus_one, a, _WORD(0))])
+        return b.select(minus_one, opposite, b.select(below, b.sub(quotient, _WORD(1)), quotient))
 
     def _float_floor(self, a: Any, c: Any, mod: bool) -> Any:
-        """Python's float // and %, as CPython's float_divmod computes them."""
+        """Python's float // and %, as CPython's float_divmod computes them.
+
+        fmod takes time with the difference of the exponents, some microseconds at the worst: a quotient above 2^53, of
+        which no digit would mean anything, fails the record.
+        """
         b = self.b
         zero = _DOUBLE(0.0)
+        size = self._intrinsic("fabs")
+        largest = b.fmul(b.call(size, [c]), _DOUBLE(2.0**53))
+        self._require(b.fcmp_ordered("<=", b.call(size, [a]), largest))
         copysign, floor = self._intrinsic("copysign"), self._intrinsic("floor")
         rest = b.call(self._foreign("fmod", 2), [a, c])
         no_rest = b.fcmp_ordered("==", rest, zero)

@@ -158,6 +158,8 @@ def dot(b: Builder, node: ast.AST, left: Value, right: Value) -> Number | View:
     if not (1 <= len(a.shape) <= 2 and 1 <= len(c.shape) <= 2) or a.shape[-1] != c.shape[0]:
         cause = f"the product of {in_words(a)} and {in_words(c)}: the sizes differ"
         refuse(node, "shape", cause, "Make the inner lengths equal.")
+    if a.kind == Kind.BOOL and c.kind == Kind.BOOL:
+        refuse(node, "types", "the product of two arrays of True and False", "Multiply one of them by 1.0 first.")
     rows, columns = a.shape[:-1], c.shape[1:]
 
     def product(at: tuple[Expr, ...]) -> Expr:
@@ -180,7 +182,9 @@ def outer(b: Builder, node: ast.AST, left: Value, right: Value) -> View:
     a, c = array_of(b, node, "outer", left), array_of(b, node, "outer", right)
     if len(a.shape) != 1 or len(c.shape) != 1:
         refuse(node, "shape", "np.outer takes two arrays of one dimension", "Give it two vectors.")
-    kind = max(a.kind, c.kind, _I)
+    if a.kind == Kind.BOOL and c.kind == Kind.BOOL:
+        refuse(node, "types", "np.outer of two arrays of True and False", "Multiply one of them by 1.0 first.")
+    kind = max(a.kind, c.kind)
     return b.filled(
         node,
         (*a.shape, *c.shape),

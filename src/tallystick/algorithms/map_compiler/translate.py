@@ -53,8 +53,12 @@ from tallystick.algorithms.map_compiler.values import (
 
 __all__ = ["MOST_STEPS", "Refused", "translate"]
 
-MOST_STEPS = 20_000_000
-"""Operations that one record may cost at most: some tens of milliseconds."""
+MOST_STEPS = 50_000_000
+"""Operations that one record may cost at most: a tenth of a second or two."""
+_MOST_ATTEMPTS = 20
+_MOST_PAIRS = 100_000
+_WORD_STEPS = 8
+"""Each word of the memory is written and compared, twice, for every record."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,13 @@ def translate(function: ast.FunctionDef, *, constants: Mapping[str, Any], record
     ``state`` is () for a number, (n, …) for an array, ("tuple", names, parts) for a tuple. Raises :class:`Refused`.
     """
     types: dict[str, Type] = {}
-    while True:
+    for _ in range(_MOST_ATTEMPTS):
         attempt = _Translator(function, constants, types)
         found = attempt.run(record, state)
         if not attempt.changed:
             return found
+    cause = "the kinds of its variables depend on each other in too long a chain"
+    raise Refused(function, "size", cause, "Give each variable a value of its final kind first, e.g. s = 0.0.")
 
 
 class _Translator(Expressions):
@@ -105,7 +111,7 @@ class _Translator(Expressions):
             refuse(node, "return", "map_in_client returns nothing", "Return one array of one dimension.")
         self._check_sharing()
         written = tuple(self.b.body)
-        work = steps(written) + sum(r.words for r in self.b.regions)
+        work = steps(written) + _WORD_STEPS * sum(r.words for r in self.b.regions)
         if work > MOST_STEPS:
             cause = f"a record may cost {work:,} operations, more than {MOST_STEPS:,}"
             refuse(node, "loop-bound", cause, "Shorten its loops or arrays.")
@@ -130,18 +136,24 @@ class _Translator(Expressions):
 
     def _check_sharing(self) -> None:
         """Refuse writing into an array that has another name, unless all writing came before the second name."""
+        if len(self.shared) * len(self.writes) > _MOST_PAIRS:
+            cause = "too many arrays with several names, and too many places that write into arrays"
+            refuse(self.function, "size", cause, "Write a shorter program.")
         for second in self.shared:
             for write in self.writes:
-                later = write.when > second.when or set(write.loops) & set(second.loops)
-                if not (write.names & second.names and later):
-                    continue
-                read_only = second.names & {"record", "state", "a constant"}
-                if read_only:
-                    cause = f"writing into {min(read_only)}, which is read-only"
-                    refuse(write.node, "read-only", cause, "Write into a new array, e.g. one made by np.zeros.")
-                names = " and ".join(f"`{name}`" for name in sorted(second.names))
-                cause = f"{names} may be one array, and it is written into"
-                refuse(write.node, "shared-array", cause, "Make a copy first: y = 1.0 * x.")
+                self._check_pair(second, write)
+
+    def _check_pair(self, second: _Touch, write: _Touch) -> None:
+        later = write.when > second.when or set(write.loops) & set(second.loops)
+        if not (write.names & second.names and later):
+            return
+        read_only = second.names & {"record", "state", "a constant"}
+        if read_only:
+            cause = f"writing into {min(read_only)}, which is read-only"
+            refuse(write.node, "read-only", cause, "Write into a new array, e.g. one made by np.zeros.")
+        names = " and ".join(f"`{name}`" for name in sorted(second.names))
+        cause = f"{names} may be one array, and it is written into"
+        refuse(write.node, "shared-array", cause, "Make a copy first: y = 1.0 * x.")
 
     # -- statements ---------------------------------------------------------------------------------------------------
 
@@ -189,8 +201,8 @@ class _Translator(Expressions):
 
     def _assign(self, node: ast.Assign) -> None:
         value = self.expression(node.value)
-        if len(node.targets) > 1 and not isinstance(value, View):
-            value = self._kept(node, value)  # a = b = a + 1
+        if isinstance(value, Several) or (len(node.targets) > 1 and not isinstance(value, View)):
+            value = self._kept(node, value)  # t = (t[1], t[0]); a = b = a + 1
         for target in node.targets:
             self.assign(target, value)
             if isinstance(target, ast.Name) and isinstance(value, View):
@@ -207,13 +219,19 @@ class _Translator(Expressions):
             refuse(target, "write", "this cannot be assigned to", "Assign to a variable or an element of an array.")
 
     def _unpack(self, target: ast.Tuple, value: Value) -> None:
-        if isinstance(value, View) and value.shape:
-            items = tuple(self._row(value, i) for i in range(value.shape[0]))
+        there = len(value.items) if isinstance(value, Several) else 0
+        there = value.shape[0] if isinstance(value, View) and value.shape else there
+        if there != len(target.elts):
+            cause = f"{len(target.elts)} names for {operators.in_words(value)} of {there}"
+            refuse(target, "shape", cause, "Give as many names as there are values.")
+        if isinstance(value, View):
+            items: tuple[Value, ...] = tuple(self._row(value, i) for i in range(there))
         else:
             items = value.items if isinstance(value, Several) else ()
-        if len(items) != len(target.elts):
-            cause = f"{len(target.elts)} names for {operators.in_words(value)} of {len(items)}"
-            refuse(target, "shape", cause, "Give as many names as there are values.")
+        parts = any(isinstance(part, ast.Subscript) for part in target.elts)
+        if parts and any(isinstance(item, View) and item.roots for item in items):
+            cause = "parts of arrays assigned to each other at once"
+            refuse(target, "shared-array", cause, "Write one assignment a line, through a copy: y = 1.0 * x[:2].")
         held = tuple(self._kept(target, item) for item in items)  # a, b = b, a
         for part, item in zip(target.elts, held):
             self.assign(part, item)
@@ -258,7 +276,7 @@ class _Translator(Expressions):
                 names = value.roots | {name}
                 self.shared.append(_Touch(self.clock, self.loops, node, names))
             if value.region == place.region:
-                return  # x = x
+                value = self.b.copy_of(node, value)  # x = x[::-1]
             self.b.copied_into(place, value)
 
     def _array_of(self, name: str) -> View:
@@ -302,6 +320,9 @@ class _Translator(Expressions):
         if read_only:
             cause = f"writing into {min(read_only)}, which is read-only"
             refuse(node, "read-only", cause, "Write into a new array, e.g. one made by np.zeros.")
+        if any(isinstance(self.types.get(name), SeveralType) for name in view.roots):
+            cause = "writing into an array that a tuple holds"
+            refuse(node, "shared-array", cause, "Keep it in a variable of its own: x = 1.0 * t[0].")
         if view.kind != Kind.FLOAT:
             cause = "only float64 arrays can be written into"
             refuse(node, "array-type", cause, "Make the array with np.zeros or np.ones.")
@@ -420,6 +441,9 @@ def _join(node: ast.AST, name: str, a: Type, c: Type) -> Type:
     if isinstance(a, ScalarType) and isinstance(c, ScalarType):
         return ScalarType(max(a.kind, c.kind))
     if isinstance(a, ArrayType) and isinstance(c, ArrayType) and a.shape == c.shape:
+        if (a.kind == Kind.BOOL) != (c.kind == Kind.BOOL):
+            cause = f"`{name}` holds True and False here and numbers elsewhere"
+            refuse(node, "types", cause, "Use another name.")
         return ArrayType(max(a.kind, c.kind), a.shape)
     if isinstance(a, SeveralType) and isinstance(c, SeveralType) and len(a.items) == len(c.items):
         fields = a.fields if a.fields == c.fields else ()
