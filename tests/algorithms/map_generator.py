@@ -84,6 +84,8 @@ class Generator:
                     "number_in_place",
                     "mask",
                     "unpack",
+                    "again",
+                    "tuple",
                 ]
             ),
             *(["if", "for"] if depth < 2 else []),
@@ -111,6 +113,27 @@ class Generator:
         self.add(depth, f"{a}, {b} = {self.number(n, 1)}, {self.number(n, 1)}")
         self.add(depth, f"{a}, {b} = {b}, {a}")
         n.numbers += [a, b]
+
+    def _again(self, n: Names, depth: int) -> None:
+        """A variable assigned from itself."""
+        if (found := self.target(n)) is not None:
+            name, length = found
+            value = self.pick(
+                [
+                    lambda: f"{name}[::-1]",
+                    lambda: self.array(n, length, 1),
+                    lambda: f"np.concatenate(({name}[1:], {name}[:1]))" if length else name,
+                    lambda: f"{name} if {self.test(n)} else {name}[::-1]",
+                ]
+            )
+            self.add(depth, f"{name} = {value}")
+
+    def _tuple(self, n: Names, depth: int) -> None:
+        """A tuple of numbers, turned around and added up."""
+        name = self.new("t")
+        self.add(depth, f"{name} = ({self.number(n, 1)}, {self.number(n, 1)})")
+        self.add(depth, f"{name} = ({name}[1], {name}[0] + {name}[1])")
+        n.numbers += [f"{name}[0]", f"{name}[1]"]
 
     def target(self, n: Names) -> tuple[str, int] | None:
         return self.r.choice(list(n.own.items())) if n.own else None
