@@ -38,6 +38,7 @@ __all__ = ["Desk"]
 _RESULT_LIMIT = 1 << 30
 SETTLE_SECONDS = 5.0
 SYNC_SECONDS = 20.0
+ASK_SECONDS = 10.0
 
 Progress = Callable[[int, int], None]
 
@@ -227,9 +228,12 @@ class Desk:
             )
         asked = ResultRequest(study, self._identity.party, self._identity.signing, system_stream())
         self._answers.clear()
-        self.exchange.send(aggregator, Op.RESULT_WANTED, asked.body, study)
         wanted = (Op.RESULT, Op.NO_RESULT)
-        if not self.wait(lambda: any(op in wanted and of == study for op, of, _ in self._answers), seconds):
+        for _ in range(max(1, round(seconds / ASK_SECONDS))):  # a question that came too soon is not answered
+            self.exchange.send(aggregator, Op.RESULT_WANTED, asked.body, study)
+            if self.wait(lambda: any(op in wanted and of == study for op, of, _ in self._answers), ASK_SECONDS):
+                break
+        else:
             raise RoundAborted("the aggregator does not send the result", party=aggregator, rule="silent")
         op, _, body = next(a for a in self._answers if a[0] in wanted and a[1] == study)
         if op == Op.NO_RESULT:

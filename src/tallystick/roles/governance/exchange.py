@@ -50,7 +50,7 @@ BATCH_BYTES = 1 << 19
 SHARED_DECISIONS = 100  # up to so many clients, each client is shown what the others decided
 STATEMENTS_AT_ONCE, STATEMENTS_A_SECOND = 256, 20.0  # new ones from one party; four more at once for every party
 QUESTIONS_AT_ONCE, QUESTIONS_A_SECOND = 128, 8.0
-COMPARING = 16  # questions that HAVE counts for: the answer may be everything there is
+COMPARISONS_AT_ONCE, COMPARISONS_A_SECOND = 32, 1.0  # HAVE: the answer may be everything there is
 ANSWER_BYTES_AT_ONCE, ANSWER_BYTES_A_SECOND = 32 << 20, float(1 << 20)
 AGAIN_SECONDS = 10.0  # after which notes are compared again with who was not listened to, or could not be told
 PRUNE_SECONDS = 3600.0
@@ -122,6 +122,7 @@ class Exchange:
         burst = STATEMENTS_AT_ONCE + 4 * len(members.identities)
         self._statements = Allowances(rate=STATEMENTS_A_SECOND, burst=burst)
         self._questions = Allowances(rate=QUESTIONS_A_SECOND, burst=QUESTIONS_AT_ONCE)
+        self._comparisons = Allowances(rate=COMPARISONS_A_SECOND, burst=COMPARISONS_AT_ONCE)
         self._answers = Allowances(rate=ANSWER_BYTES_A_SECOND, burst=ANSWER_BYTES_AT_ONCE)
         self._early = EarlyStatements()
         self._again: dict[str, float] = {}  # with whom notes are compared once more, and when
@@ -296,19 +297,19 @@ class Exchange:
         offered = self._offered.get(peer)
         return offered is not None and offered <= self._idents.keys()
 
-    def may_ask(self, sender: str, cost: float = 1.0) -> bool:
+    def may_ask(self, sender: str) -> bool:
         """Whether a party may ask something of this one now; if not, it is counted and named."""
-        if self._questions.take(sender, self._now(), cost):
+        return self._within(self._questions, "questions", sender)
+
+    def _within(self, allowance: Allowances, limit: str, sender: str, cost: float = 1.0) -> bool:
+        if allowance.take(sender, self._now(), cost):
             return True
-        self._limited(sender, "questions", 1)
+        self._limited(sender, limit, 1)
         return False
 
     def may_answer(self, to: str, size: int) -> bool:
         """Whether a party may be given so many bytes now because it asked for them."""
-        if self._answers.take(to, self._now(), size):
-            return True
-        self._limited(to, "answers", 1)
-        return False
+        return self._within(self._answers, "answers", to, size)
 
     def receive(self, sender: str, op: int, body: bytes) -> bool:
         """Take a message about statements; False if it is about something else."""
@@ -326,7 +327,9 @@ class Exchange:
         elif op in (Op.HAVE, Op.WANT):
             if len(body) % HASH_BYTES:
                 raise RemoteProtocolError("a list of idents is cut short", rule="X14", party=sender)
-            if not self.may_ask(sender, COMPARING if op == Op.HAVE else 1.0):
+            # Comparing has an allowance of its own: a command run again and again must not cost its caller the result.
+            comparing = op == Op.HAVE and not self._within(self._comparisons, "comparisons", sender)
+            if comparing or (op == Op.WANT and not self.may_ask(sender)):
                 self.compare_again(sender)
                 return True
             idents = [format_hash(body[i : i + HASH_BYTES]) for i in range(0, len(body), HASH_BYTES)]
