@@ -1,7 +1,7 @@
 """Random programs in the language of ``map_in_client``: most of them fit, some do not, on purpose.
 
-A generated text always passes the allow-list; the compiler then accepts or refuses it. Lengths are drawn to be equal
-three times of four, indices to be in range two times of three, so that both sides of every check are visited.
+A generated text always passes the allow-list; the compiler then accepts or refuses it. Lengths are mostly drawn to
+be equal and indices to be in range, so that both sides of every check are visited.
 """
 
 from __future__ import annotations
