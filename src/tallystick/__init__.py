@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         VerificationError,
     )
     from tallystick.data.dataset import Dataset
-    from tallystick.engines.study import Study
     from tallystick.estimators.custom import ProgramEstimator
     from tallystick.estimators.evaluate import ClassifierEvaluation, Evaluation, evaluate
     from tallystick.estimators.frequent_itemsets import FrequentItemsets
@@ -43,8 +42,9 @@ if TYPE_CHECKING:
     from tallystick.estimators.summary import Summary
     from tallystick.privacy.grid import Group
     from tallystick.privacy.ledger import Budget
-    from tallystick.privacy.schema import Category, Integer, Items, Missing, Number, Schema
-    from tallystick.roles.federation import Federation
+    from tallystick.roles.analyst.federation import Federation
+    from tallystick.study import Study
+    from tallystick.study.schema import Category, Integer, Items, Missing, Number, Schema
 
 _HOMES = {
     "algorithms.program": ("Program", "Public"),
@@ -62,8 +62,8 @@ _HOMES = {
         "VerificationError",
     ),
     "data.dataset": ("Dataset",),
-    "roles.federation": ("Federation",),
-    "engines.study": ("Study",),
+    "roles.analyst.federation": ("Federation",),
+    "study": ("Study",),
     "estimators.custom": ("ProgramEstimator",),
     "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
     "estimators.frequent_itemsets": ("FrequentItemsets",),
@@ -74,7 +74,7 @@ _HOMES = {
     "estimators.summary": ("Summary",),
     "privacy.grid": ("Group",),
     "privacy.ledger": ("Budget",),
-    "privacy.schema": ("Category", "Integer", "Items", "Missing", "Number", "Schema"),
+    "study.schema": ("Category", "Integer", "Items", "Missing", "Number", "Schema"),
 }
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}
 

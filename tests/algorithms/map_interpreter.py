@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.map_compiler.code import (
+from tallystick.algorithms.user_programs.map_compiler.code import (
     Break,
     Const,
     Continue,

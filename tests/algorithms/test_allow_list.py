@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 from numba import njit, types
 from numba.core.errors import NumbaError
 
-from tallystick.algorithms import allow_list
-from tallystick.algorithms.allow_list import MAP_NUMPY, Finding, check_function, check_signature, map_scope
-from tallystick.algorithms.program_file import inspect_program, read_program
+from tallystick.algorithms.user_programs import allow_list
+from tallystick.algorithms.user_programs.allow_list import (
+    MAP_NUMPY,
+    Finding,
+    check_function,
+    check_signature,
+    map_scope,
+)
+from tallystick.algorithms.user_programs.program_file import inspect_program, read_program
 from tallystick.core.errors import StudyError
 
 HEAD = "def map_in_client(self, record, state):\n"

@@ -10,9 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.algorithms.compiled import frozen_state
 from tallystick.algorithms.program import Program
-from tallystick.algorithms.program_file import compile_live_program, compile_program, load_program, read_program
+from tallystick.algorithms.user_programs.compiled import frozen_state
+from tallystick.algorithms.user_programs.program_file import (
+    compile_live_program,
+    compile_program,
+    load_program,
+    read_program,
+)
 from tallystick.core.errors import DataError, StudyError
 from tallystick.privacy.contribution import Dense
 from tallystick.privacy.contribution import total as exact_total

@@ -10,7 +10,7 @@ from block_runs import budget_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.algorithms.descent import (
+from tallystick.algorithms.linear.descent import (
     MOMENT_SHARE,
     choose_rounds,
     choose_schedule,

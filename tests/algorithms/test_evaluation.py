@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_independence import RowsDependError, check_row_independence
 
-from tallystick.algorithms.evaluation import EvaluationProgram, design_evaluation, estimates
-from tallystick.algorithms.public_classifiers import KINDS, LinearScores, linear_table, predictor_of
+from tallystick.algorithms.evaluation.confusion_counts import EvaluationProgram, design_evaluation, estimates
+from tallystick.algorithms.evaluation.public_classifiers import KINDS, LinearScores, linear_table, predictor_of
 from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import densify, total
 

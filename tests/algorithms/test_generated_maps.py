@@ -13,9 +13,9 @@ import pytest
 from map_generator import STATE_SIZE, WIDTH, Generator
 from map_interpreter import bits, interpret
 
-from tallystick.algorithms.compiled import CompiledMap
-from tallystick.algorithms.map_compiler.kernel import DEPENDS, OK
-from tallystick.algorithms.program_file import compile_program, read_program
+from tallystick.algorithms.user_programs.compiled import CompiledMap
+from tallystick.algorithms.user_programs.map_compiler.kernel import DEPENDS, OK
+from tallystick.algorithms.user_programs.program_file import compile_program, read_program
 from tallystick.core.errors import StudyError
 from tallystick.privacy.grid import Grid, Group
 

@@ -12,8 +12,8 @@ import pytest
 from block_runs import budget_of, mixed, numbers, plan_of, random_records, run, walk
 from row_independence import RowsDependError, check_row_independence
 
-from tallystick.algorithms.kmeans import KMeansProgram, KMeansSettings, design_kmeans, nearest
-from tallystick.algorithms.kmeans_settings import design_kmeans_from_keywords, kmeans_settings
+from tallystick.algorithms.clustering.kmeans import KMeansProgram, KMeansSettings, design_kmeans, nearest
+from tallystick.algorithms.clustering.settings import design_kmeans_from_keywords, kmeans_settings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Dense, GridRows, densify, total

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from tallystick.algorithms.kmeans_start import (
+from tallystick.algorithms.clustering.start import (
     _Draws,
     _made_up,
     condensed,
@@ -23,7 +23,7 @@ from tallystick.algorithms.kmeans_start import (
     start_centres,
     without_block_sums,
 )
-from tallystick.algorithms.moments import ColumnShapes, moment_vectors
+from tallystick.algorithms.linear.moments import ColumnShapes, moment_vectors
 from tallystick.algorithms.program import Public
 
 MIXED = mixed(records=100)

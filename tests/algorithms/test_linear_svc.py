@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from row_independence import RowsDependError, check_row_independence
 from scipy.optimize import minimize
 
-import tallystick.algorithms.linear_svc as linear_svc
-from tallystick.algorithms.descent_settings import DescentSettings
+import tallystick.algorithms.linear.linear_svc as linear_svc
 from tallystick.algorithms.elementwise import hinge_residuals
-from tallystick.algorithms.linear_svc import HingeProgram, design_hinge, hinge_bounds
+from tallystick.algorithms.linear.descent_settings import DescentSettings
+from tallystick.algorithms.linear.linear_svc import HingeProgram, design_hinge, hinge_bounds
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import GridRows, densify, total
 

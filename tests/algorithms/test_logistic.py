@@ -14,9 +14,9 @@ from row_independence import RowsDependError, check_row_independence
 from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 
 import tallystick as ts
-import tallystick.algorithms.logistic as logistic
-from tallystick.algorithms.logistic import LogisticProgram, LogisticSettings, design_logistic
-from tallystick.algorithms.moments import moment_vectors
+import tallystick.algorithms.linear.logistic as logistic
+from tallystick.algorithms.linear.logistic import LogisticProgram, LogisticSettings, design_logistic
+from tallystick.algorithms.linear.moments import moment_vectors
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Contribution, Dense, GridRows, densify, total, total_by_person

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.algorithms.map_compiler import indexing, llvm
-from tallystick.algorithms.map_compiler.builder import TooLong
-from tallystick.algorithms.map_compiler.code import Const, Kind, Loop, Op, steps
-from tallystick.algorithms.map_compiler.kernel import DEPENDS, FAILED, OK, make_kernel, patterns
-from tallystick.algorithms.map_compiler.signatures import BUILTINS, MATH, NUMPY
-from tallystick.algorithms.map_compiler.translate import MOST_STEPS, Refused, translate
+from tallystick.algorithms.user_programs.map_compiler import indexing, llvm
+from tallystick.algorithms.user_programs.map_compiler.builder import TooLong
+from tallystick.algorithms.user_programs.map_compiler.code import Const, Kind, Loop, Op, steps
+from tallystick.algorithms.user_programs.map_compiler.kernel import DEPENDS, FAILED, OK, make_kernel, patterns
+from tallystick.algorithms.user_programs.map_compiler.signatures import BUILTINS, MATH, NUMPY
+from tallystick.algorithms.user_programs.map_compiler.translate import MOST_STEPS, Refused, translate
 
 SHAPE = ("tuple", ("w", "m", "b"), ((3,), (2, 3), ()))
 CONSTANTS: dict[str, Any] = {"K": 3, "HALF": 0.5, "EDGES": (0.0, 0.5, 2.0), "TABLE": ((1, 2), (3, 4)), "YES": True}
@@ -397,7 +397,7 @@ def test_the_guard_areas_find_what_no_check_stopped(body: str, monkeypatch: pyte
 
 def test_arrays_that_nobody_filled_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted np.empty: its words differ between the two images, so nothing of an earlier record can be in them."""
-    from tallystick.algorithms.map_compiler import functions
+    from tallystick.algorithms.user_programs.map_compiler import functions
 
     plain = functions.call_numpy
 
@@ -435,7 +435,7 @@ def test_every_name_in_the_tables_can_be_called() -> None:
 
 
 def test_no_conversion_from_float_to_int_without_a_check() -> None:
-    from tallystick.algorithms.map_compiler.builder import convert
+    from tallystick.algorithms.user_programs.map_compiler.builder import convert
 
     with pytest.raises(AssertionError):
         convert(Op(Kind.FLOAT, "fabs", (Const(Kind.FLOAT, 1.0),)), Kind.INT)

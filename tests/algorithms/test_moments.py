@@ -11,7 +11,7 @@ from block_runs import encodable, mixed, random_records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.algorithms.moments import SMALLEST_SCALE, ColumnShapes, moment_vectors, standardise
+from tallystick.algorithms.linear.moments import SMALLEST_SCALE, ColumnShapes, moment_vectors, standardise
 from tallystick.algorithms.program import Public
 
 

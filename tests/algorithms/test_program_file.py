@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tallystick.algorithms.program import Program, Public
-from tallystick.algorithms.program_file import (
+from tallystick.algorithms.user_programs.program_file import (
     ProgramFile,
     canonical_text,
     compile_program,
@@ -18,7 +18,7 @@ from tallystick.algorithms.program_file import (
     load_program,
     read_program,
 )
-from tallystick.cli.check_program import check_program, describe
+from tallystick.application.check_program import check_program, describe
 from tallystick.core.errors import StudyError
 from tallystick.privacy.grid import Grid, Group
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.program_file import compile_program, inspect_program
+from tallystick.algorithms.user_programs.program_file import compile_program, inspect_program
 from tallystick.core.errors import StudyError
 from tallystick.engines.sandbox.children import Children, Limits
 from tallystick.engines.sandbox.program import SandboxedProgram

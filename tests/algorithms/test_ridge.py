@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from row_independence import RowsDependError, check_row_independence
 from sklearn.linear_model import Ridge as ScikitRidge
 
+from tallystick.algorithms.linear.ridge import RidgeProgram, design_ridge
+from tallystick.algorithms.linear.ridge_solution import solve
+from tallystick.algorithms.linear.second_moments import SecondMoments, product_rows
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.ridge import RidgeProgram, design_ridge
-from tallystick.algorithms.ridge_solution import solve
-from tallystick.algorithms.second_moments import SecondMoments, product_rows
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import ClientMap, blocks_of
 from tallystick.privacy.contribution import Contribution, densify, total, total_by_person

@@ -15,8 +15,8 @@ from row_independence import RowsDependError, check_row_independence
 
 import tallystick as ts
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.summary import SummaryProgram, design_summary
-from tallystick.algorithms.summary_table import summarise
+from tallystick.algorithms.tables.summary import SummaryProgram, design_summary
+from tallystick.algorithms.tables.summary_table import summarise
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import encode
 from tallystick.engines.designs import layout_of

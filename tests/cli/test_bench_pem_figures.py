@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks import pem_figures as bench
+from benchmarks.pem_role_times import measure_round
+from benchmarks.pem_runs import data_file, noise_of, pooled
+from benchmarks.svg_plot import Panel, chart
 from cli_runs import Run
 
-from tallystick.cli import bench_pem_figures as bench
-from tallystick.cli.made_up import made_up_table
-from tallystick.cli.pem_role_times import measure_round
-from tallystick.cli.pem_runs import data_file, noise_of, pooled
-from tallystick.cli.simulation import load_study, simulate
-from tallystick.cli.svg_plot import Panel, chart
+from tallystick.application.simulation import load_study, simulate
+from tallystick.application.synthetic_records import made_up_table
 from tallystick.core.errors import DataError
 from tallystick.crypto.prg import AesStream
-from tallystick.engines.study import Study
+from tallystick.study import Study
 
 Runner = Callable[..., Run]
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from cli_runs import Run
 
-from tallystick.cli import demonstration
-from tallystick.cli.local_deployment import LocalDeployment
+from tallystick.application.demo import demonstration
+from tallystick.application.demo.local_deployment import LocalDeployment
 from tallystick.core.errors import RoundAborted, StudyError
-from tallystick.roles.role_config import load_role_config
+from tallystick.roles.identity.role_config import load_role_config
 
 Runner = Callable[..., Run]
 

@@ -16,9 +16,9 @@ import pytest
 from cli_runs import Run
 from typer.models import OptionInfo
 
+from tallystick.application import doctor as doctors_room
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.cli.deployment import consortium_app, doctor, role_apps
-from tallystick.cli.free_ports import free_ports
-from tallystick.roles import doctor as doctors_room
 
 Runner = Callable[..., Run]
 
@@ -220,7 +220,7 @@ def test_a_signal_stops_a_role_gracefully(consortium: Path, number: signal.Signa
 def test_a_role_starts_without_what_it_does_not_need() -> None:
     """Seconds of every start: scikit-learn, SciPy's statistics and pandas are for analysts."""
     code = (
-        "import sys, tallystick.roles.start\n"
+        "import sys, tallystick.roles.processes.start\n"
         "print(sorted({'sklearn', 'scipy.stats', 'pandas', 'polars', 'typer', 'rich'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cli_runs import STUDY, Run
 
-from tallystick.cli import study_results
+from tallystick.application import study_results
 from tallystick.core.errors import VerificationError
 
 Runner = Callable[..., Run]

@@ -14,7 +14,8 @@ import pytest
 from cli_runs import Run
 
 from tallystick.algorithms.itemsets.exact import mine
-from tallystick.cli import bench_itemsets, benchmarks
+from tallystick.bench import itemsets as bench_itemsets
+from tallystick.bench import names as benchmarks
 
 STUDY = """
 [study]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tallystick.cli.planning import describe, plan
-from tallystick.cli.simulation import describe_result, simulate
+from tallystick.application.planning import describe, plan
+from tallystick.application.simulation import describe_result, simulate
 from tallystick.core.errors import StudyError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

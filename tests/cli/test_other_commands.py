@@ -19,7 +19,7 @@ from typer.models import OptionInfo
 
 import tallystick as ts
 from tallystick.cli.main import app
-from tallystick.engines.study import Study
+from tallystick.study import Study
 
 Runner = Callable[..., Run]
 ROOT = Path(__file__).parents[2]

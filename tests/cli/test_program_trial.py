@@ -13,9 +13,9 @@ from cli_runs import Run
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Program, Public
-from tallystick.algorithms.program_file import compile_program, read_program
-from tallystick.cli.check_program import check_program, describe
-from tallystick.cli.program_trial import check_sums, clipping, grid_for, same_again, trial_rounds
+from tallystick.algorithms.user_programs.program_file import compile_program, read_program
+from tallystick.application.check_program import check_program, describe
+from tallystick.application.program_trial import check_sums, clipping, grid_for, same_again, trial_rounds
 from tallystick.core.errors import DataError, StudyError
 from tallystick.privacy.contribution import Dense, total
 from tallystick.privacy.grid import Grid, Group

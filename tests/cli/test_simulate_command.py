@@ -319,7 +319,7 @@ def test_a_bug_is_exit_1(run: Runner, study: Path, data: Path, monkeypatch: pyte
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("0/0 with a secret in it")
 
-    monkeypatch.setattr("tallystick.cli.simulation.simulate", broken)
+    monkeypatch.setattr("tallystick.application.simulation.simulate", broken)
     done = run("simulate", study, "--data", data, "--format", "json")
     assert (done.code, done.error["cause"]) == (1, "ZeroDivisionError: this is a bug")
 
@@ -328,5 +328,5 @@ def test_an_interruption_is_exit_130(run: Runner, study: Path, data: Path, monke
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tallystick.cli.simulation.simulate", interrupted)
+    monkeypatch.setattr("tallystick.application.simulation.simulate", interrupted)
     assert run("simulate", study, "--data", data, "--format", "json").code == 130

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tallystick.core.errors import DataError
 from tallystick.data import Records, census, census_schema, clinic, clinic_schema, encode, ties, ties_schema
-from tallystick.privacy.schema import Category, Integer, Items, Missing, Number, Schema
+from tallystick.study.schema import Category, Integer, Items, Missing, Number, Schema
 
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.parquet"
 SECRET = "Zebediah-1847"

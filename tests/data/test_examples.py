@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from tallystick.core.errors import StudyError
 from tallystick.data import census, census_schema, clinic, clinic_schema, encode, ties, ties_schema
-from tallystick.privacy.schema import Category, Missing
+from tallystick.study.schema import Category, Missing
 
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.parquet"
 

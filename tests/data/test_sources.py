@@ -16,7 +16,7 @@ import pytest
 
 from tallystick.core.errors import DataError
 from tallystick.data import clinic, clinic_schema, column_names, encode, read_table
-from tallystick.privacy.schema import Category, Items, Missing, Number, Schema
+from tallystick.study.schema import Category, Items, Missing, Number, Schema
 
 SECRET = "Zebediah-1847"
 
@@ -240,7 +240,7 @@ class NoPandas:
 sys.meta_path.insert(0, NoPandas())
 import numpy as np
 from tallystick.data import clinic_schema, encode
-from tallystick.privacy.schema import Missing, Schema
+from tallystick.study.schema import Missing, Schema
 for name in ("clinic.csv", "clinic.parquet"):
     assert len(encode({str(tmp_path)!r} + "/" + name, clinic_schema(), target="readmitted", missing=Missing())) == 30
 assert len(encode(np.zeros((4, 2)), Schema.from_bounds(["a", "b"], -1, 1))) == 4

@@ -14,7 +14,7 @@ import pytest
 
 import tallystick as ts
 from tallystick.algorithms.program import BlockProgram
-from tallystick.cli.simulation import simulate
+from tallystick.application.simulation import simulate
 from tallystick.crypto.prg import AesStream
 from tallystick.data.examples import census, census_schema
 from tallystick.engines.client_map import ClientMap

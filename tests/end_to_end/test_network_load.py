@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tallystick.cli.free_ports import free_ports
+from tallystick.application.demo.free_ports import free_ports
 
 CLIENTS = int(os.environ.get("TALLYSTICK_LOAD_CLIENTS", "1000"))
 ROUNDS = int(os.environ.get("TALLYSTICK_LOAD_ROUNDS", "100"))
@@ -91,17 +91,17 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     import logging
 
     from tallystick.crypto.prg import system_stream
+    from tallystick.engines.setup import Setup
     from tallystick.protocol import secure_sum as sums
     from tallystick.protocol.study import participant as study_layer
-    from tallystick.roles import client, participant
-    from tallystick.roles.client import ClientProcess, ClientSession
     from tallystick.roles.governance import review
-    from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
-    from tallystick.roles.process import RECEIPT_LIMIT, Parts
-    from tallystick.roles.role_config import load_role_config
-    from tallystick.roles.setup import Setup
-    from tallystick.roles.start import SystemClock
-    from tallystick.roles.stores import RoleStore
+    from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+    from tallystick.roles.identity.role_config import load_role_config
+    from tallystick.roles.processes import client, participant
+    from tallystick.roles.processes.client import ClientProcess, ClientSession
+    from tallystick.roles.processes.process import RECEIPT_LIMIT, Parts
+    from tallystick.roles.processes.start import SystemClock
+    from tallystick.roles.storage.stores import RoleStore
     from tallystick.transport.network.admission import Inbox
     from tallystick.transport.network.background import background_loop
     from tallystick.transport.network.options import Options
@@ -200,9 +200,9 @@ def enrol_everybody(folder: Path, home: Path, names: list[str]) -> dict[str, tup
 
     from tallystick.core.randomness import SystemSource
     from tallystick.crypto.certificates import CertificateAuthority, TlsKey, fingerprint
-    from tallystick.roles import enrolment
-    from tallystick.roles.consortium import Party
-    from tallystick.roles.identity_files import read_private, wall_clock, write_public
+    from tallystick.roles.identity import enrolment
+    from tallystick.roles.identity.consortium import Party
+    from tallystick.roles.identity.identity_files import read_private, wall_clock, write_public
 
     now, data = wall_clock(), folder / "records.parquet"
     pl.DataFrame({"x": [0.25, -0.5], "y": ["no", "yes"]}).write_parquet(data)
@@ -298,7 +298,7 @@ Look = tuple[int, int, float]
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident size is read from /proc")
 def test_a_thousand_clients_and_a_hundred_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tallystick as ts
-    from tallystick.roles import desk
+    from tallystick.roles.analyst import connection as desk
 
     began = time.monotonic()
     monkeypatch.setattr(desk, "SETTLE_SECONDS", 120.0)  # everybody is to be in it, not just a quorum

@@ -16,9 +16,9 @@ from tallystick.algorithms.program import BlockProgram, pack_state
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.engines.federation import plan_study
 from tallystick.engines.simulated import SimulatedServers
-from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.grid import Group
+from tallystick.study import Study
 
 SIZE = 4000
 ROUNDS = 3

@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tallystick.cli.bench_pem_figures import _PEM_KMEANS
-from tallystick.cli.pem_runs import pooled
+from benchmarks.pem_figures import _PEM_KMEANS
+from benchmarks.pem_runs import pooled
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES, DATA = ROOT / "examples", ROOT.parent / "shared" / "data"

@@ -16,17 +16,17 @@ import tallystick as ts
 from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import RoundAborted
 from tallystick.data.examples import census, clinic
-from tallystick.engines.study import Study
 from tallystick.engines.totals import NoisyTotal
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.chain import Head, genesis, make_link
 from tallystick.protocol.governance.plan_summary import plan_digest, summarise
-from tallystick.roles.aggregator import pack_total
 from tallystick.roles.governance.clearance import pack_head
 from tallystick.roles.governance.exchange import Op, pack_parts
+from tallystick.roles.processes.aggregator import pack_total
 from tallystick.roles.streams.losses import pack_lost
 from tallystick.roles.streams.ticks import pack_tick
-from tallystick.roles.wire import GOVERNANCE, SEALED, STUDY, SUM, head
+from tallystick.study import Study
+from tallystick.transport.wire import GOVERNANCE, SEALED, STUDY, SUM, head
 
 ROOT = pathlib.Path(__file__).parents[2]
 RECORDED = ROOT / "tests" / "vectors" / "house" / "recorded.json"

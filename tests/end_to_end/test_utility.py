@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tallystick as ts
-from tallystick.cli.simulation import simulate
+from tallystick.application.simulation import simulate
 from tallystick.data.examples import census
 from tallystick.engines import federation
 

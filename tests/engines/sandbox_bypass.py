@@ -16,13 +16,13 @@ import resource  # noqa: F401
 import subprocess  # noqa: F401
 from typing import Any
 
-from tallystick.algorithms import program_file
-from tallystick.algorithms.compiled import CompiledMap, compile_map
-from tallystick.algorithms.map_compiler import code, functions, indexing, llvm, signatures
-from tallystick.algorithms.map_compiler.builder import convert
-from tallystick.algorithms.map_compiler.code import Const, Kind, Op
-from tallystick.algorithms.map_compiler.values import Number
-from tallystick.algorithms.program_file import compile_program, read_program
+from tallystick.algorithms.user_programs import program_file
+from tallystick.algorithms.user_programs.compiled import CompiledMap, compile_map
+from tallystick.algorithms.user_programs.map_compiler import code, functions, indexing, llvm, signatures
+from tallystick.algorithms.user_programs.map_compiler.builder import convert
+from tallystick.algorithms.user_programs.map_compiler.code import Const, Kind, Op
+from tallystick.algorithms.user_programs.map_compiler.values import Number
+from tallystick.algorithms.user_programs.program_file import compile_program, read_program
 from tallystick.engines.sandbox import fork_server, worker
 
 

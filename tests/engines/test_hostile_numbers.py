@@ -14,13 +14,13 @@ from tallystick.core.errors import TallystickError
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import plan_study
 from tallystick.engines.simulated import result_limit
-from tallystick.engines.study import Study
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_COORDINATES, MIN_DELTA, MIN_EPSILON, STUDY
 from tallystick.protocol.governance import canonical, summarise
 from tallystick.protocol.governance.bodies import check_plan
+from tallystick.study import Study
 
 COLUMNS: dict[str, Any] = {
     "age": {"type": "number", "lower": 0.0, "upper": 100.0},

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tallystick as ts
-from tallystick.algorithms.logistic import LogisticProgram
+from tallystick.algorithms.linear.logistic import LogisticProgram
 from tallystick.core.errors import RoundAborted, StudyError
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.core.errors.PrivacyWarning")

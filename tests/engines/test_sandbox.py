@@ -18,16 +18,16 @@ import pytest
 from sandbox_programs import GRID, PUBLIC, ROOT, program_text
 
 import tallystick as ts
-from tallystick.algorithms import program_file
 from tallystick.algorithms.program import pack_state
-from tallystick.algorithms.program_file import ProgramFile, compile_program, load_program, read_program
+from tallystick.algorithms.user_programs import program_file
+from tallystick.algorithms.user_programs.program_file import ProgramFile, compile_program, load_program, read_program
 from tallystick.core.errors import DataError, RoundAborted, StudyError
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.children import Child, Children
 from tallystick.engines.sandbox.program import SandboxedProgram
-from tallystick.engines.study import Study
-from tallystick.roles.setup import set_up
+from tallystick.engines.setup import set_up
+from tallystick.study import Study
 
 RNG = np.random.default_rng(11)
 RECORDS = RNG.uniform(-1, 1, (5000, 3))
@@ -346,7 +346,7 @@ def test_nothing_is_left_of_a_role_that_is_killed(tmp_path: Path) -> None:
             import sys, threading, time
             sys.path.insert(0, {str(Path(__file__).parent)!r})
             from sandbox_programs import PUBLIC, program_text
-            from tallystick.algorithms.program_file import read_program
+            from tallystick.algorithms.user_programs.program_file import read_program
             from tallystick.engines.sandbox.children import shared_children
             from tallystick.engines.sandbox.program import SandboxedProgram
 

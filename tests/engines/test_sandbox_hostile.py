@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sandbox_programs import GRID, IN_COMPILED_CODE, IN_PYTHON, PUBLIC, STATE, Hostile, program_text, unchecked
 
-from tallystick.algorithms.program_file import inspect_program, read_program
+from tallystick.algorithms.user_programs.program_file import inspect_program, read_program
 from tallystick.core.errors import DataError, RoundAborted, StudyError, TallystickError
 from tallystick.engines.sandbox.children import Children
 from tallystick.engines.sandbox.program import RULE, SandboxedProgram, _blocks

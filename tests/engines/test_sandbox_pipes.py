@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sandbox_programs import GRID, PUBLIC, program_text
 
-from tallystick.algorithms.program_file import read_program
+from tallystick.algorithms.user_programs.program_file import read_program
 from tallystick.core.errors import DataError, RoundAborted, StudyError, TallystickError
 from tallystick.engines.sandbox import children as module
 from tallystick.engines.sandbox import messages

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
-from tallystick.cli.planning import plan
-from tallystick.cli.simulation import result_document, simulate
+from tallystick.application.planning import plan
+from tallystick.application.simulation import result_document, simulate
 from tallystick.core.errors import DataError, PrivacyRefused, RoundAborted, StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream
@@ -25,10 +25,11 @@ from tallystick.engines.designs import design_of, layout_of
 from tallystick.engines.federation import plan_study, public_facts
 from tallystick.engines.run import Outcome, run_program
 from tallystick.engines.stream import Batches, simulated_ticks, ticks_of_times, times_of
-from tallystick.engines.study import StreamSection, Study
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger, charge_of
+from tallystick.study import Study
+from tallystick.study.sections import StreamSection
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 SCHEMA = ts.Schema({"x": ts.Number(-1, 1), "z": ts.Number(0, 2), "y": ts.Category(["no", "yes"])})

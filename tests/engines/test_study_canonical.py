@@ -3,7 +3,7 @@
 import json
 import tomllib
 
-from tallystick.engines.study import Study
+from tallystick.study import Study
 
 TEXT = """
 [study]

@@ -20,7 +20,6 @@ from tallystick.engines import run as loop
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import plan_study
 from tallystick.engines.simulated import SimulatedServers
-from tallystick.engines.study import Study
 from tallystick.engines.thresholding import StateBytes, state_bytes, thresholded
 from tallystick.engines.totals import NoisyTotal
 from tallystick.estimators.from_study import estimator_for
@@ -29,6 +28,7 @@ from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.protocol.secure_sum import codec
 from tallystick.protocol.secure_sum.messages import RoundOpen
+from tallystick.study import Study
 
 BASE: dict[str, Any] = {
     "study": {"name": "counts", "program": "counts"},

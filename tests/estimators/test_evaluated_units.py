@@ -9,10 +9,10 @@ import pytest
 
 import tallystick as ts
 from tallystick.core.errors import DataError
-from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.privacy.accountant import epsilon_from_rho
 from tallystick.privacy.units import RECORD, Unit
+from tallystick.study import Study
 
 SCHEMA = ts.Schema({"x": ts.Number(-3, 3), "y": ts.Category(["0", "1"])})
 UNIT = {"unit": "person", "person": "pid", "max_records": 4, "max_institutions": 3}

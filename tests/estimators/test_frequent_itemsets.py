@@ -12,7 +12,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tallystick as ts
-from tallystick.cli.simulation import simulate
+from tallystick.application.simulation import simulate
 from tallystick.core.errors import PrivacyRefused
 
 pytestmark = [

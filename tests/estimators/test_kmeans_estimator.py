@@ -12,7 +12,7 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tallystick as ts
-from tallystick.cli.simulation import describe_result, simulate
+from tallystick.application.simulation import describe_result, simulate
 from tallystick.core.errors import DataError, PrivacyRefused, StudyError
 
 pytestmark = [

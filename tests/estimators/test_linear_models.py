@@ -13,7 +13,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 
 import tallystick as ts
-from tallystick.roles.setup import set_up
+from tallystick.engines.setup import set_up
 
 pytestmark = [
     pytest.mark.usefixtures("seeded_noise"),

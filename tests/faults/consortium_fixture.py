@@ -29,12 +29,13 @@ import pytest
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
-from tallystick.cli.free_ports import free_ports
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.core.errors import TallystickError
 from tallystick.engines.simulated import SimulatedServers
-from tallystick.engines.study import Study
-from tallystick.roles import connected, enrolment
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.analyst import connected
+from tallystick.roles.identity import enrolment
+from tallystick.roles.storage.stores import RoleStore
+from tallystick.study import Study
 
 HERE = Path(__file__).parent
 SEED = 20261115

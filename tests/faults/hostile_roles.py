@@ -33,9 +33,9 @@ from tallystick.protocol.secure_sum.messages import (
     share_context,
 )
 from tallystick.protocol.study.messages import StudyOpen, StudyStart
-from tallystick.roles import aggregator
-from tallystick.roles.process import RoleProcess
-from tallystick.roles.wire import GOVERNANCE, HEADER_BYTES, STUDY, SUM, head
+from tallystick.roles.processes import aggregator
+from tallystick.roles.processes.process import RoleProcess
+from tallystick.transport.wire import GOVERNANCE, HEADER_BYTES, STUDY, SUM, head
 
 Send = Callable[..., None]
 
@@ -396,7 +396,7 @@ def unchecked_programs(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 def refuses_bad_records(process: RoleProcess, spec: dict[str, Any]) -> None:
     """A client that reads its records as a simulation does: one bad cell, and it withdraws."""
-    from tallystick.roles import client
+    from tallystick.roles.processes import client
 
     read = client.study_records
     client.study_records = lambda study, source, **options: read(study, source, **{**options, "lenient": False})

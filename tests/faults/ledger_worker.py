@@ -22,10 +22,10 @@ from typing import Any
 
 from tallystick.core.errors import BudgetExceeded
 from tallystick.crypto.signing import SigningKey
-from tallystick.privacy.account import DataSet, Fingerprint
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
-from tallystick.roles import crash_points
+from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.store import LedgerStore
+from tallystick.roles.storage import crash_points
 
 PARTY, KEY, DATASET = "client-1", SigningKey(b"k" * 32), "default"
 

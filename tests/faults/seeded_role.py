@@ -25,12 +25,13 @@ import numpy as np
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.engines.federation import seed_bytes
-from tallystick.roles import crash_points, start
-from tallystick.roles.identity_files import load_identity, read_consortium, unix_time, wall_clock
-from tallystick.roles.logs import configure_logs
-from tallystick.roles.process import Parts, RoleProcess
-from tallystick.roles.role_config import load_role_config
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.identity.identity_files import load_identity, read_consortium, unix_time, wall_clock
+from tallystick.roles.identity.role_config import load_role_config
+from tallystick.roles.processes import start
+from tallystick.roles.processes.logs import configure_logs
+from tallystick.roles.processes.process import Parts, RoleProcess
+from tallystick.roles.storage import crash_points
+from tallystick.roles.storage.stores import RoleStore
 from tallystick.transport.network.options import Options
 
 OPTIONS = Options(first_backoff=0.05, longest_backoff=0.25)
@@ -86,7 +87,7 @@ def note_sent_partials(process: RoleProcess, notes: Notes) -> None:
     """The digest of every partial that is handed to the network."""
     from tallystick.protocol import secure_sum as sums
     from tallystick.protocol.secure_sum.messages import Partial
-    from tallystick.roles.wire import HEADER_BYTES, SUM
+    from tallystick.transport.wire import HEADER_BYTES, SUM
 
     send = process.send
 
@@ -133,7 +134,7 @@ def build(role: str, config_path: str, spec: dict[str, Any]) -> RoleProcess:
     process = start.PROCESSES[role](parts)
     note_sent_partials(process, notes)
     if spec.get("least_piece"):
-        from tallystick.roles import sharded_sum
+        from tallystick.roles.shares import sharded_sum
 
         sharded_sum.LEAST_PIECE = spec["least_piece"]
     if spec.get("clock_jumps"):

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import tallystick as ts
-from tallystick.cli.local_deployment import LocalDeployment
+from tallystick.application.demo.local_deployment import LocalDeployment
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 SCHEMA = ts.Schema(

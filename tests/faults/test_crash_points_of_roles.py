@@ -17,8 +17,8 @@ import pytest
 from consortium_fixture import Parties, bits, wait_for
 
 from tallystick.core.errors import RoundAborted
-from tallystick.engines.study import Study
-from tallystick.roles.crash_points import CrashPoint
+from tallystick.roles.storage.crash_points import CrashPoint
+from tallystick.study import Study
 
 VICTIMS = {"server": "server-1", "client": "client-2", "aggregator": "aggregator"}
 EQUIVOCATION = CrashPoint.SERVER_EQUIVOCATORS_KEPT

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from consortium_fixture import Parties, health, wait_for
 
-from tallystick.roles.identity_files import read_consortium
+from tallystick.roles.identity.identity_files import read_consortium
 
 WATCHED = ("aggregator", "server-1", "client-1")
 

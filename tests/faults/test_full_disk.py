@@ -19,7 +19,7 @@ import pytest
 from consortium_fixture import Parties, bits, health, wait_for
 from test_crash_points_of_roles import check_said_once
 
-from tallystick.roles.crash_points import CrashPoint
+from tallystick.roles.storage.crash_points import CrashPoint
 
 MEGABYTES = 8
 TIMEOUT = 60  # seconds of a round: the disk is full for a part of it

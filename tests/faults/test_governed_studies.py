@@ -12,14 +12,14 @@ import pytest
 from consortium_fixture import Parties, wait_for
 
 import tallystick as ts
-from tallystick.cli import studies, study_results, study_words
+from tallystick.application import studies, study_results, study_words
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import parse_hash
-from tallystick.engines.study import Study
 from tallystick.protocol.governance.statements import canonical
-from tallystick.roles.crash_points import CrashPoint
+from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
-from tallystick.roles.role_config import load_role_config
+from tallystick.roles.storage.crash_points import CrashPoint
+from tallystick.study import Study
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from consortium_fixture import Parties, bits, wait_for
 from test_crash_points_of_roles import check_said_once
 
 from tallystick import LogisticRegression
-from tallystick.cli import studies
+from tallystick.application import studies
 from tallystick.core.errors import NotApproved, RoundAborted
-from tallystick.roles.crash_points import CrashPoint
+from tallystick.roles.storage.crash_points import CrashPoint
 
 
 @pytest.fixture(scope="module")

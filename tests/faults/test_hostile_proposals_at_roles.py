@@ -9,13 +9,13 @@ from typing import Any
 from consortium_fixture import Parties, health, wait_for
 
 from tallystick.core.identifiers import format_hash
+from tallystick.engines.setup import set_up
 from tallystick.protocol.governance import summarise
 from tallystick.protocol.governance.statements import make
 from tallystick.protocol.study import study_digest
-from tallystick.roles.desk import Desk
-from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
-from tallystick.roles.role_config import load_role_config
-from tallystick.roles.setup import set_up
+from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.role_config import load_role_config
 
 HOSTILE: dict[str, tuple[str, str, Any]] = {
     "the smallest epsilon": ("privacy", "epsilon", 5e-324),

@@ -20,15 +20,15 @@ from consortium_fixture import SEED, Parties, bits, wait_for
 import tallystick
 from tallystick.core.errors import StudyError
 from tallystick.engines.sandbox.children import _PASSED_ON
-from tallystick.roles.role_config import load_role_config
+from tallystick.roles.identity.role_config import load_role_config
 
 PACKAGE = Path(tallystick.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 ROLE_TREES = {path: tree for path, tree in TREES.items() if "roles" in path.relative_to(PACKAGE).parts}
 # Where a seed is a word of the interface: simulation and benchmarks, never a role.
 SEEDABLE = {
-    "demonstration.py", "simulation.py", "planning.py", "bench_noise.py", "bench_secure_sum.py", "main.py",
-    "made_up.py", "pem_runs.py",
+    "demonstration.py", "simulation.py", "planning.py", "noise.py", "secure_sum.py", "main.py",
+    "synthetic_records.py",
 }  # fmt: skip
 # Silencing gRPC's own log, and handing the environment on to the processes of the demonstration.
 # What a locked child is handed on of it is a fixed list of paths and words for the C library (checked below).
@@ -71,7 +71,7 @@ def test_nobody_in_the_wheel_installs_a_crash_handler() -> None:
 
 
 def test_a_role_has_one_source_of_randomness() -> None:
-    """``streams=`` is given once, in roles/start.py, and it is the system's."""
+    """``streams=`` is given once, in roles/processes/start.py, and it is the system's."""
     given = []
     for path, tree in ROLE_TREES.items():
         for node in ast.walk(tree):
@@ -85,7 +85,7 @@ def test_a_role_has_one_source_of_randomness() -> None:
 
 def test_seeds_are_words_of_the_simulation_only() -> None:
     for path, tree in TREES.items():
-        if path.parent.name != "cli" or path.name in SEEDABLE:
+        if path.relative_to(PACKAGE).parts[0] not in ("cli", "application", "bench") or path.name in SEEDABLE:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.arg):

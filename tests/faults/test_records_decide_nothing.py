@@ -14,10 +14,9 @@ import pytest
 from consortium_fixture import RECORDS, SCHEMA, SEED, Parties, bits, fit, wait_for
 
 import tallystick as ts
-from tallystick.cli import studies, study_words
-from tallystick.engines.study import Study
-from tallystick.roles import doctor
-from tallystick.roles.identity_files import wall_clock
+from tallystick.application import doctor, studies, study_words
+from tallystick.roles.identity.identity_files import wall_clock
+from tallystick.study import Study
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 SPOILT, PLACE = "client-2", 7

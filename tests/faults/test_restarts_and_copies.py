@@ -20,12 +20,12 @@ from test_crash_points_of_roles import check_said_once
 
 import tallystick
 from tallystick.core.errors import RoundAborted, TallystickError
-from tallystick.engines.study import Study
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.messages import Partial, RoundOpen
-from tallystick.roles.crash_points import CrashPoint
-from tallystick.roles.spool import SpoolShares
-from tallystick.roles.wire import SUM, head
+from tallystick.roles.shares.spool import SpoolShares
+from tallystick.roles.storage.crash_points import CrashPoint
+from tallystick.study import Study
+from tallystick.transport.wire import SUM, head
 
 ROLES = Path(tallystick.__file__).parent / "roles"
 
@@ -47,7 +47,7 @@ def test_x17_jumps_of_the_wall_clock_change_nothing(parties: Parties) -> None:
 
 
 def test_x17_roles_ask_for_the_time_of_day_in_one_place() -> None:
-    for path in ROLES.glob("*.py"):
+    for path in ROLES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             asked = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
             if asked in ("time.time", "time.time_ns", "datetime.now", "datetime.utcnow"):

@@ -14,17 +14,17 @@ from consortium_fixture import PATIENCE, SCHEMA, Parties, Running, wait_for
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
-from tallystick.cli import studies
+from tallystick.application import studies
 from tallystick.core.errors import StudyError, TallystickError
 from tallystick.core.identifiers import format_hash
-from tallystick.engines.study import Study
+from tallystick.engines.setup import set_up
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import make
-from tallystick.roles.desk import Desk
-from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
-from tallystick.roles.role_config import load_role_config
-from tallystick.roles.setup import set_up
+from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.role_config import load_role_config
+from tallystick.study import Study
 
 PROGRAM = """
 import math

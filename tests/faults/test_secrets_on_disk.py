@@ -18,8 +18,8 @@ from consortium_fixture import Parties, bits, wait_for
 
 from tallystick.core.errors import RoundAborted
 from tallystick.crypto.field import encode_signed
-from tallystick.engines.study import Study
-from tallystick.roles.crash_points import CrashPoint
+from tallystick.roles.storage.crash_points import CrashPoint
+from tallystick.study import Study
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-1", "client-2", "client-3")
 PIECE = 16  # bytes: two elements of a vector, half a key

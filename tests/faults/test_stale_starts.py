@@ -16,13 +16,13 @@ import pytest
 from consortium_fixture import PATIENCE, Parties, Running, health, wait_for
 from test_governed_studies import config_of, decide, set_key, standing_of, stands, wait_known
 
-from tallystick.cli import studies, study_words
+from tallystick.application import studies, study_words
 from tallystick.core.errors import NotApproved, RoundAborted, StudyError, TallystickError, TooFewParties
-from tallystick.engines.study import Study
-from tallystick.roles.crash_points import CrashPoint
-from tallystick.roles.desk import Desk
-from tallystick.roles.identity_files import read_consortium
-from tallystick.roles.role_config import load_role_config
+from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.identity.identity_files import read_consortium
+from tallystick.roles.identity.role_config import load_role_config
+from tallystick.roles.storage.crash_points import CrashPoint
+from tallystick.study import Study
 
 MONTHS = 100 * 86400.0
 OUT = "client-1"

@@ -14,9 +14,9 @@ from governance_examples import PROPOSAL, T0, finished
 
 from tallystick.crypto.prg import AesStream
 from tallystick.crypto.sealing import Sealer
-from tallystick.engines.study import Study
 from tallystick.privacy.chain import KINDS
 from tallystick.protocol.governance import Docket, make_receipt
+from tallystick.study import Study
 from tallystick.transport.network import frames
 
 ROOT = Path(__file__).parents[2]

@@ -13,15 +13,15 @@ from pathlib import Path
 from tallystick.core.errors import PrivacyRefused, StudyError, TallystickError
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import plan_study
-from tallystick.engines.study import Study
 from tallystick.privacy.ledger import charge_of
 from tallystick.protocol.governance.bodies import check_plan
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.statements import canonical
-from tallystick.roles.consortium import Consortium
-from tallystick.roles.enrolment import Request
-from tallystick.roles.role_config import parse_role_config
+from tallystick.roles.identity.consortium import Consortium
+from tallystick.roles.identity.enrolment import Request
+from tallystick.roles.identity.role_config import parse_role_config
+from tallystick.study import Study
 
 __all__ = ["study_target"]
 

@@ -21,7 +21,6 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.sealing import Opener
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.sandbox import messages as pipes
-from tallystick.privacy.account import Account
 from tallystick.privacy.chain import KINDS, Link, parse_body
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
@@ -34,13 +33,14 @@ from tallystick.protocol.secure_sum.records import ClientRecord, EquivocatorsRec
 from tallystick.protocol.sparse_model import expand, sparse_parts
 from tallystick.protocol.study import Members
 from tallystick.protocol.study import codec as study_codec
-from tallystick.roles import wire
-from tallystick.roles.connected import _told
+from tallystick.roles.analyst.connected import _told
 from tallystick.roles.governance.clearance import unpack_head
 from tallystick.roles.governance.exchange import unpack_parts
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.results import is_interim
+from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.report import check_export
+from tallystick.transport import wire
 from tallystick.transport.network import frames
 
 __all__ = ["KEYS", "TARGETS", "channel", "members", "wire_target"]

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
-from tallystick.privacy.account import Account, DataSet, Fingerprint, charge_facts, dataset_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import Head, Link, make_link
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, admit, charge_of, covers, steps
 from tallystick.privacy.plan import make_plan
 from tallystick.privacy.rules import Claim
-from tallystick.privacy.schema import Number, Schema
+from tallystick.roles.ledger.account import Account, DataSet, Fingerprint, charge_facts, dataset_facts
+from tallystick.study.schema import Number, Schema
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 WHOLE = rho_from_epsilon(1.0, 1e-6)

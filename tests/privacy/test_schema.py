@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import BoundsError, StudyError
-from tallystick.privacy.schema import Category, FeatureLayout, Integer, Items, Missing, Number, Schema, label_text
+from tallystick.study.schema import Category, FeatureLayout, Integer, Items, Missing, Number, Schema, label_text
 
 CONTRACT = """
 age = { type = "number", lower = 17, upper = 90 }

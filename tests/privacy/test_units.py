@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import tallystick as ts
 from tallystick.core.errors import BudgetExceeded, StudyError
-from tallystick.privacy.account import charge_facts
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import canonical
 from tallystick.privacy.contribution import Dense, total, total_by_person
@@ -26,6 +25,7 @@ from tallystick.privacy.release import state_privacy
 from tallystick.privacy.rules import Claim
 from tallystick.privacy.sensitivity import Neighbours, vector_sensitivity
 from tallystick.privacy.units import RECORD, Unit
+from tallystick.roles.ledger.account import charge_facts
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 WHOLE = rho_from_epsilon(1.0, 1e-6)

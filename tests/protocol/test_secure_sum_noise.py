@@ -22,7 +22,7 @@ from tallystick.protocol.secure_sum import ClientMachine, MemoryShares, Persist,
 from tallystick.protocol.secure_sum.messages import Partial, Share, ShareKind
 from tallystick.protocol.secure_sum.records import SeedRecord
 from tallystick.protocol.secure_sum.shares import sum_shares
-from tallystick.roles.start import _system_streams
+from tallystick.roles.processes.start import _system_streams
 
 ROUNDS = (1, 2, 3, 7)
 

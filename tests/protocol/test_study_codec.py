@@ -209,8 +209,8 @@ def test_digests_and_signatures_by_hand() -> None:
 
 
 def test_the_study_hash_is_the_engines() -> None:
-    from tallystick.engines.study import Study
     from tallystick.protocol.study import study_digest
+    from tallystick.study import Study
 
     study = Study.from_dict({"study": {"name": "x", "program": "logistic_regression"}})
     assert study_digest(study.canonical()) == study.hash

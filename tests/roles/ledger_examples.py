@@ -11,10 +11,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from tallystick.crypto.signing import SigningKey
-from tallystick.privacy.account import DataSet, Fingerprint
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
 from tallystick.protocol.governance.statements import Statement, make
+from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.store import LedgerStore
 
 PARTY = "client-1"

@@ -11,7 +11,7 @@ import pytest
 
 from tallystick.core.errors import RoundAborted
 from tallystick.engines.totals import NoisyTotal
-from tallystick.roles.aggregator import AggregatorSession, pack_total
+from tallystick.roles.processes.aggregator import AggregatorSession, pack_total
 
 
 class Session(AggregatorSession):

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.cli import consortium as command
+from tallystick.application import consortium as command
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import digest
 from tallystick.core.redaction import Secret
 from tallystick.crypto.certificates import CertificateAuthority, TlsKey, certificate_facts, fingerprint
 from tallystick.crypto.prg import AesStream
 from tallystick.crypto.signing import SigningKey
-from tallystick.roles import enrolment, identity_files
-from tallystick.roles.consortium import Consortium, Party, dials, split_address
-from tallystick.roles.identity_files import (
+from tallystick.roles.identity import enrolment, identity_files
+from tallystick.roles.identity.consortium import Consortium, Party, dials, split_address
+from tallystick.roles.identity.identity_files import (
     expiry_warning,
     load_identity,
     read_consortium,
@@ -30,7 +30,7 @@ from tallystick.roles.identity_files import (
     write_private,
     write_public,
 )
-from tallystick.roles.role_config import load_role_config
+from tallystick.roles.identity.role_config import load_role_config
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 AUTHORITY = CertificateAuthority.create("Trial", AesStream(digest(b"authority")), NOW)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tallystick.crypto.signing import SigningKey
-from tallystick.roles import enrolment
-from tallystick.roles.consortium import Consortium
-from tallystick.roles.consortium_watch import ConsortiumWatch, change_of_members, left
-from tallystick.roles.identity_files import Identity, load_identity, read_consortium, wall_clock
-from tallystick.roles.places import members_of
-from tallystick.roles.role_config import load_role_config
+from tallystick.roles.identity import enrolment
+from tallystick.roles.identity.consortium import Consortium
+from tallystick.roles.identity.consortium_watch import ConsortiumWatch, change_of_members, left
+from tallystick.roles.identity.identity_files import Identity, load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.places import members_of
+from tallystick.roles.identity.role_config import load_role_config
 
 FRESH = SigningKey(bytes(range(32))).public
 World = tuple[Path, Consortium, Identity]

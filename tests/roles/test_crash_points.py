@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tallystick
-from tallystick.roles import crash_points
-from tallystick.roles.crash_points import CrashPoint, after_persist, crashpoint, install, points_of
+from tallystick.roles.storage import crash_points
+from tallystick.roles.storage.crash_points import CrashPoint, after_persist, crashpoint, install, points_of
 
 SOURCES = sorted(Path(tallystick.__file__).parent.rglob("*.py"))
 ROLES = ("server", "client", "aggregator")

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from ledger_examples import BUDGET, KEY, PARTY, open_ledger
 
 from tallystick.core.errors import DataError, PrivacyRefused, StudyError
-from tallystick.engines.study import Study
+from tallystick.engines.setup import set_up
 from tallystick.privacy.ledger import Budget
-from tallystick.privacy.schema import Category, Number, Schema
 from tallystick.roles.governance.review import proposal_statement, review
+from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.datasets import check_fits, make_dataset
 from tallystick.roles.ledger.fingerprints import content_digest, fingerprint
-from tallystick.roles.role_config import RoleConfig
-from tallystick.roles.setup import set_up
+from tallystick.study import Study
+from tallystick.study.schema import Category, Number, Schema
 
 ROWS = [("61", "f", "1.5"), ("62", "m", ""), ("40", "f", "-0.0"), ("40", "f", "-0.0")]
 

@@ -15,12 +15,12 @@ from typing import Any
 import grpc
 import pytest
 
-from tallystick.cli import consortium as command
+from tallystick.application import consortium as command
+from tallystick.application import doctor as room
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.cli.doctor import describe, doctor, exit_code
-from tallystick.cli.free_ports import free_ports
-from tallystick.roles import doctor as room
-from tallystick.roles.identity_files import read_consortium, wall_clock
-from tallystick.roles.role_config import load_role_config
+from tallystick.roles.identity.identity_files import read_consortium, wall_clock
+from tallystick.roles.identity.role_config import load_role_config
 
 NOW = wall_clock()
 

@@ -10,10 +10,10 @@ from spool_shares import make_shares
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.core.redaction import Secret
-from tallystick.roles import erasure
-from tallystick.roles.erasure import BackgroundEraser, SecretFiles, overwrite, set_aside
-from tallystick.roles.spool import SpoolShares
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.shares.spool import SpoolShares
+from tallystick.roles.storage import erasure
+from tallystick.roles.storage.erasure import BackgroundEraser, SecretFiles, overwrite, set_aside
+from tallystick.roles.storage.stores import RoleStore
 
 SECRET, OTHER = bytes(range(1, 256)) * 10, b"another secret, as long as that" * 9
 SIZE = 3000

@@ -18,7 +18,7 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.statements import Statement, decode
 from tallystick.roles.governance.exchange import SHARED_DECISIONS, Exchange, Op, unpack_parts
 from tallystick.roles.governance.store import GovernanceStore
-from tallystick.roles.wire import HEADER_BYTES
+from tallystick.transport.wire import HEADER_BYTES
 
 MANY = SHARED_DECISIONS + 20
 STUDY = parse_hash(HASH)

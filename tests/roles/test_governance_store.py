@@ -22,7 +22,7 @@ from tallystick.protocol.study import study_digest
 from tallystick.roles.governance import room
 from tallystick.roles.governance import store as module
 from tallystick.roles.governance.store import GovernanceStore
-from tallystick.roles.stores import is_storage_failure
+from tallystick.roles.storage.stores import is_storage_failure
 
 TEXTS = ['{"study":{"version":1}}', '{"study":{"version":2}}']
 HASHES = [study_digest(text.encode()) for text in TEXTS]

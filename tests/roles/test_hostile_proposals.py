@@ -14,27 +14,27 @@ import numpy as np
 import pytest
 
 from tallystick.algorithms.program import pack_state
-from tallystick.cli import studies, study_words
+from tallystick.application import studies, study_words
 from tallystick.core.errors import PrivacyRefused, RemoteProtocolError, StudyError, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey
 from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.study import Study
-from tallystick.privacy.account import DataSet, Fingerprint
+from tallystick.engines.setup import set_up
 from tallystick.privacy.contribution import Dense
 from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance import Statement, canonical, decode, make, summarise
 from tallystick.protocol.governance.statements import signed_bytes
 from tallystick.protocol.study import Members, study_digest
-from tallystick.roles.client import ClientProcess, ClientSession
 from tallystick.roles.governance.exchange import Exchange
 from tallystick.roles.governance.review import review
 from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.identity.role_config import Policy, RoleConfig
+from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.store import LedgerStore
-from tallystick.roles.role_config import Policy, RoleConfig
-from tallystick.roles.setup import set_up
+from tallystick.roles.processes.client import ClientProcess, ClientSession
+from tallystick.study import Study
 
 NOW = 1_800_000_000.0
 STUDY = """
@@ -416,7 +416,7 @@ def test_x26_a_study_that_no_rule_foresaw_is_refused_and_not_a_fault(
         def planning(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("tallystick.roles.setup.plan_study", planning)
+        monkeypatch.setattr("tallystick.engines.setup.plan_study", planning)
         with pytest.raises(StudyError) as refusal:
             set_up(changed(), "")
         assert refusal.value.rule == "study-without-plan"

@@ -17,7 +17,7 @@ from tallystick.privacy.chain import Head
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.ledger import recovery
 from tallystick.roles.ledger.seen_heads import SeenHeads
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.storage.stores import RoleStore
 
 FULL = 2
 Commits = list[tuple[str, str, int]]  # file, journal mode, synchronous

@@ -26,10 +26,10 @@ from ledger_examples import (
 
 from tallystick.cli import budget
 from tallystick.core.errors import VerificationError
-from tallystick.privacy.account import dataset_facts
 from tallystick.privacy.accountant import pure_rho
 from tallystick.privacy.chain import Head, canonical, genesis, make_link, signed_bytes
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
+from tallystick.roles.ledger.account import dataset_facts
 from tallystick.roles.ledger.report import check_export
 
 
@@ -120,7 +120,7 @@ def test_an_export_without_a_grant_is_told_all_the_same(exported: bytes, tmp_pat
     file = tmp_path / "chain.json"
     file.write_bytes(canonical(told))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tallystick.roles.identity_files.read_consortium", lambda _path: None)
+        patch.setattr("tallystick.roles.identity.identity_files.read_consortium", lambda _path: None)
         patch.setattr(budget, "_identities", lambda _consortium: IDENTITIES)
         said = budget._verify_export(file, tmp_path / "consortium.toml")
     assert "no budget was ever granted" in said["statement"]

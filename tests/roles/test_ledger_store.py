@@ -30,10 +30,10 @@ from tallystick.core.identifiers import format_hash
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import extend, genesis
 from tallystick.privacy.ledger import Budget, Entry
-from tallystick.privacy.schema import Number, Schema
 from tallystick.protocol.governance.statements import make, verify
 from tallystick.roles.ledger import turn_lock
 from tallystick.roles.ledger.store import LedgerStore
+from tallystick.study.schema import Number, Schema
 
 
 @pytest.fixture

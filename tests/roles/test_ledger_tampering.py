@@ -27,9 +27,9 @@ from ledger_examples import (
 
 from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.crypto.signing import SigningKey
-from tallystick.privacy.account import charge_facts
 from tallystick.privacy.chain import Head, Link, make_link
 from tallystick.protocol.governance.statements import make
+from tallystick.roles.ledger.account import charge_facts
 from tallystick.roles.ledger.file import COLUMNS
 from tallystick.roles.ledger.seen_heads import SeenHeads
 

@@ -12,15 +12,15 @@ import pytest
 from ledger_examples import BUDGET, IDENTITIES, KEY, PARTY, WHOLE, charge, database, dataset, open_ledger, study
 
 from tallystick.core.errors import BudgetExceeded, PrivacyRefused, VerificationError
-from tallystick.engines.study import Study
-from tallystick.privacy.account import charge_facts
 from tallystick.privacy.chain import canonical, make_link, parse_body, signed_bytes
 from tallystick.privacy.ledger import Charge
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.protocol.governance.statements import make
+from tallystick.roles.ledger.account import charge_facts
 from tallystick.roles.ledger.recovery import _carried, _unit_of
 from tallystick.roles.ledger.salvage import Salvage
 from tallystick.roles.ledger.store import LedgerStore
+from tallystick.study import Study
 
 PID = Unit(kind="person", person="pid", max_records=4, max_institutions=3)
 

@@ -16,13 +16,13 @@ from governance_examples import KEYS, PROPOSAL, T0, WEEK, charge, decision, dige
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import parse_hash
 from tallystick.protocol.governance.statements import Statement, decode, make
-from tallystick.roles import backlog, logs
-from tallystick.roles.backlog import Backlog
-from tallystick.roles.conduct import Conduct
 from tallystick.roles.governance import early, exchange, room
 from tallystick.roles.governance.exchange import Exchange, Op, pack_parts, unpack_parts
 from tallystick.roles.governance.store import GovernanceStore
-from tallystick.roles.wire import HEADER_BYTES
+from tallystick.roles.processes import backlog, logs
+from tallystick.roles.processes.backlog import Backlog
+from tallystick.roles.processes.conduct import Conduct
+from tallystick.transport.wire import HEADER_BYTES
 
 
 class Board:

@@ -15,13 +15,13 @@ import pytest
 
 from tallystick.core.errors import StudyError, TallystickError
 from tallystick.crypto.signing import SigningKey
-from tallystick.engines.study import Study
+from tallystick.engines.setup import Setup, set_up
 from tallystick.protocol.secure_sum import SumParameters
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.aggregator import AggregatorSession
-from tallystick.roles.client import ClientSession
-from tallystick.roles.server import ServerSession
-from tallystick.roles.setup import Setup, set_up
+from tallystick.roles.processes.aggregator import AggregatorSession
+from tallystick.roles.processes.client import ClientSession
+from tallystick.roles.processes.server import ServerSession
+from tallystick.study import Study
 
 STUDY = """
 [study]

@@ -16,7 +16,6 @@ from test_hostile_proposals import KEYS, MEMBERS, NOW, Client, approval, changed
 
 from tallystick.core.errors import NotApproved, PrivacyRefused, TallystickError
 from tallystick.core.identifiers import format_hash
-from tallystick.privacy.account import DataSet, Fingerprint
 from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance import Rule, Statement, make
 from tallystick.protocol.study import study_digest
@@ -24,8 +23,9 @@ from tallystick.roles.governance.own_approval import check_own_approval, check_o
 from tallystick.roles.governance.refusals import Refusal, Refusals
 from tallystick.roles.governance.review import review
 from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.identity.role_config import Policy
+from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.seen_heads import SeenHeads
-from tallystick.roles.role_config import Policy
 
 STUDY = changed()
 HASH = study_digest(STUDY)

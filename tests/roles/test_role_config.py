@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.core.errors import StudyError
-from tallystick.roles.role_config import Policy, load_role_config, parse_role_config
+from tallystick.roles.identity.role_config import Policy, load_role_config, parse_role_config
 
 HEAD = """
 [role]

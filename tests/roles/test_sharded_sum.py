@@ -14,9 +14,9 @@ from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.crypto import prg
 from tallystick.crypto.field import MODULUS
 from tallystick.protocol.secure_sum.shares import sum_shares
-from tallystick.roles import sharded_sum
-from tallystick.roles.sharded_sum import SpoolSum, SumJob, sum_piece
-from tallystick.roles.spool import SpoolShares
+from tallystick.roles.shares import sharded_sum
+from tallystick.roles.shares.sharded_sum import SpoolSum, SumJob, sum_piece
+from tallystick.roles.shares.spool import SpoolShares
 
 SIZE, CLIENTS = 4001, 9
 AGREED = (0, 1, 2, 4, 5, 7, 8)

@@ -31,14 +31,14 @@ from tallystick.protocol.secure_sum.messages import (
     share_digest,
 )
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.server import ServerSession
-from tallystick.roles.share_sinks import Arrival, ShareArrivals
-from tallystick.roles.spool import SpoolShares
-from tallystick.roles.wire import HEADER_BYTES, SEALED, Seals
+from tallystick.roles.processes.server import ServerSession
+from tallystick.roles.shares.share_sinks import Arrival, ShareArrivals
+from tallystick.roles.shares.spool import SpoolShares
 from tallystick.transport.network.admission import Unwanted
+from tallystick.transport.network.frame_buffers import Room
 from tallystick.transport.network.frames import HEADER_BYTES as FRAME_HEADER
 from tallystick.transport.network.frames import Kind
-from tallystick.transport.network.rooms import Room
+from tallystick.transport.wire import HEADER_BYTES, SEALED, Seals
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-0", "client-1", "client-2")
 SIZE = 20_000  # 160 KB: more than one frame, less than a chunk

@@ -22,8 +22,8 @@ from spool_shares import make_shares, server_shares
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, RoundAborted, VerificationError
 from tallystick.protocol.secure_sum import MemoryShares, encode
 from tallystick.protocol.secure_sum.shares import sum_shares
-from tallystick.roles import spool as module
-from tallystick.roles.spool import SpoolShares
+from tallystick.roles.shares import spool as module
+from tallystick.roles.shares.spool import SpoolShares
 
 SIZE = 50
 
@@ -304,7 +304,7 @@ sys.path.insert(0, {here!r})
 from pathlib import Path
 from spool_shares import server_shares
 from test_spool import stream
-from tallystick.roles.spool import SpoolShares
+from tallystick.roles.shares.spool import SpoolShares
 store = SpoolShares(Path(sys.argv[1]))
 shares = server_shares(6, 50)
 for share in shares[:4]:

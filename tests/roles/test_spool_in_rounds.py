@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 
 import secure_sum_world
 
-from tallystick.roles.spool import SpoolShares
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.shares.spool import SpoolShares
+from tallystick.roles.storage.stores import RoleStore
 
 
 class SpoolOnDisk:

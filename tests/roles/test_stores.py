@@ -15,7 +15,7 @@ from tallystick.core.errors import LocalProtocolError, RoundAborted, Verificatio
 from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.secure_sum import Witness
-from tallystick.roles.stores import RoleStore, is_storage_failure, storage_error
+from tallystick.roles.storage.stores import RoleStore, is_storage_failure, storage_error
 
 STUDY, OTHER = b"\x01" * 32, b"\x02" * 32
 
@@ -152,7 +152,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 from tallystick.core.errors import RoundAborted
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.storage.stores import RoleStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = RoleStore(Path(sys.argv[1]), party="s0")
 store.add_study(bytes(32), b"{}", "")
@@ -236,7 +236,7 @@ def test_state_of_another_party_is_refused(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.storage.stores import RoleStore
 store = RoleStore(Path(sys.argv[1]), party="s0")
 store.add_study(bytes(32), b"{}", "")
 store.persist(bytes(32), "kept", b"x" * 10_000)

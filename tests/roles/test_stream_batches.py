@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 import tallystick as ts
 from tallystick.core.errors import DataError, LocalProtocolError, RemoteProtocolError, VerificationError
 from tallystick.data.appended import appended
-from tallystick.engines.study import Study
-from tallystick.roles.setup import Setup, set_up
-from tallystick.roles.stores import RoleStore
+from tallystick.engines.setup import Setup, set_up
+from tallystick.roles.storage.stores import RoleStore
 from tallystick.roles.streams import batches as stream_batches
 from tallystick.roles.streams.batches import StreamMap
 from tallystick.roles.streams.clock import StreamClock
 from tallystick.roles.streams.ticks import SeenTicks, pack_tick, unpack_tick
+from tallystick.study import Study
 
 COLUMNS = ts.Schema({"x": ts.Number(0, 1000), "y": ts.Category(["no", "yes"])}).to_dict()
 

@@ -29,10 +29,10 @@ from tallystick.engines.client_map import ClientMap
 from tallystick.engines.designs import design_of, layout_of
 from tallystick.engines.federation import plan_study, public_facts
 from tallystick.engines.simulated import ServerNoise, SimulatedServers
-from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.plan import Plan
+from tallystick.study import Study
 
 __all__ = ["OwnCoordinates", "Record", "Wrapped", "observe_program", "worst_neighbours"]
 

@@ -36,11 +36,11 @@ from tallystick.engines import simulated
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import plan_study
 from tallystick.engines.simulated import SimulatedServers
-from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 from tallystick.privacy.plan import Plan
+from tallystick.study import Study
 
 __all__ = ["Setting", "observe"]
 

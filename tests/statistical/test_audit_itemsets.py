@@ -34,9 +34,9 @@ from tallystick.engines.client_map import ClientMap
 from tallystick.engines.designs import design_of, layout_of
 from tallystick.engines.federation import plan_study, public_facts
 from tallystick.engines.simulated import SimulatedServers
-from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.plan import Plan
+from tallystick.study import Study
 
 ALPHA = 1e-4
 CLIENTS = 3

@@ -23,16 +23,16 @@ from audit_bounds import Bound, Outputs, find_bound
 from audit_bugs import scaled_noise
 from known_noise import note_draws
 
-from tallystick.algorithms.kmeans import KMeansProgram, KMeansSettings, design_kmeans
+from tallystick.algorithms.clustering.kmeans import KMeansProgram, KMeansSettings, design_kmeans
 from tallystick.algorithms.program import Public, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import plan_study, public_budget
 from tallystick.engines.simulated import SimulatedServers
-from tallystick.engines.study import Study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Dense, densify
 from tallystick.privacy.plan import Plan
+from tallystick.study import Study
 
 ALPHA = 1e-4
 EPSILON = 2.0

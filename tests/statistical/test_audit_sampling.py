@@ -37,8 +37,9 @@ from tallystick.engines import federation, record_choice, simulated
 from tallystick.engines.designs import layout_of
 from tallystick.engines.record_choice import CoinTosses
 from tallystick.engines.simulated import ServerNoise
-from tallystick.engines.study import PrivacySection, Study
 from tallystick.privacy.grid import Group
+from tallystick.study import Study
+from tallystick.study.sections import PrivacySection
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 EPSILON, DELTA, ALPHA = 2.0, 0.03, 1e-4

@@ -27,8 +27,8 @@ from tallystick.algorithms.design import Design
 from tallystick.engines import federation
 from tallystick.engines.designs import layout_of
 from tallystick.engines.stream import Batches
-from tallystick.engines.study import Study
 from tallystick.privacy.grid import Group
+from tallystick.study import Study
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 EPSILON, DELTA, ALPHA = 2.0, 0.03, 1e-4

@@ -25,11 +25,11 @@ from tallystick.engines import run as loop
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import plan_study
 from tallystick.engines.simulated import SimulatedServers
-from tallystick.engines.study import Study
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger
+from tallystick.study import Study
 
 RUNS = 20_000
 EPSILON, DELTA, ALPHA, THRESHOLD = 2.0, 0.03, 1e-4, 0.4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystick.cli import bench_noise
+from tallystick.bench import noise as bench_noise
 
 CASES = ["laplace-1.5", "laplace-1e3", "laplace-1e6", "gaussian-1.5", "gaussian-1e3", "gaussian-1e6"]
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tallystick.transport.network.frame_buffers import Room, Rooms
 from tallystick.transport.network.frames import HEADER_BYTES, LAST, Kind, frame
-from tallystick.transport.network.rooms import Room, Rooms
 
 SIZE = 5000
 

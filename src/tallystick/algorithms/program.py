@@ -7,7 +7,7 @@ and where the noise comes from is decided elsewhere; a program cannot tell.
 Two kinds:
 
 * A user's program maps ONE record to one vector. It is checked against an allow-list and compiled
-  (:mod:`tallystick.algorithms.compiled`), so it is row-independent by construction.
+  (:mod:`tallystick.algorithms.user_programs.compiled`), so it is row-independent by construction.
 * A built-in program may map whole blocks for speed (:class:`BlockProgram`); each has a test that blocks, singletons
   and permutations give equal bits.
 

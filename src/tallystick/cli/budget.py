@@ -17,10 +17,10 @@ from tallystick.core.errors import StudyError
 
 if TYPE_CHECKING:
     from tallystick.crypto.signing import VerifyKey
-    from tallystick.privacy.account import StudyCharge
     from tallystick.privacy.totals import UnitSpent
     from tallystick.protocol.governance.statements import Statement
-    from tallystick.roles.consortium import Consortium
+    from tallystick.roles.identity.consortium import Consortium
+    from tallystick.roles.ledger.account import StudyCharge
     from tallystick.roles.ledger.store import BudgetView
 
 __all__ = ["budget_app", "ledger_app"]
@@ -94,7 +94,7 @@ def _verify_own(config: Path) -> dict[str, Any]:
 
 def _verify_export(file: Path | None, consortium: Path | None) -> dict[str, Any]:
     from tallystick.data.files import read_file
-    from tallystick.roles.identity_files import read_consortium
+    from tallystick.roles.identity.identity_files import read_consortium
     from tallystick.roles.ledger.report import MAX_EXPORT, check_export
 
     if file is None or consortium is None:
@@ -122,7 +122,7 @@ def export(
     """Write what was spent as dp-accounting events, or the signed chain, for somebody else to check."""
     import json
 
-    from tallystick.roles.identity_files import write_public
+    from tallystick.roles.identity.identity_files import write_public
 
     with client_ledger(config) as ledger:
         head = ledger.head()
@@ -150,10 +150,10 @@ def recover(
 ) -> None:
     """Continue a damaged ledger from the last entry the servers have signed; closes every budget until a new grant."""
     from tallystick.protocol.governance.statements import decode
-    from tallystick.roles.identity_files import load_identity, read_consortium, read_public, wall_clock
+    from tallystick.roles.identity.identity_files import load_identity, read_consortium, read_public, wall_clock
+    from tallystick.roles.identity.role_config import load_role_config
     from tallystick.roles.ledger.recovery import recover as recover_ledger
     from tallystick.roles.ledger.store import LEDGER
-    from tallystick.roles.role_config import load_role_config
 
     if not yes:
         raise StudyError(
@@ -195,8 +195,8 @@ def _statements(config: Path) -> tuple[dict[str, VerifyKey], tuple[Statement, ..
     from contextlib import closing
 
     from tallystick.roles.governance.store import GovernanceStore
-    from tallystick.roles.identity_files import read_consortium
-    from tallystick.roles.role_config import load_role_config
+    from tallystick.roles.identity.identity_files import read_consortium
+    from tallystick.roles.identity.role_config import load_role_config
 
     role = load_role_config(config, role="client")
     identities = _identities(read_consortium(role.consortium))

@@ -18,9 +18,9 @@ from tallystick.cli.output import Format, FormatOption, show_result
 from tallystick.core.errors import StudyError
 
 if TYPE_CHECKING:
-    from tallystick.privacy.account import DataSet
-    from tallystick.privacy.schema import Schema
+    from tallystick.roles.ledger.account import DataSet
     from tallystick.roles.ledger.store import BudgetView, LedgerStore
+    from tallystick.study.schema import Schema
 
 __all__ = ["ROLE", "ConfigOption", "client_ledger", "data_app", "day", "whoami"]
 
@@ -33,10 +33,10 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set'
 @contextmanager
 def client_ledger(config: Path, *, checked: bool = True) -> Iterator[LedgerStore]:
     """The ledger of the client whose config this is; ``checked``: and it is the newest copy, as far as is known."""
-    from tallystick.roles.identity_files import load_identity, read_consortium, wall_clock
+    from tallystick.application.ledger_check import check_own_ledger
+    from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+    from tallystick.roles.identity.role_config import load_role_config
     from tallystick.roles.ledger.store import LEDGER, LedgerStore
-    from tallystick.roles.ledger_check import check_own_ledger
-    from tallystick.roles.role_config import load_role_config
 
     role = load_role_config(config, role="client")
     consortium = read_consortium(role.consortium)
@@ -119,8 +119,8 @@ def describe_(name: NameArgument, config: ConfigOption = ROLE, format: FormatOpt
 
 def _read_schema(path: Path) -> Schema:
     from tallystick.core.outside_text import NotReadable, read_toml
-    from tallystick.privacy.schema import Schema
-    from tallystick.roles.identity_files import read_public
+    from tallystick.roles.identity.identity_files import read_public
+    from tallystick.study.schema import Schema
 
     try:
         table = read_toml(read_public(path))["data"]["columns"]

@@ -23,7 +23,7 @@ FolderOption = Annotated[Path, typer.Option("--in", help="The consortium's folde
 
 
 def _act(action: str, format: Format, *arguments: Any, **options: Any) -> None:
-    from tallystick.cli import consortium
+    from tallystick.application import consortium
 
     show_result(getattr(consortium, action)(*arguments, **options), format, consortium.describe)
 
@@ -146,8 +146,8 @@ def _role_app(role: str, words: str) -> typer.Typer:
         log_format: Annotated[str, typer.Option(help="text, or json for one object a line.")] = "text",
     ) -> None:
         """Run the role until it is stopped; it resumes where it was, whatever happened."""
-        from tallystick.roles.logs import configure_logs
-        from tallystick.roles.start import start as start_role
+        from tallystick.roles.processes.logs import configure_logs
+        from tallystick.roles.processes.start import start as start_role
 
         configure_logs(log_format)
         start_role(config, role)

@@ -6,8 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tallystick.roles.doctor import examine
-from tallystick.roles.identity_files import wall_clock
+from tallystick.application.doctor import examine
+from tallystick.roles.identity.identity_files import wall_clock
 
 __all__ = ["describe", "doctor", "exit_code"]
 

@@ -66,7 +66,7 @@ def simulate(
     format: FormatOption = Format.text,
 ) -> None:
     """Run a study on this machine: the deployed protocol, minus sockets."""
-    from tallystick.cli import simulation
+    from tallystick.application import simulation
 
     result = simulation.simulate(
         study,
@@ -95,7 +95,7 @@ def plan(
     format: FormatOption = Format.text,
 ) -> None:
     """What a study costs, how noisy it is and how accurate to expect. Spends nothing, reads no record."""
-    from tallystick.cli import planning
+    from tallystick.application import planning
 
     show_result(planning.plan(study, records=records, settings=tuple(set_ or ())), format, planning.describe)
 
@@ -108,7 +108,7 @@ def demo(
     format: FormatOption = Format.text,
 ) -> None:
     """A deployment on this machine: nine processes, one killed on the way, a private model, and what it cost."""
-    from tallystick.cli import demonstration
+    from tallystick.application.demo import demonstration
 
     show_result(demonstration.demo(keep=keep, quiet=format is Format.json), format, demonstration.describe)
 
@@ -125,7 +125,7 @@ def check_program(
     format: FormatOption = Format.text,
 ) -> None:
     """Read a user's program against the allow-list; with a study, run it: is it exact, does clipping bite?"""
-    from tallystick.cli import check_program as checking
+    from tallystick.application import check_program as checking
 
     report = checking.check_program(file, study, data=tuple(data or ()))
     show_result(report, format, checking.describe)
@@ -135,23 +135,20 @@ def check_program(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="secure-sum, noise, network, itemsets or pem-figures.")],
+    name: Annotated[str, typer.Argument(help="secure-sum, noise, network or itemsets.")],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, rougher figures.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the tables and plots of pem-figures; docs/results without it.")
-    ] = None,
     format: FormatOption = Format.text,
 ) -> None:
     """Measure this machine; every figure is a ratio to a reference in the same run."""
-    from tallystick.cli import benchmarks
+    from tallystick.bench import names as benchmarks
 
-    show_result(benchmarks.run(name, quick=quick, out=out), format, benchmarks.describe)
+    show_result(benchmarks.run(name, quick=quick), format, benchmarks.describe)
 
 
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of a study file."""
-    from tallystick.engines.study import json_schema
+    from tallystick.study import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
 

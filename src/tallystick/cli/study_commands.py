@@ -37,7 +37,7 @@ def propose(
     format: FormatOption = Format.text,
 ) -> None:
     """Analyst: put a study before the data stewards. Nothing runs and nothing is spent."""
-    from tallystick.cli import studies, study_words
+    from tallystick.application import studies, study_words
 
     made = studies.propose(study, config, records=records, settings=tuple(set_ or ()), days=days, supersedes=supersedes)
     show_result(made, format, study_words.standing)
@@ -46,7 +46,7 @@ def propose(
 @study_app.command(name="list")
 def list_(config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
     """Every study proposed to this consortium, and how it stands."""
-    from tallystick.cli import studies, study_words
+    from tallystick.application import studies, study_words
 
     show_result(studies.listing(config), format, study_words.listing)
 
@@ -54,7 +54,7 @@ def list_(config: ConfigOption = ROLE, format: FormatOption = Format.text) -> No
 @study_app.command()
 def show(study: StudyArgument, config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
     """What a study would do and cost; at a client also what it would do to its own budget."""
-    from tallystick.cli import studies, study_words
+    from tallystick.application import studies, study_words
 
     show_result(studies.show(study, config), format, study_words.show)
 
@@ -62,7 +62,7 @@ def show(study: StudyArgument, config: ConfigOption = ROLE, format: FormatOption
 @study_app.command()
 def status(study: StudyArgument, config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
     """Who has decided what, and whether the study may run."""
-    from tallystick.cli import studies, study_words
+    from tallystick.application import studies, study_words
 
     show_result(studies.show(study, config), format, study_words.standing)
 
@@ -105,7 +105,7 @@ def counter(
 
 
 def _decide(study: str, config: Path, decision: str, reason: str, by: str | None, format: Format, **terms: Any) -> None:
-    from tallystick.cli import studies, study_words
+    from tallystick.application import studies, study_words
 
     made = studies.decide(study, config, decision, reason=reason, by=by or _login(), **terms)
     show_result(made, format, study_words.decided)
@@ -124,8 +124,8 @@ def run(
     study: StudyArgument, config: ConfigOption = ROLE, out: OutOption = None, format: FormatOption = Format.text
 ) -> None:
     """Analyst: run an approved study. One that has run gives its stored result and costs nothing again."""
-    from tallystick.cli import studies
-    from tallystick.cli.progress import story_progress
+    from tallystick.application import studies
+    from tallystick.application.progress import story_progress
 
     with story_progress(quiet=format is Format.json) as story:
         made = studies.run(study, config, progress=story.step)
@@ -137,14 +137,14 @@ def result(
     study: StudyArgument, config: ConfigOption = ROLE, out: OutOption = None, format: FormatOption = Format.text
 ) -> None:
     """The result of a study that has run, if the study shows it to you."""
-    from tallystick.cli import studies
+    from tallystick.application import studies
 
     _deliver(studies.result(study, config), out, format)
 
 
 def _deliver(made: dict[str, Any], out: Path | None, format: Format) -> None:
-    from tallystick.cli.simulation import describe_result
-    from tallystick.cli.study_results import write_canonical
+    from tallystick.application.simulation import describe_result
+    from tallystick.application.study_results import write_canonical
 
     if out is not None:
         write_canonical(made, out, "result.json")
@@ -161,7 +161,7 @@ def receipt(
     format: FormatOption = Format.text,
 ) -> None:
     """Everybody: the privacy receipt of a study that has run, for tallystick verify."""
-    from tallystick.cli import studies, study_words
+    from tallystick.application import studies, study_words
 
     show_result(studies.receipt(study, config, out), format, study_words.receipt)
 
@@ -171,7 +171,7 @@ def withdraw(
     study: StudyArgument, config: ConfigOption = ROLE, reason: ReasonOption = "", format: FormatOption = Format.text
 ) -> None:
     """Analyst: take a proposal back before it runs."""
-    from tallystick.cli import studies, study_words
+    from tallystick.application import studies, study_words
 
     show_result(studies.withdraw(study, config, reason=reason), format, study_words.standing)
 
@@ -182,6 +182,6 @@ def verify(
     format: FormatOption = Format.text,
 ) -> None:
     """Check a result or receipt offline: noise, signatures, approvals, ledgers. Exit 6 if anything differs."""
-    from tallystick.cli import study_results
+    from tallystick.application import study_results
 
     show_result(study_results.verify(file, consortium), format, study_results.describe_verdict)

@@ -34,7 +34,7 @@ from uuid import UUID
 
 import numpy as np
 
-from tallystick.privacy.schema import label_text
+from tallystick.study.schema import label_text
 
 __all__ = [
     "MISSING",

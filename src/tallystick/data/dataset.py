@@ -6,7 +6,7 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 from tallystick.privacy.ledger import Budget, Ledger, Spent
-from tallystick.privacy.schema import Schema
+from tallystick.study.schema import Schema
 
 __all__ = ["Dataset"]
 

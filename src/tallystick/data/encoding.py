@@ -1,7 +1,7 @@
 """Records: cells made into bounded numbers by the public schema, one record at a time.
 
 :func:`encode` reads only the columns the study names and maps each record to a row of float64 as
-:class:`~tallystick.privacy.schema.FeatureLayout` says. The map is *row-independent to the bit*: a record's row is the
+:class:`~tallystick.study.schema.FeatureLayout` says. The map is *row-independent to the bit*: a record's row is the
 same alone, in a block, or in another order, because every step is elementwise (comparisons, one subtraction, one
 division; ``log1p`` from libm, cell by cell). Without that, per-record clipping would bound nothing.
 
@@ -36,10 +36,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tallystick.core.errors import DataError
-from tallystick.data.cells import MISSING, UNKNOWN, CellReader, Read, canonical_texts
+from tallystick.data.column_values import MISSING, UNKNOWN, CellReader, Read, canonical_texts
 from tallystick.data.identifiers import canonical_identifier
 from tallystick.data.sources import broken_records, read_table
-from tallystick.privacy.schema import Block, Category, Column, FeatureLayout, Integer, Items, Missing, Number, Schema
+from tallystick.study.schema import Block, Category, Column, FeatureLayout, Integer, Items, Missing, Number, Schema
 
 __all__ = ["Records", "Tallies", "encode"]
 

@@ -32,7 +32,7 @@ from tallystick.data.census_tables import (
     WORKCLASS,
 )
 from tallystick.data.partitions import uniforms
-from tallystick.privacy.schema import Category, Integer, Number, Schema
+from tallystick.study.schema import Category, Integer, Number, Schema
 
 if TYPE_CHECKING:
     import polars as pl

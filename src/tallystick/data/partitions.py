@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
-from tallystick.privacy.schema import closest, label_text
+from tallystick.study.schema import closest, label_text
 
 __all__ = [
     "Partition",

@@ -28,7 +28,7 @@ import numpy as np
 from tallystick.core.errors import DataError
 from tallystick.data.csv_records import read_csv_records
 from tallystick.data.object_columns import cells_to_arrow
-from tallystick.privacy.schema import closest
+from tallystick.study.schema import closest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import BlockProgram, Program, State, unpack_state
-from tallystick.algorithms.program_file import compile_live_program
+from tallystick.algorithms.user_programs.program_file import compile_live_program
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
 from tallystick.privacy.contribution import Dense, total, total_by_person

@@ -13,27 +13,27 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.algorithms.budget_split import split_note
-from tallystick.algorithms.descent_settings import DESCENT_KEYS
+from tallystick.algorithms.clustering.settings import KMEANS_KEYS, design_kmeans_from_keywords
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.evaluation import EVALUATION_KEYS, design_evaluation
+from tallystick.algorithms.evaluation.confusion_counts import EVALUATION_KEYS, design_evaluation
 from tallystick.algorithms.itemsets.design import design_itemsets_from_keywords
 from tallystick.algorithms.itemsets.settings import ITEMSET_KEYS
-from tallystick.algorithms.kmeans_settings import KMEANS_KEYS, design_kmeans_from_keywords
-from tallystick.algorithms.linear_svc import design_hinge_from_keywords
-from tallystick.algorithms.logistic import design_from_keywords
+from tallystick.algorithms.linear.descent_settings import DESCENT_KEYS
+from tallystick.algorithms.linear.linear_svc import design_hinge_from_keywords
+from tallystick.algorithms.linear.logistic import design_from_keywords
+from tallystick.algorithms.linear.ridge import RIDGE_KEYS, design_ridge
 from tallystick.algorithms.program import Program, Public
-from tallystick.algorithms.program_file import compile_program, load_program, read_program
-from tallystick.algorithms.ridge import RIDGE_KEYS, design_ridge
-from tallystick.algorithms.summary import SUMMARY_KEYS, design_summary
+from tallystick.algorithms.tables.summary import SUMMARY_KEYS, design_summary
+from tallystick.algorithms.user_programs.program_file import compile_program, load_program, read_program
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
 from tallystick.engines.federation import public_budget, public_facts
-from tallystick.engines.own_code import start_of
 from tallystick.engines.sandbox.program import sandboxed_from_text
-from tallystick.engines.study import Study
+from tallystick.engines.user_code import start_of
 from tallystick.privacy.plan import check_shares
 from tallystick.privacy.rules import check_claim
-from tallystick.privacy.schema import FeatureLayout
+from tallystick.study import Study
+from tallystick.study.schema import FeatureLayout
 
 __all__ = [
     "BUILT_IN",

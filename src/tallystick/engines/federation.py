@@ -27,7 +27,6 @@ from tallystick.engines.record_choice import ChosenMap, record_choice, sampling_
 from tallystick.engines.run import Outcome, Progress, run_program
 from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.stream import Batches, simulated_ticks
-from tallystick.engines.study import Study
 from tallystick.engines.study_records import person_column, study_records
 from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
@@ -35,7 +34,8 @@ from tallystick.privacy.ledger import Ledger, Spent
 from tallystick.privacy.plan import Plan, honest_servers, make_plan
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
-from tallystick.privacy.schema import Column, FeatureLayout, Items, Missing, Schema
+from tallystick.study import Study
+from tallystick.study.schema import Column, FeatureLayout, Items, Missing, Schema
 
 __all__ = [
     "DEFAULT_MIN_CLIENTS",

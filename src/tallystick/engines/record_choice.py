@@ -18,8 +18,8 @@ from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
 from tallystick.engines.client_map import ClientMap, RecordMap
-from tallystick.engines.study import Study
 from tallystick.privacy.plan import Plan, RoundPlan
+from tallystick.study import Study
 
 __all__ = ["ChosenMap", "Coins", "RecordChoice", "record_choice", "sampling_notes"]
 

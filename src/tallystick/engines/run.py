@@ -20,9 +20,9 @@ import numpy as np
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.fixed_point import to_real
-from tallystick.engines.own_code import next_state, run_own, start_of
 from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
+from tallystick.engines.user_code import next_state, run_own, start_of
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import Release, release

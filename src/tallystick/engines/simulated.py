@@ -17,10 +17,10 @@ from tallystick.crypto.fixed_point import check_headroom
 from tallystick.data.partitions import uniforms
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.record_choice import ChosenMap
-from tallystick.engines.study import Study
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.plan import Plan
+from tallystick.study import Study
 from tallystick.transport.rounds import MemoryRounds
 
 __all__ = ["ServerNoise", "SimulatedServers", "padded", "result_limit"]

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import DataError
 from tallystick.core.randomness import WordSource
-from tallystick.data.cells import python_values
+from tallystick.data.column_values import python_values
 from tallystick.data.encoding import Records
 from tallystick.data.sources import read_table
-from tallystick.engines.study import StreamSection
+from tallystick.study.sections import StreamSection
 
 __all__ = ["OUTSIDE", "Batches", "simulated_ticks", "ticks_of_times", "times_of"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records, encode
-from tallystick.engines.study import Study
+from tallystick.study import Study
 
 __all__ = ["person_column", "study_records"]
 

@@ -23,10 +23,10 @@ import numpy as np
 
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import StudyError
-from tallystick.engines.study import Study
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.plan import RoundPlan
 from tallystick.protocol.sparse_model import travelling_bytes
+from tallystick.study import Study
 
 __all__ = ["StateBytes", "state_bytes", "threshold_notes", "thresholded"]
 

@@ -25,11 +25,11 @@ from tallystick.data.encoding import Records, encode
 from tallystick.engines.designs import BUILT_IN, design_of, designed, layout_of
 from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_facts
 from tallystick.engines.run import Progress
-from tallystick.engines.study import Study
 from tallystick.engines.thresholding import state_bytes
 from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
 from tallystick.privacy.ledger import Ledger
-from tallystick.privacy.schema import Column, FeatureLayout, Schema
+from tallystick.study import Study
+from tallystick.study.schema import Column, FeatureLayout, Schema
 
 __all__ = ["PrivateEstimator"]
 

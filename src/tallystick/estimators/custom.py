@@ -14,9 +14,9 @@ from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.engines.designs import design_program, program_from_text
 from tallystick.engines.federation import Federation
-from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.privacy.schema import FeatureLayout, Schema
+from tallystick.study import Study
+from tallystick.study.schema import FeatureLayout, Schema
 
 __all__ = ["ProgramEstimator"]
 

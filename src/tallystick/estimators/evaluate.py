@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.evaluation import design_evaluation, estimates
+from tallystick.algorithms.evaluation.confusion_counts import design_evaluation, estimates
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.engines.federation import Federation
-from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import interval, quantile
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import PrivacyStatement
-from tallystick.privacy.schema import Category, FeatureLayout, Missing, Schema, label_text
+from tallystick.study import Study
+from tallystick.study.schema import Category, FeatureLayout, Missing, Schema, label_text
 
 __all__ = ["ClassifierEvaluation", "Evaluation", "evaluate"]
 

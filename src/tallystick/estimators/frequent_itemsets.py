@@ -16,7 +16,7 @@ from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.privacy.schema import FeatureLayout, Schema
+from tallystick.study.schema import FeatureLayout, Schema
 
 __all__ = ["FrequentItemsets"]
 

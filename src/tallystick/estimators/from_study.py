@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from tallystick.engines.designs import program_of
-from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.custom import ProgramEstimator
 from tallystick.estimators.evaluate import ClassifierEvaluation
@@ -16,6 +15,7 @@ from tallystick.estimators.linear_svc import LinearSVC
 from tallystick.estimators.logistic_regression import LogisticRegression
 from tallystick.estimators.ridge import Ridge
 from tallystick.estimators.summary import Summary
+from tallystick.study import Study
 
 __all__ = ["ESTIMATORS", "estimator_for"]
 

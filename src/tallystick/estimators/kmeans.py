@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from tallystick.algorithms.clustering.kmeans import KMeansProgram
+from tallystick.algorithms.clustering.settings import design_kmeans_from_keywords
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.kmeans import KMeansProgram
-from tallystick.algorithms.kmeans_settings import design_kmeans_from_keywords
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.privacy.schema import FeatureLayout, Schema
+from tallystick.study.schema import FeatureLayout, Schema
 
 __all__ = ["KMeans"]
 

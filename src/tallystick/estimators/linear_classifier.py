@@ -10,14 +10,14 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from tallystick.algorithms.descent_program import DescentProgram
+from tallystick.algorithms.evaluation.public_classifiers import linear_table
+from tallystick.algorithms.linear.descent_program import DescentProgram
 from tallystick.algorithms.program import State
-from tallystick.algorithms.public_classifiers import linear_table
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.evaluation import classification_scores
-from tallystick.privacy.schema import FeatureLayout, Schema
+from tallystick.study.schema import FeatureLayout, Schema
 
 __all__ = ["LinearClassifier"]
 

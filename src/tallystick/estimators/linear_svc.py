@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.linear_svc import design_hinge_from_keywords
+from tallystick.algorithms.linear.linear_svc import design_hinge_from_keywords
 from tallystick.algorithms.program import Public
 from tallystick.estimators.linear_classifier import LinearClassifier
 

@@ -10,10 +10,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import sigmoid
-from tallystick.algorithms.logistic import design_from_keywords
+from tallystick.algorithms.linear.logistic import design_from_keywords
 from tallystick.algorithms.program import Public, State
 from tallystick.estimators.linear_classifier import LinearClassifier
-from tallystick.privacy.schema import FeatureLayout
+from tallystick.study.schema import FeatureLayout
 
 __all__ = ["LogisticRegression"]
 

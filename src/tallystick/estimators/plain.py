@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import BoundsError, DataError, StudyError
 from tallystick.data.sources import column_names, read_table
-from tallystick.privacy.schema import Category, Column, Schema
+from tallystick.study.schema import Category, Column, Schema
 
 __all__ = ["PlainRecords", "lines_to_paste", "plain_frame", "plain_matrix", "target_column", "undeclared"]
 

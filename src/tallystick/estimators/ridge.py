@@ -10,13 +10,13 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.linear.ridge import RidgeProgram, design_ridge
 from tallystick.algorithms.program import Public, State
-from tallystick.algorithms.ridge import RidgeProgram, design_ridge
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.evaluation import regression_scores
-from tallystick.privacy.schema import Column, FeatureLayout, Number, Schema
+from tallystick.study.schema import Column, FeatureLayout, Number, Schema
 
 __all__ = ["Ridge"]
 

@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import Public, State
-from tallystick.algorithms.summary import SummaryProgram, design_summary
-from tallystick.algorithms.summary_table import summarise
+from tallystick.algorithms.tables.summary import SummaryProgram, design_summary
+from tallystick.algorithms.tables.summary_table import summarise
 from tallystick.core.errors import StudyError
 from tallystick.engines.designs import designed
 from tallystick.engines.federation import Federation
-from tallystick.engines.study import Study
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import quantile
-from tallystick.privacy.schema import Category, FeatureLayout, Items, Schema
+from tallystick.study import Study
+from tallystick.study.schema import Category, FeatureLayout, Items, Schema
 
 __all__ = ["Summary"]
 

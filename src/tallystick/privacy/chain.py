@@ -11,7 +11,7 @@ copies that both went on have two hashes for one sequence number. A body holds a
 tells nothing to a reader who could guess the rest.
 
 A link of kind ``recovered`` may continue from a head whose links are lost (X25): its body names that head. Everything
-about money is in :mod:`tallystick.privacy.account`; this module only knows that nothing was altered.
+about money is in :mod:`tallystick.roles.ledger.account`; this module only knows that nothing was altered.
 """
 
 from __future__ import annotations

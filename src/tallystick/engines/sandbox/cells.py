@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from tallystick.algorithms.program_file import ProgramFile
+from tallystick.algorithms.user_programs.program_file import ProgramFile
 from tallystick.crypto.prg import system_stream
 from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.children import Child, Children, Contained, Kind

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick.algorithms.program_file import compile_program, read_program
+from tallystick.algorithms.user_programs.program_file import compile_program, read_program
 from tallystick.engines.sandbox import messages, seccomp, worker
 from tallystick.engines.sandbox.confinement import (
     OUTBOX,

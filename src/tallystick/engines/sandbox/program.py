@@ -30,9 +30,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.map_compiler.translate import MOST_STEPS
 from tallystick.algorithms.program import Program, Public, State
-from tallystick.algorithms.program_file import ProgramFile, read_program
+from tallystick.algorithms.user_programs.map_compiler.translate import MOST_STEPS
+from tallystick.algorithms.user_programs.program_file import ProgramFile, read_program
 from tallystick.core.errors import DataError, RoundAborted, StudyError, TallystickError
 from tallystick.crypto.prg import system_stream
 from tallystick.engines.sandbox import messages
@@ -132,7 +132,7 @@ class SandboxedProgram(Program):
 
 
 class SandboxedMap:
-    """The compiled map in a locked child, with the face of :class:`tallystick.algorithms.compiled.CompiledMap`."""
+    """The compiled map in a locked child, with the face of :class:`~.user_programs.compiled.CompiledMap`."""
 
     def __init__(self, name: str, cell: Cell, memory_bytes: int) -> None:
         self.name, self._cell, self._most = name, cell, memory_bytes // 16

@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tallystick.algorithms.compiled import CompiledMap
 from tallystick.algorithms.program import Program
-from tallystick.algorithms.program_file import ProgramFile, compile_program, load_program, read_program
+from tallystick.algorithms.user_programs.compiled import CompiledMap
+from tallystick.algorithms.user_programs.program_file import ProgramFile, compile_program, load_program, read_program
 from tallystick.core.errors import StudyError, TallystickError
 from tallystick.engines.sandbox import messages, seccomp
 from tallystick.engines.sandbox.confinement import INBOX, OUTBOX

@@ -11,11 +11,11 @@ import json
 from typing import Any
 
 from tallystick.core.identifiers import digest, format_hash
+from tallystick.engines.setup import Setup
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.governance.plan_summary import fold, noise_of, plan_digest, summarise
 from tallystick.protocol.secure_sum.messages import Agreement, Partial
-from tallystick.roles.setup import Setup
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.storage.stores import RoleStore
 
 __all__ = ["attestation_body", "last_rounds", "note_partial"]
 

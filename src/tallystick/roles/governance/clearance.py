@@ -15,12 +15,12 @@ from struct import Struct
 
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES, format_hash
+from tallystick.engines.setup import Setup
 from tallystick.privacy.chain import LEDGER_BYTES, Head
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.governance.exchange import Exchange, Op, pack_parts
 from tallystick.roles.ledger.seen_heads import MAX_LINKS
 from tallystick.roles.ledger.store import LedgerStore
-from tallystick.roles.setup import Setup
 
 __all__ = ["ASK_SECONDS", "CLEARANCE", "Clearance", "pack_head", "unpack_head"]
 

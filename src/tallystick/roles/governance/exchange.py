@@ -40,7 +40,7 @@ from tallystick.roles.governance.board import FOR_ALL, Board
 from tallystick.roles.governance.early import EarlyStatements
 from tallystick.roles.governance.room import GRACE_SECONDS
 from tallystick.roles.governance.store import GovernanceStore
-from tallystick.roles.wire import GOVERNANCE, head
+from tallystick.transport.wire import GOVERNANCE, head
 
 __all__ = ["Exchange", "Op", "pack_parts", "unpack_parts"]
 

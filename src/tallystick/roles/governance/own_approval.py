@@ -11,8 +11,8 @@ from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.governance.taking_part import check_taking_part
 from tallystick.roles.governance.exchange import Exchange
 from tallystick.roles.governance.review import lapsed, review
+from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.store import LedgerStore
-from tallystick.roles.role_config import RoleConfig
 
 __all__ = ["check_own_approval", "check_own_rules"]
 

@@ -15,8 +15,8 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt import MAX_BYTES, make_receipt
 from tallystick.protocol.governance.receipt_contents import lacking
-from tallystick.roles.consortium import Consortium
-from tallystick.roles.identity_files import write_public
+from tallystick.roles.identity.consortium import Consortium
+from tallystick.roles.identity.identity_files import write_public
 
 __all__ = ["ReceiptBook", "complete_receipt"]
 

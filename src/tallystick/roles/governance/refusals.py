@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.protocol.governance.statements import shown
-from tallystick.roles.stores import make_private, storage_guard
+from tallystick.roles.storage.stores import make_private, storage_guard
 
 __all__ = ["Refusal", "Refusals"]
 

@@ -14,8 +14,8 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import PUBLIC_BYTES, AgreementKey, StudyKey, derive_channel
 from tallystick.crypto.sealing import Opener, Sealer
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
-from tallystick.engines.study import Study
 from tallystick.protocol.study.messages import result_digest
+from tallystick.study import Study
 
 __all__ = ["MAX_BYTES", "ResultRequest", "is_interim", "may_see", "seal_result"]
 

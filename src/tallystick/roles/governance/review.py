@@ -12,17 +12,17 @@ from typing import Any
 from tallystick.core.errors import BudgetExceeded, StudyError, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey
-from tallystick.engines.study import Study
+from tallystick.engines.setup import Setup, set_up
 from tallystick.privacy.ledger import Charge, Spent, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import Statement, make, shown
+from tallystick.roles.identity.role_config import Policy, RoleConfig
 from tallystick.roles.ledger.datasets import check_fits, check_unit
 from tallystick.roles.ledger.store import LedgerStore
-from tallystick.roles.role_config import Policy, RoleConfig
-from tallystick.roles.setup import Setup, set_up
+from tallystick.study import Study
 
 __all__ = ["BY_POLICY", "DAY", "Effect", "Review", "decision_body", "lapsed", "proposal_statement", "review"]
 

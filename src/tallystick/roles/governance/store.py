@@ -28,7 +28,7 @@ from tallystick.core.identifiers import digest, parse_hash
 from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.roles.governance import room
-from tallystick.roles.stores import corrupt, make_private, storage_guard, transaction_of
+from tallystick.roles.storage.stores import corrupt, make_private, storage_guard, transaction_of
 
 __all__ = ["GovernanceStore"]
 

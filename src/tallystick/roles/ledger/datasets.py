@@ -10,11 +10,11 @@ from pathlib import Path
 from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.core.readable_text import check_name, check_readable
 from tallystick.data.sources import column_names
-from tallystick.engines.study import Study
-from tallystick.privacy.account import DataSet, Fingerprint
 from tallystick.privacy.ledger import Charge
-from tallystick.privacy.schema import Schema
+from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.fingerprints import fingerprint, is_address
+from tallystick.study import Study
+from tallystick.study.schema import Schema
 
 __all__ = [
     "DataSet",

@@ -27,13 +27,13 @@ from typing import Any
 from tallystick.core.errors import LocalProtocolError, RoundAborted, VerificationError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey
-from tallystick.privacy.account import Account
 from tallystick.privacy.chain import LEDGER_BYTES, Head, Link, genesis, make_link, signed_bytes, verify_chain
-from tallystick.roles.crash_points import after_ledger_step
-from tallystick.roles.identity_files import wall_clock
+from tallystick.roles.identity.identity_files import wall_clock
+from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.anchor import Anchor, broken_ledger
 from tallystick.roles.ledger.turn_lock import PATIENCE_SECONDS, TurnLock
-from tallystick.roles.stores import corrupt, make_private, storage_guard, transaction_of
+from tallystick.roles.storage.crash_points import after_ledger_step
+from tallystick.roles.storage.stores import corrupt, make_private, storage_guard, transaction_of
 
 __all__ = ["COLUMNS", "FORMAT", "SCHEMA", "LedgerFile"]
 

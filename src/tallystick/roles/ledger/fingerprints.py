@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.data.cells import python_values
+from tallystick.data.column_values import python_values
 from tallystick.data.sources import column_names, read_table
-from tallystick.privacy.account import Fingerprint
-from tallystick.privacy.schema import label_text
+from tallystick.roles.ledger.account import Fingerprint
+from tallystick.study.schema import label_text
 
 __all__ = ["content_digest", "fingerprint", "is_address"]
 

@@ -26,19 +26,19 @@ from typing import Any
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
-from tallystick.engines.study import Study
 from tallystick.privacy.accountant import epsilon_from_rho
 from tallystick.privacy.chain import Head, Link, make_link, parse_body, signed_bytes
 from tallystick.privacy.ledger import ORDERS, steps
 from tallystick.protocol.governance.statements import Statement, verify
-from tallystick.roles.identity_files import wall_clock
+from tallystick.roles.identity.identity_files import wall_clock
 from tallystick.roles.ledger.anchor import Anchor
 from tallystick.roles.ledger.countersignatures import head_of
 from tallystick.roles.ledger.datasets import check_words
 from tallystick.roles.ledger.file import COLUMNS, FORMAT, SCHEMA, LedgerFile
 from tallystick.roles.ledger.salvage import RECOVERED, Salvage, kept_statements, salvage
 from tallystick.roles.ledger.turn_lock import TurnLock
-from tallystick.roles.stores import storage_guard
+from tallystick.roles.storage.stores import storage_guard
+from tallystick.study import Study
 
 __all__ = ["Recovery", "recover"]
 

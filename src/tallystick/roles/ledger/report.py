@@ -16,12 +16,12 @@ from tallystick.core.errors import RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash, parse_hash
 from tallystick.core.outside_text import read_json
 from tallystick.crypto.signing import VerifyKey
-from tallystick.privacy.account import Account, StudyCharge
 from tallystick.privacy.accountant import rounded_up
 from tallystick.privacy.chain import Head, Link, canonical, extend, genesis, parse_body, signed_bytes
 from tallystick.privacy.ledger import covers, covers_sum
 from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.roles.ledger import countersignatures
+from tallystick.roles.ledger.account import Account, StudyCharge
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.file import LedgerFile
 

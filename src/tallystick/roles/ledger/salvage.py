@@ -15,9 +15,9 @@ from pathlib import Path
 from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey
-from tallystick.privacy.account import Account
 from tallystick.privacy.chain import LEDGER_BYTES, Head, Link, extend, genesis, parse_body, signed_bytes, verify_chain
 from tallystick.protocol.governance.statements import Statement, decode
+from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.anchor import Anchor
 from tallystick.roles.ledger.file import COLUMNS
 

@@ -21,7 +21,7 @@ from types import TracebackType
 
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import LEDGER_BYTES, Head, extend, genesis
-from tallystick.roles.stores import make_private, storage_guard
+from tallystick.roles.storage.stores import make_private, storage_guard
 
 __all__ = ["MAX_LINKS", "SeenHeads", "Verdict", "judge"]
 

@@ -21,11 +21,11 @@ from typing import Any
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
-from tallystick.privacy.account import Account, Group, StudyCharge, charge_facts
 from tallystick.privacy.chain import Head
 from tallystick.privacy.ledger import Charge, Entry, Spent, Totals, admit
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.ledger import countersignatures
+from tallystick.roles.ledger.account import Account, Group, StudyCharge, charge_facts
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.budget_groups import BudgetGroups, BudgetView
 from tallystick.roles.ledger.datasets import check_unit

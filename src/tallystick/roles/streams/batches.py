@@ -28,12 +28,12 @@ from tallystick.data.appended import appended
 from tallystick.data.encoding import Records
 from tallystick.data.sources import broken_records, read_table, with_broken_records
 from tallystick.engines.client_map import ClientMap, compile_map_of
+from tallystick.engines.setup import Setup
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
 from tallystick.engines.study_records import study_records
 from tallystick.privacy.plan import RoundPlan
-from tallystick.roles.crash_points import CrashPoint, crashpoint
-from tallystick.roles.setup import Setup
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.stores import RoleStore
 
 __all__ = ["StreamMap", "Watermark"]
 

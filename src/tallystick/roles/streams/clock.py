@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 
-from tallystick.engines.study import StreamSection
-from tallystick.roles.crash_points import CrashPoint, crashpoint
-from tallystick.roles.stores import RoleStore
+from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.stores import RoleStore
+from tallystick.study.sections import StreamSection
 
 __all__ = ["StreamClock"]
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.transport.network.background import wake_soon
+from tallystick.transport.network.frame_buffers import Room
 from tallystick.transport.network.frames import (
     ABANDON,
     CHUNK,
@@ -36,7 +37,6 @@ from tallystick.transport.network.frames import (
     open_frame,
 )
 from tallystick.transport.network.options import Options
-from tallystick.transport.network.rooms import Room
 
 __all__ = ["FIRST_STEP", "Buffer", "Outbound", "OutgoingMessage", "Pace", "Piece", "message_of"]
 

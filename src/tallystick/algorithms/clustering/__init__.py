@@ -1,0 +1,1 @@
+"""k-means as rounds of secure sums."""

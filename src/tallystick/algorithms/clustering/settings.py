@@ -1,0 +1,68 @@
+"""A user's keywords for k-means, checked: the same for the estimator and for a study's [program]."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tallystick.algorithms.clustering.kmeans import KMeansSettings, design_kmeans
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.program import Public
+from tallystick.core.errors import StudyError
+
+__all__ = ["KMEANS_KEYS", "design_kmeans_from_keywords", "kmeans_settings"]
+
+KMEANS_KEYS = frozenset(f.name for f in dataclasses.fields(KMeansSettings))
+_MOST_CLUSTERS = 10_000
+_FARTHEST = 1e6
+
+
+def kmeans_settings(keywords: Mapping[str, Any]) -> KMeansSettings:
+    """What the keywords mean; one that is left out has its default."""
+    rounds = keywords.get("rounds", "auto")
+    method = keywords.get("method", "auto")
+    if method not in ("auto", "plain"):
+        raise StudyError(f"method = {method!r} is not known", remedy="Use auto or plain.")
+    return KMeansSettings(
+        n_clusters=_whole("n_clusters", keywords.get("n_clusters", 8), 1, _MOST_CLUSTERS),
+        rounds=None if isinstance(rounds, str) and rounds == "auto" else _whole("rounds", rounds, 1, 100_000),
+        start=_start(keywords.get("start", "auto")),
+        method=method,
+        seed=_whole("seed", keywords.get("seed", 0), -(2**62), 2**62),
+    )
+
+
+def design_kmeans_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
+    """The design of a k-means with these keywords."""
+    return design_kmeans(public, budget, kmeans_settings(keywords))
+
+
+def _whole(name: str, value: Any, least: int, most: int) -> int:
+    real = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+    if not real or not math.isfinite(value) or value != int(value):
+        raise StudyError(f"{name} = {value!r} is not a whole number", remedy=f"Use a whole number for {name}.")
+    if not least <= value <= most:
+        raise StudyError(f"{name} = {value} is out of range", remedy=f"Use {least} to {most}.")
+    return int(value)
+
+
+def _start(value: Any) -> str | tuple[tuple[float, ...], ...]:
+    if isinstance(value, str):
+        if value not in ("auto", "random"):
+            raise StudyError(f"start = {value!r} is not known", remedy='Use "auto", "random", or the centres.')
+        return value
+    remedy = "Give one list of numbers per cluster, in the encoded columns (numbers scaled to [-1, 1])."
+    if not isinstance(value, (Sequence, np.ndarray)) or len(value) == 0:
+        raise StudyError("start is not a list of centres", remedy=remedy)
+    try:
+        centres = np.array([[float(x) for x in row] for row in value], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StudyError("start is not a table of numbers", remedy=remedy) from None
+    if centres.ndim != 2 or not np.all(np.abs(centres) <= _FARTHEST):
+        raise StudyError("start is not a table of numbers", remedy=remedy)
+    return tuple(tuple(row) for row in centres.tolist())

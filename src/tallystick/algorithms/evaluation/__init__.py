@@ -1,0 +1,1 @@
+"""How well a released classifier does on records that stay where they are."""

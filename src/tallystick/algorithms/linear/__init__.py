@@ -1,0 +1,1 @@
+"""Linear models: private gradient descent, and ridge regression from moments."""

@@ -1,0 +1,79 @@
+"""Linear support vector machine (one against the rest for more than two classes): the loss.
+
+The hinge max(0, 1 − m) of a margin m = s·score, s = ±1, has a corner that a noisy descent cannot use: rounds end where
+its gradient jumps. It is smoothed over a width γ ([CMS11] smooth it for privacy, by a like quadratic piece):
+
+    ℓ(m) = 0 for m ≥ 1,   (1 − m)²/(2γ) for 1 − γ ≤ m ≤ 1,   1 − m − γ/2 for m ≤ 1 − γ
+
+so that the residual dℓ/d score = −s·min(max((1 − m)/γ, 0), 1) never exceeds 1 and has the curvature 1/γ.
+
+Several classes: K scores, each of one class against the rest, and a record has K residuals at once. At weights 0 all of
+them are at their worst and the gradient would be √K long, noise in proportion. So the descent starts at intercepts of
+−1, "no class": then the record's own class has the residual −1 and the others, whose margins are 1, none; the
+gradient starts with the length 1, whatever K is. It may grow to √K (without an intercept it starts there).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.elementwise import grid_scores, hinge_residuals
+from tallystick.algorithms.linear.descent import Loss
+from tallystick.algorithms.linear.descent_program import DescentProgram, design_descent
+from tallystick.algorithms.linear.descent_settings import DescentSettings, settings_from
+from tallystick.algorithms.program import Public
+from tallystick.privacy.contribution import GridRows
+
+__all__ = ["WIDTH", "HingeProgram", "design_hinge", "design_hinge_from_keywords", "hinge_bounds"]
+
+WIDTH = 1.0
+"""γ: the corner is rounded over margins from 0 to 1."""
+_SPREAD = 0.75
+"""Scores of this standard deviation are what the rule aims at: most records beside their margin, not on it."""
+
+
+def hinge_bounds(classes: int, *, l1: bool, intercept: bool = True) -> tuple[float, float, float]:
+    """(norm of the residuals at the start, their worst case, curvature of the loss per unit of score)."""
+    if classes <= 2:
+        return min(1.0, 1 / WIDTH), 1.0, 1 / WIDTH
+    worst = float(classes) if l1 else math.sqrt(classes)
+    return (1.0 if intercept else worst * min(1.0, 1 / WIDTH)), worst, 1 / WIDTH
+
+
+class HingeProgram(DescentProgram):
+    """Smoothed hinge of a linear score, or of one per class against the rest."""
+
+    title = "linear SVC"
+
+    def __init__(self, public: Public, budget: PublicBudget, settings: DescentSettings) -> None:
+        bounds = partial(hinge_bounds, intercept=settings.fit_intercept)
+        self.loss = Loss(residual_bounds=bounds, spread=_SPREAD)
+        super().__init__(public, budget, settings)
+
+    def start(self) -> NDArray[np.float64]:
+        out = super().start()
+        if self.outputs > 1:
+            out[:, 0] = -self.intercept
+        return out
+
+    def residuals(
+        self, rows: GridRows, weights: NDArray[np.float64], target: NDArray[np.float64], clip: float
+    ) -> NDArray[np.float64]:
+        return np.asarray(hinge_residuals(grid_scores(rows, weights), target, WIDTH, clip, self.l1))
+
+
+def design_hinge(public: Public, budget: PublicBudget, settings: DescentSettings) -> Design:
+    """The program and its rounds, from public facts alone."""
+    return design_descent(HingeProgram, public, budget, settings)
+
+
+def design_hinge_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
+    """The design of a linear SVC with the keywords of an estimator or of a study's [program]."""
+    return design_hinge(public, budget, settings_from(keywords))

@@ -1,0 +1,50 @@
+"""Logistic regression (softmax for more than two classes): the loss; the descent is :mod:`…descent_program`.
+
+The residual of two classes is σ(score) − y, of norm ½ at weights 0 and at most 1; of more, softmax(scores) − e_y, of
+norm √(1 − 1/K) and at most √2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
+from tallystick.algorithms.linear.descent import LOGISTIC
+from tallystick.algorithms.linear.descent_program import DescentProgram, design_descent
+from tallystick.algorithms.linear.descent_settings import DescentSettings, settings_from
+from tallystick.algorithms.program import Public
+from tallystick.privacy.contribution import GridRows
+
+__all__ = ["LogisticProgram", "LogisticSettings", "design_from_keywords", "design_logistic"]
+
+LogisticSettings = DescentSettings
+
+
+class LogisticProgram(DescentProgram):
+    """Cross entropy of a linear score, or of one per class."""
+
+    title = "logistic regression"
+    loss = LOGISTIC
+
+    def residuals(
+        self, rows: GridRows, weights: NDArray[np.float64], target: NDArray[np.float64], clip: float
+    ) -> NDArray[np.float64]:
+        scores = grid_scores(rows, weights)
+        if self.outputs == 1:
+            return np.asarray(logistic_residuals(scores[:, 0], target, clip)[:, None])
+        return np.asarray(softmax_residuals(scores, target, clip, self.l1))
+
+
+def design_logistic(public: Public, budget: PublicBudget, settings: DescentSettings) -> Design:
+    """The program and its rounds, from public facts alone."""
+    return design_descent(LogisticProgram, public, budget, settings)
+
+
+def design_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
+    """The design of a logistic regression with the keywords of an estimator or of a study's [program]."""
+    return design_logistic(public, budget, settings_from(keywords))

@@ -1,0 +1,219 @@
+"""The functions a map may call, by name; those that work element by element are here."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from tallystick.algorithms.user_programs.map_compiler.builder import Builder, and_, convert, integer, or_, refuse
+from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, Kind, Op, names
+from tallystick.algorithms.user_programs.map_compiler.makers import concatenate, copied, eye, full, shape_of
+from tallystick.algorithms.user_programs.map_compiler.operators import elementwise, in_words, isnan, select, test
+from tallystick.algorithms.user_programs.map_compiler.reductions import (
+    array_of,
+    cumsum,
+    dot,
+    outer,
+    reduced,
+    searchsorted,
+)
+from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View, known
+
+__all__ = ["call_builtin", "call_math", "call_numpy"]
+
+_F, _I, _B = Kind.FLOAT, Kind.INT, Kind.BOOL
+_INFINITY = Const(_F, float("inf"))
+_INT_LIMIT = 2.0**62
+
+# Name in the program -> name in the C library; what is not here has the same name or is an instruction.
+_C_NAMES = {
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arctan2": "atan2",
+    "power": "pow",
+    "gamma": "tgamma",
+}
+_INSTRUCTIONS = names("sqrt floor ceil trunc rint")
+_BY_CALL = names(
+    "exp expm1 log log1p log2 log10 sin cos tan arcsin arccos arctan sinh cosh tanh asin acos atan asinh "
+    "acosh atanh erf erfc gamma lgamma"
+)
+_BY_CALL_TWO = names("arctan2 hypot power pow atan2")
+
+Elements = Sequence[Expr]
+
+
+def _float(x: Expr) -> Expr:
+    return convert(x, _F)
+
+
+def _larger(name: str, a: Expr, b: Expr) -> Expr:
+    """np.maximum or np.minimum: NaN if either is."""
+    better = test(name, a, b)
+    return select(or_(better, isnan(a)) if a.kind == _F else better, a, b)
+
+
+# -- element by element -----------------------------------------------------------------------------------------------
+
+
+def _one(b: Builder, node: ast.AST, name: str, value: Value) -> Number | View:
+    kind = value.kind if isinstance(value, (Number, View)) else _F
+    whole = max(kind, _I)
+
+    def run(result: Kind, work: Callable[[Expr], Expr]) -> Number | View:
+        return elementwise(b, node, (value,), result, lambda x: work(b.hold(x[0])))
+
+    if name in _BY_CALL:
+        return run(_F, lambda x: Op(_F, f"call:{_C_NAMES.get(name, name)}", (_float(x),)))
+    if name in _INSTRUCTIONS:
+        return run(_F, lambda x: Op(_F, name, (_float(x),)))
+    if name in ("abs", "absolute", "fabs"):
+        if kind == _F or name == "fabs":
+            return run(_F, lambda x: Op(_F, "fabs", (_float(x),)))
+        zero = integer(0)
+        return run(
+            _I, lambda x: select(test("lt", convert(x, _I), zero), Op(_I, "neg", (convert(x, _I),)), convert(x, _I))
+        )
+    if name == "square":
+        return run(whole, lambda x: Op(whole, "mul", (convert(x, whole), convert(x, whole))))
+    if name == "sign":
+        return run(whole, lambda x: _sign(convert(x, whole)))
+    if name == "isnan":
+        return run(_B, lambda x: isnan(_float(x)))
+    if name == "isinf":
+        return run(_B, lambda x: test("eq", Op(_F, "fabs", (_float(x),)), _INFINITY))
+    if name == "isfinite":
+        return run(_B, lambda x: test("lt", Op(_F, "fabs", (_float(x),)), _INFINITY))
+    return run(_B, lambda x: Op(_B, "not", (convert(x, _B),)))  # logical_not
+
+
+def _sign(x: Expr) -> Expr:
+    zero, one = Const(x.kind, 0), Const(x.kind, 1)
+    below = select(test("lt", x, zero), Const(x.kind, -1), select(test("eq", x, zero), zero, x))
+    return select(test("gt", x, zero), one, below)  # NaN stays NaN
+
+
+def _two(b: Builder, node: ast.AST, name: str, args: Sequence[Value]) -> Number | View:
+    if name in _BY_CALL_TWO:
+        c_name = f"call:{_C_NAMES.get(name, name)}"
+        return elementwise(b, node, args, _F, lambda x: Op(_F, c_name, (_float(x[0]), _float(x[1]))))
+    if name == "copysign":
+        return elementwise(b, node, args, _F, lambda x: Op(_F, name, (_float(x[0]), _float(x[1]))))
+    if name in ("logical_and", "logical_or"):
+        join = and_ if name == "logical_and" else or_
+        return elementwise(b, node, args, _B, lambda x: join(convert(x[0], _B), convert(x[1], _B)))
+    kind = _kind(args)
+    test = "gt" if name == "maximum" else "lt"
+    return elementwise(
+        b, node, args, kind, lambda x: _larger(test, b.hold(convert(x[0], kind)), b.hold(convert(x[1], kind)))
+    )
+
+
+def _where(b: Builder, node: ast.AST, args: Sequence[Value]) -> Number | View:
+    kind = _kind(args[1:])
+    return elementwise(
+        b, node, args, kind, lambda x: select(convert(x[0], _B), convert(x[1], kind), convert(x[2], kind))
+    )
+
+
+def _clip(b: Builder, node: ast.AST, args: Sequence[Value]) -> Number | View:
+    kind = _kind(args)
+
+    def clipped(x: Elements) -> Expr:
+        low = b.hold(_larger("gt", b.hold(convert(x[0], kind)), b.hold(convert(x[1], kind))))
+        return _larger("lt", low, b.hold(convert(x[2], kind)))
+
+    return elementwise(b, node, args, kind, clipped)
+
+
+def _kind(args: Sequence[Value]) -> Kind:
+    return max((v.kind for v in args if isinstance(v, (Number, View))), default=_F)
+
+
+# -- by name ----------------------------------------------------------------------------------------------------------
+
+
+def call_numpy(b: Builder, node: ast.AST, name: str, args: Sequence[Value], axis: Value | None, dtype: bool) -> Value:
+    """A function of ``np`` with as many arguments as its signature says; ``dtype``: dtype=np.float64 was written."""
+    made = _F if dtype else None
+    if name in ("zeros", "ones"):
+        return full(b, node, shape_of(node, args[0]), Number(Const(_F, 1.0 if name == "ones" else 0.0)), None)
+    if name == "full":
+        return full(b, node, shape_of(node, args[0]), args[1], made)
+    if name in ("zeros_like", "ones_like", "full_like"):
+        like = array_of(b, node, name, args[0])
+        value = args[1] if name == "full_like" else known(1 if name == "ones_like" else 0)
+        if isinstance(value, Number) and like.kind == _B and name != "full_like":
+            value = Number(convert(value.code, _B))
+        return full(b, node, like.shape, value, like.kind)
+    if name == "array":
+        return copied(b, node, args[0], made)
+    if name == "eye":
+        return eye(b, node, args[0])
+    if name == "concatenate":
+        return concatenate(b, node, args[0], axis)
+    if name == "cumsum":
+        return cumsum(b, node, args[0])
+    if name == "dot":
+        return dot(b, node, args[0], args[1])
+    if name == "outer":
+        return outer(b, node, args[0], args[1])
+    if name == "searchsorted":
+        return searchsorted(b, node, args[0], args[1])
+    if name in ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin"):
+        return reduced(b, node, name, args[0], axis)
+    operands = [b.as_array(node, value) if isinstance(value, Several) else value for value in args]
+    fitting = [value if value is not None else args[i] for i, value in enumerate(operands)]
+    if name == "where":
+        return _where(b, node, fitting)
+    if name == "clip":
+        return _clip(b, node, fitting)
+    return _one(b, node, name, fitting[0]) if len(fitting) == 1 else _two(b, node, name, fitting)
+
+
+def call_math(b: Builder, node: ast.AST, name: str, args: Sequence[Value]) -> Value:
+    """A function of ``math``: numbers only."""
+    for value in args:
+        if not isinstance(value, Number):
+            refuse(node, "types", f"math.{name} of {in_words(value)}", f"Use np.{name}, or one element.")
+    return _one(b, node, name, args[0]) if len(args) == 1 else _two(b, node, name, args)
+
+
+def call_builtin(b: Builder, node: ast.AST, name: str, args: Sequence[Value]) -> Value:
+    """len, abs, float, int, bool, min, max."""
+    value = args[0]
+    if name == "len":
+        if isinstance(value, Number) or (isinstance(value, View) and not value.shape):
+            refuse(node, "types", "len of a number", "Give it an array.")
+        return known(value.shape[0] if isinstance(value, View) else len(value.items))
+    if name == "abs":
+        return _one(b, node, "abs", value)
+    for other in args:
+        if not isinstance(other, Number):
+            refuse(node, "types", f"{name}() of {in_words(other)}", f"Give it numbers; of an array use np.{name}.")
+    numbers = [v for v in args if isinstance(v, Number)]
+    if name in ("min", "max"):
+        return _first_best(b, name, numbers)
+    number = numbers[0]
+    if name == "float":
+        return Number(convert(number.code, _F))
+    if name == "bool":
+        return Number(convert(number.code, _B), 0, 1)
+    if number.kind != _F:
+        return Number(convert(number.code, _I), number.low, number.high, number.affine)
+    held = b.hold(number.code)
+    # An out-of-range conversion is undefined in LLVM; NaN fails both comparisons.
+    b.require(and_(test("gt", held, Const(_F, -_INT_LIMIT)), test("lt", held, Const(_F, _INT_LIMIT))))
+    return Number(b.hold(Op(_I, "to_int", (held,))), -(2**62), 2**62)
+
+
+def _first_best(b: Builder, name: str, numbers: Sequence[Number]) -> Number:
+    """Python's min and max: the first of the smallest or largest."""
+    kind = max(n.kind for n in numbers)
+    best: Expr = b.hold(convert(numbers[0].code, kind))
+    for number in numbers[1:]:
+        other = b.hold(convert(number.code, kind))
+        best = b.hold(select(test("gt" if name == "max" else "lt", other, best), other, best))
+    pick = max if name == "max" else min
+    return Number(best, pick(n.low for n in numbers), pick(n.high for n in numbers))

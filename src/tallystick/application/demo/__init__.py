@@ -1,0 +1,1 @@
+"""A whole consortium on this machine: what ``tallystick demo`` runs, and what tests and benchmarks start."""

@@ -1,0 +1,388 @@
+"""``tallystick demo``: a deployment on this machine, with nothing left out but the distance.
+
+Three servers, an aggregator and five institutions, each a process with its own keys, talk over mutual TLS. An analyst
+proposes a study of who earns above 50K on an invented census. Three data stewards approve it, one refuses, and the
+fifth institution's own rules approve it without a person. It runs; one institution is killed with SIGKILL on the way,
+started again, and rejoins. The privacy receipt is verified; a second study is refused, because the budgets are spent.
+Randomness is the operating system's: no seed exists here, as in any deployment.
+
+Comparisons on records (accuracy, the model without privacy) are possible only because the demonstration made the
+records up: a real study has nobody who could compute them, and its result has no ``demonstration`` block.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tallystick.application import studies
+from tallystick.application.demo.local_deployment import LocalDeployment
+from tallystick.application.progress import StoryProgress, story_progress
+from tallystick.application.simulation import evaluate_split
+from tallystick.application.study_results import fitted, verify, write_canonical
+from tallystick.core.errors import RoundAborted, StudyError, TallystickError
+from tallystick.crypto.prg import system_stream
+from tallystick.data.examples import CENSUS_RECORDS, census, census_schema
+from tallystick.data.partitions import even, holdout_split, permutation
+from tallystick.data.sources import read_table
+from tallystick.engines.federation import Federation as Simulation
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.from_study import estimator_for
+from tallystick.roles.identity.identity_files import unix_time
+from tallystick.study import Study
+
+__all__ = ["demo", "describe"]
+
+SERVERS, INSTITUTIONS = 3, 5
+STEWARDS = {"institution-1": "Dr. Abel", "institution-2": "Dr. Brandt", "institution-3": "Ms. Costa"}
+REFUSING, WHY = "institution-5", "our ethics board meets in December"
+DECISION_SECONDS = 60.0
+VICTIM = "institution-3"
+HELD_BACK = 0.1
+START_SECONDS = 120.0
+ROUND_SECONDS = 15.0
+"""How long a round waits for an institution that is silent; also what the killed one costs the others, per round."""
+
+_STUDY = f"""
+[study]
+name = "income, an invented census"
+program = "logistic_regression"
+target = "income"
+purpose = "the demonstration: who earns above 50K"
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+[trust]
+servers = {SERVERS}
+colluding = 1
+min_clients = 3
+round_timeout_s = {ROUND_SECONDS}
+[data]
+missing = {{ marker = "?", policy = "category" }}
+"""
+
+
+def demo(
+    *, keep: Path | None = None, quiet: bool = False, records: int = CENSUS_RECORDS, rounds: int | None = None
+) -> dict[str, Any]:
+    """Run it. ``keep`` is where the folder stays; fewer ``records`` and ``rounds`` are for tests."""
+    began = time.perf_counter()
+    with _stoppable(), _folder(keep) as folder, story_progress(quiet=quiet) as story:
+        table = read_table(census(records))
+        train, test = holdout_split(table.num_rows, HELD_BACK, system_stream())
+        study = _study(len(train), rounds)
+        story.tell("compiling what every process will run (once a machine)")
+        _warm(study, table.slice(0, 600))
+        story.tell(f"{table.num_rows:,} invented records, cut over {INSTITUTIONS} institutions; keys and certificates")
+        parts = even(len(train), INSTITUTIONS, permutation(len(train), system_stream()))
+        files = _write(folder, [table.take(train[part]) for part in parts])
+        asking = (*STEWARDS, REFUSING)
+        with LocalDeployment(
+            folder, name="demonstration", servers=SERVERS, institutions=files, asking=asking
+        ) as deployment:
+            deployment.start_all(timeout=START_SECONDS, told=lambda party: _up(party, story))
+            processes = deployment.running()
+            victim = _Victim(deployment, story)
+            try:
+                before = _budgets(deployment)
+                decisions = _agree(deployment, study, story)
+                started = time.perf_counter()
+                made = studies.run(study.printed_hash, deployment.analyst, progress=victim.round)
+                seconds = time.perf_counter() - started
+                write_canonical(made, folder / "out", "result.json")
+                verified = verify(folder / "out" / "result.json", deployment.consortium)
+                story.tell(f"the receipt was verified offline: {verified['signatures']} signatures")
+                second = _second_study(deployment, study, story)
+            except TallystickError:
+                deployment.check()  # a process that died is the cause, and its log says why
+                raise
+            after = _budgets(deployment)
+            sent = {party: deployment.bytes_sent(party) for party in deployment.parties}
+        story.tell("all processes have stopped; measuring on the records kept back")
+        estimator = fitted(study, "", base64.b64decode(made["released"]))
+        evaluation = evaluate_split(estimator, study, table.take(train), table.take(test))
+        document = {**made, "cost": {**made["cost"], "seconds": seconds}}
+        document["demonstration"] = {
+            "note": "comparisons exist only because the demonstration invented the records; a real study has none",
+            "records": table.num_rows,
+            "processes": processes,
+            "seconds_in_all": time.perf_counter() - began,
+            "evaluation": {"method": "holdout", "fraction": HELD_BACK, **evaluation},
+            "killed": victim.account(estimator),
+            "decisions": decisions,
+            "budgets": {name: {"before": before[name], "after": after[name]} for name in before},
+            "verified": verified,
+            "second_study": second,
+            "bytes_sent": sent,
+        }
+        return document
+
+
+def _budgets(deployment: LocalDeployment) -> dict[str, str]:
+    """What each institution's own ledger says."""
+    said = {}
+    for name in deployment.institutions:
+        with studies.Place(deployment.config(name)) as place, place.ledger() as ledger:
+            said[name] = ledger.view(place.config.dataset).words
+    return said
+
+
+def _agree(deployment: LocalDeployment, study: Study, story: StoryProgress) -> dict[str, Any]:
+    """Propose the study and have everybody decide, each on its own machine's files."""
+    story.tell("the analyst proposes the study to the data stewards")
+    studies.propose_study(study, deployment.analyst)
+    for name in (*STEWARDS, REFUSING):
+        _until(lambda n=name: _knows(deployment, n, study.hash), f"{name} has not heard of the study")  # type: ignore[misc]
+    for name, steward in STEWARDS.items():
+        studies.decide(study.printed_hash, deployment.config(name), "approve", by=steward)
+        story.tell(f"{steward} of {name} read what it would cost and approved it")
+    studies.decide(study.printed_hash, deployment.config(REFUSING), "reject", reason=WHY, by="Mr. Eder")
+    story.tell(f"Mr. Eder of {REFUSING} refused: {WHY}")
+
+    def decided() -> bool:
+        return not studies.show(study.printed_hash, deployment.analyst)["waiting"]
+
+    _until(decided, "not everybody has decided", every=1.0)
+    found = studies.show(study.printed_hash, deployment.analyst)
+    story.tell(found["words"])
+    return {key: found[key] for key in ("approved", "rejected", "words", "quorum")}
+
+
+def _knows(deployment: LocalDeployment, name: str, study: bytes) -> bool:
+    with studies.Place(deployment.config(name)) as place:
+        return place.docket(study).standing(unix_time()).proposal is not None
+
+
+def _second_study(deployment: LocalDeployment, study: Study, story: StoryProgress) -> dict[str, Any]:
+    """The same question again, as a new version: the ledgers say no."""
+    again = study.replace("study", version=2)
+    studies.propose_study(again, deployment.analyst)
+
+    def answered() -> bool:
+        return bool(studies.show(again.printed_hash, deployment.analyst)["state"] != "open")
+
+    _until(answered, "nobody has answered the second proposal", every=1.0)
+    found = studies.show(again.printed_hash, deployment.analyst)
+    told = found["rejected"][0] if found["rejected"] else {"client": "", "reason": found["words"]}
+    story.tell(f"a second study is {found['state']}: {told['client']}: {told['reason']}")
+    return {"state": found["state"], "rejected": found["rejected"], "words": found["words"]}
+
+
+def _until(done: Callable[[], bool], otherwise: str, *, every: float = 0.2) -> None:
+    deadline = time.monotonic() + DECISION_SECONDS
+    while not done():
+        _go_on()
+        if time.monotonic() > deadline:
+            raise RoundAborted(otherwise, rule="demonstration", remedy="Try again when the machine is less busy.")
+        time.sleep(every)
+
+
+def _study(records: int, rounds: int | None) -> Study:
+    raw = tomllib.loads(_STUDY)
+    raw["data"] |= {"columns": census_schema().to_dict(), "records": records}
+    if rounds is not None:
+        raw["program"] = {"rounds": rounds}
+        raw["study"]["accept_noise"] = True
+    return Study.from_dict(raw)
+
+
+def _warm(study: Study, table: Any) -> None:
+    """Have numba compile into its cache on disk before ten processes would each do so."""
+    short = study.replace("program", rounds=2).replace("study", accept_noise=True)
+    short = short.replace("data", records=table.num_rows)
+    estimator, short = estimator_for(short)
+    parts = np.array_split(np.arange(table.num_rows), INSTITUTIONS)
+    federation = Simulation.simulate(
+        [table.take(p) for p in parts], schema=short.schema_of_data(), servers=SERVERS, colluding=1
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of course 600 records are too few: nothing of this is looked at
+        estimator.fit_study(federation, short)
+
+
+def _write(folder: Path, tables: list[Any]) -> dict[str, Path]:
+    import pyarrow.parquet
+
+    files = {}
+    for number, table in enumerate(tables, start=1):
+        name = f"institution-{number}"
+        files[name] = folder / f"{name}.parquet"
+        pyarrow.parquet.write_table(table, files[name])
+    return files
+
+
+class _Victim:
+    """Kills an institution a third of the way, and starts it again once the others have gone on without it."""
+
+    def __init__(self, deployment: LocalDeployment, story: StoryProgress) -> None:
+        self._deployment, self._story = deployment, story
+        self.killed_after: int | None = None
+        self.started_after: int | None = None
+        self._last, self._done = time.monotonic(), 0
+
+    def round(self, done: int, rounds: int) -> None:
+        _go_on()
+        if done <= self._done:
+            return  # told again, because the line is quiet
+        self._story.step(done, rounds)
+        now = time.monotonic()
+        waited, self._last, self._done = now - self._last, now, done
+        if self.killed_after is None and done >= max(1, rounds // 3):
+            self._deployment.kill(VICTIM)
+            self.killed_after = done
+            self._story.tell(
+                f"round {done}: {VICTIM} killed (SIGKILL); the others wait {ROUND_SECONDS:.0f} s for it, then go on"
+            )
+        elif self.killed_after is not None and self.started_after is None and waited > 0.8 * ROUND_SECONDS:
+            # The round after the kill may still have had its share; the one that took this long went on without.
+            self._deployment.start(VICTIM)
+            self.started_after = done
+            self._story.tell(f"round {done}: went on without it; {VICTIM} started again")
+
+    def account(self, estimator: PrivateEstimator) -> dict[str, Any]:
+        missed = [n for n, names in enumerate(estimator.dropped_, start=1) if VICTIM in names]
+        back = VICTIM in estimator.contributors_
+        return {
+            "name": VICTIM,
+            "after_round": self.killed_after,
+            "missed": missed,
+            "rejoined": missed[-1] + 1 if missed and back else None,
+        }
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """A folder for the run: a temporary one that is gone afterwards whatever happens, or the one to keep."""
+    if keep is None:
+        made = Path(tempfile.mkdtemp(prefix="tallystick-demo-"))
+        try:
+            yield made
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        return
+    try:
+        keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise StudyError(f"{keep} is not empty", rule="keep", remedy="Give a new folder to --keep.")
+    except OSError as error:
+        raise StudyError(f"cannot use {keep}: {error.strerror}", rule="keep", remedy="Give another folder.") from None
+    yield keep
+
+
+_interrupted = threading.Event()
+
+
+def _go_on() -> None:
+    """An interrupt that struck inside a library, which dropped it, still counts."""
+    if _interrupted.is_set():
+        raise KeyboardInterrupt
+
+
+def _up(party: str, story: StoryProgress) -> None:
+    _go_on()
+    story.tell(f"{party} is up")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demonstration as Ctrl-C does: processes stopped, folder removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    _interrupted.clear()
+
+    def interrupt(_number: int, _frame: object) -> None:
+        _interrupted.set()
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def describe(result: dict[str, Any]) -> str:
+    """The story in words."""
+    shown, cost, privacy = result["demonstration"], result["cost"], result["privacy"]
+    scores, killed = shown["evaluation"], shown["killed"]
+    institutions = [n for party, n in shown["bytes_sent"].items() if party.startswith("institution") and n]
+    lines = [
+        f"{INSTITUTIONS} institutions, {SERVERS} servers and an aggregator: {shown['processes']} processes over mutual "
+        f"TLS on this machine.",
+        f"{shown['records']:,} invented records; none left its owner.",
+        "",
+        f"  accuracy            {scores['accuracy']:.4f}",
+        f"  without privacy     {scores['baseline_accuracy']:.4f}",
+        f"  majority class      {scores['majority_accuracy']:.4f}",
+        "  On records kept back. Nobody could compute these in a real study: they are here because the demonstration",
+        "  made the records up.",
+        "",
+        f"  privacy spent       epsilon = {privacy['epsilon']:g}, delta = {privacy['delta']:g}, "
+        f"{privacy['neighbours']}",
+        f"  rounds              {cost['rounds']} in {cost['seconds']:.1f} s "
+        f"({shown['seconds_in_all']:.1f} s with making keys, starting and stopping)",
+    ]
+    if institutions:
+        lines.append(
+            f"  an institution sent {max(institutions):,} bytes, {cost['bytes_up_per_client']:,} of them in vectors"
+        )
+    lines += [_missed(result, killed), "", privacy["statement"], "", *_governed(shown)]
+    model = result["model"]
+    ranked = sorted(zip(model["coef"][0], model["features"]), key=lambda pair: -abs(pair[0]))[:6]
+    lines += ["", "What the model found (strongest coefficients, log-odds of >50K):"]
+    lines += [f"  {value:+.2f}  {name}" for value, name in ranked]
+    return "\n".join(lines)
+
+
+def _governed(shown: dict[str, Any]) -> list[str]:
+    lines = ["Who decided"]
+    lines += [f"  {d['client']}  approved by {d['by']}" for d in shown["decisions"]["approved"]]
+    lines += [f"  {d['client']}  refused by {d['by']}: {d['reason']}" for d in shown["decisions"]["rejected"]]
+    lines += ["", "What it cost each institution's records (its own ledger)"]
+    for name, told in shown["budgets"].items():
+        lines += [f"  {name}  before: {told['before']}", f"  {' ' * len(name)}  after:  {told['after']}"]
+    second, checked = shown["second_study"], shown["verified"]
+    lines += ["", f"A second study was {second['state']}:"]
+    lines += [f"  {d['client']}: {d['reason']}" for d in second["rejected"]]
+    lines += ["", f"The receipt was verified offline: {checked['signatures']} signatures, noise derived anew."]
+    return lines
+
+
+def _missed(result: dict[str, Any], killed: dict[str, Any]) -> str:
+    missed: dict[str, list[int]] = {}
+    for entry in result["participants"]["dropped"]:
+        for name in entry["names"]:
+            missed.setdefault(name, []).append(entry["round"])
+    words = "; ".join(f"{name}: {_ranges(numbers)}" for name, numbers in sorted(missed.items())) or "nobody"
+    text = f"  missed rounds       {words}"
+    if killed["after_round"] is not None:
+        back = f", back from round {killed['rejoined']} on" if killed["rejoined"] else ""
+        text += f"\n  {killed['name']} was killed after round {killed['after_round']}{back}; no other noticed more than"
+        text += " a pause."
+    return text
+
+
+def _ranges(numbers: list[int]) -> str:
+    """``3, 5-7``."""
+    runs: list[list[int]] = []
+    for n in numbers:
+        if runs and runs[-1][-1] == n - 1:
+            runs[-1][1:] = [n]
+        else:
+            runs.append([n])
+    return ", ".join("-".join(map(str, run)) for run in runs)

@@ -1,0 +1,66 @@
+"""How many of a client's records a study could use: for that institution's own screen, and for nobody else's.
+
+In a deployed study a record with a bad or missing cell adds zeros, and nobody outside can tell. Whoever keeps the data
+must be able to: here is the same reading that the study does, as a sentence. Its numbers are exact statistics of
+private data: they are shown by commands on this machine and go into its own log, never into a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tallystick.core.errors import TallystickError
+from tallystick.engines.study_records import study_records
+from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.proposed_study import ProposedStudy
+from tallystick.protocol.governance.statements import Statement
+from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.identity.consortium import Consortium
+from tallystick.roles.identity.identity_files import unix_time
+from tallystick.roles.identity.role_config import RoleConfig
+from tallystick.roles.ledger.fingerprints import is_address
+from tallystick.roles.processes.process import members_of
+from tallystick.study import Study
+
+__all__ = ["OwnRecords", "own_records", "records_of_open_studies"]
+
+
+class OwnRecords(NamedTuple):
+    """What a study finds in this client's data; ``fine`` if it can use every record."""
+
+    fine: bool
+    words: str
+
+
+def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRecords | None:
+    """Read the data as the proposed study would; None where it is not on this machine."""
+    if is_address(str(source)):
+        return None
+    try:
+        study = Study.from_canonical(proposal.body["study"])
+        tallies = study_records(study, source, party=party, lenient=True).tallies
+    except TallystickError as error:
+        return OwnRecords(False, f"the data cannot be used: {error.cause}")
+    said = tallies.left_out()
+    return OwnRecords(said is None, said or f"all {tallies.records} records can be used")
+
+
+def records_of_open_studies(config: RoleConfig, consortium: Consortium) -> Iterator[tuple[str, OwnRecords]]:
+    """(a study's name, what it finds) of every study that waits, may run or runs here."""
+    path = config.state / "governance.sqlite"
+    if config.role != "client" or config.data is None or not path.exists():
+        return
+    members = members_of(consortium)
+    store = GovernanceStore(path, party=config.name, identities=members.identities)
+    try:
+        for study in store.hashes():
+            standing = Docket.of(study, members, store.statements(study)).standing(unix_time())
+            if standing.proposal is None or standing.state not in ("open", "approved", "running"):
+                continue
+            found = own_records(standing.proposal, config.data, party=config.name)
+            if found is not None:
+                yield ProposedStudy(standing.proposal.body["study"]).name, found
+    finally:
+        store.close()

@@ -1,0 +1,100 @@
+"""``tallystick plan``: what a study costs, how noisy it is and what to expect, before anything is spent or read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tallystick.application.simulation import load_study, read_program_from
+from tallystick.core.errors import StudyError
+from tallystick.engines.federation import plan_study
+from tallystick.estimators.from_study import estimator_for
+from tallystick.privacy.release import state_privacy
+
+__all__ = ["describe", "plan"]
+
+
+def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The plan as data."""
+    study, folder = load_study(path, settings)
+    estimator, study = estimator_for(study, read_program_from(folder))
+    if records is not None:
+        study = study.replace("data", records=records)
+    if study.data.records is None and study.counts_are_public:
+        raise StudyError(
+            "the plan needs the public number of records, and the study does not state it",
+            rule="replace-one-needs-records",
+            remedy="Add `records = …` under [data], or pass --records N.",
+        )
+    layout = estimator.layout_for(study)
+    design = estimator.design_for(study, layout)
+    made = plan_study(study, design, simulation=True)
+    n = study.data.records if study.stream is None else study.stream.records_per_tick
+    rounds: list[dict[str, Any]] = []
+    for number, r in enumerate(made.rounds, start=1):
+        for noise in r.noise:
+            std = r.std_of(noise.group.name)
+            row = {
+                "group": noise.group.name,
+                "coordinates": noise.group.size,
+                "bound": noise.group.bound,
+                "sensitivity": noise.sensitivity / r.grid.scale,
+                "noise_std_per_server": (noise.variance**0.5) / r.grid.scale,
+                "noise_std_total": std,
+                "noise_on_mean_over_bound": None if n is None else std / (n * noise.group.bound),
+                "rho": float(noise.rho),
+                "epsilon": None if noise.epsilon is None else float(noise.epsilon),
+            }
+            if rounds and {k: v for k, v in rounds[-1].items() if k != "rounds"} == row:
+                rounds[-1]["rounds"] = [rounds[-1]["rounds"][0], number]
+            else:
+                rounds.append({"rounds": [number, number], **row})
+    return {
+        "schema": "tallystick/plan/1",
+        "study": {"name": study.study.name, "hash": study.printed_hash, "program": study.study.program},
+        "privacy": state_privacy(made).as_dict(),
+        "records": study.data.records,
+        "columns": len(layout),
+        "rounds": rounds,
+        "bytes_up_per_client": len(made.rounds) * 8 * max(r.grid.size for r in made.rounds),
+        "hopeless": made.hopeless,
+        "notes": list(made.notes),
+        "price_of_trust": made.claim.servers / max(1, made.honest) if made.claim.mechanism == "gaussian" else None,
+    }
+
+
+def describe(made: dict[str, Any]) -> str:
+    """The plan for people."""
+    privacy = made["privacy"]
+    trust = privacy["trust"]
+    lines = [
+        f"{made['study']['name']}: {made['study']['program']}, "
+        f"{'an undisclosed number of' if made['records'] is None else format(made['records'], ',')} records, "
+        f"{made['columns']} columns",
+        f"  study hash   {made['study']['hash']}",
+    ]
+    if privacy["differentially_private"]:
+        delta = f", delta = {privacy['delta']:g}" if privacy["delta"] else " (pure)"
+        lines.append(f"  it costs     epsilon = {privacy['epsilon']:g}{delta}; rho = {privacy['rho']:.4g} in all")
+        lines.append(
+            f"  trust        {trust['servers']} servers, {trust['colluding']} may collude, "
+            f"{trust['honest']} honest server(s) carry the noise"
+        )
+    if made["price_of_trust"]:
+        lines.append(f"  its price    noise variance is {made['price_of_trust']:.3g} times a single trusted curator's")
+    lines.append("")
+    lines.append("  rounds        group        coordinates   noise/server   noise total   noise on mean, over bound")
+    for r in made["rounds"]:
+        (first, last), on_mean = r["rounds"], r["noise_on_mean_over_bound"]
+        which = f"{first}" if first == last else f"{first}-{last}"
+        lines.append(
+            f"  {which:<12}  {r['group']:<12} {r['coordinates']:>11,}   {r['noise_std_per_server']:>12.4g}   "
+            f"{r['noise_std_total']:>11.4g}   {'' if on_mean is None else format(on_mean, '>12.3g')}"
+        )
+    lines += ["", *(f"  note: {note}" for note in made["notes"])]
+    if made["hopeless"]:
+        lines.append(f"  NOT WORTH RUNNING: {made['hopeless']}.")
+    else:
+        lines.append("  Expectation: the signal stands above the noise; nothing was spent to say so.")
+    lines += ["", privacy["statement"]]
+    return "\n".join(lines)

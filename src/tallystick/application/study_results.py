@@ -1,0 +1,215 @@
+"""``result.json`` of a study that was run for real, and ``tallystick verify``, which believes nothing in it.
+
+The file holds the contract's fields, the released states they follow from, the privacy receipt, and the analyst's
+signature over all of it; one canonical line, so that no byte can change unseen. ``verify`` derives the plan, the noise
+and the model anew and compares; it needs no network, and for a real judgement the reader's own ``consortium.toml``.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+
+from tallystick.application.simulation import result_document
+from tallystick.core.errors import StudyError, TallystickError, VerificationError
+from tallystick.core.identifiers import digest, format_hash, parse_hash
+from tallystick.core.outside_text import NotReadable, read_json
+from tallystick.crypto.signing import SigningKey
+from tallystick.data.files import read_file
+from tallystick.engines.federation import plan_study
+from tallystick.engines.setup import set_up
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.from_study import estimator_for
+from tallystick.privacy.ledger import Ledger, charge_of
+from tallystick.protocol.governance.plan_summary import summarise
+from tallystick.protocol.governance.receipt_check import Report, check_receipt
+from tallystick.protocol.governance.statements import canonical
+from tallystick.protocol.study.messages import result_digest
+from tallystick.protocol.study.roster import Members
+from tallystick.roles.analyst.connected import unpack_result
+from tallystick.roles.governance.results import is_interim
+from tallystick.roles.identity.consortium import Consortium
+from tallystick.roles.identity.identity_files import read_consortium
+from tallystick.roles.processes.process import members_of
+from tallystick.study import Study
+
+__all__ = ["describe_verdict", "document", "fitted", "read_receipt", "verify", "write_canonical"]
+
+RESULT = "tallystick/result/1"
+MAX_RESULT = 1 << 30
+_LABEL = b"tallystick/result/analyst/1"
+
+
+def document(
+    study: Study, program: str, packed: bytes, receipt: bytes | None, *, signer: str, key: SigningKey
+) -> dict[str, Any]:
+    """The result of a real study as data, signed by the party whose machine made it."""
+    made = _contents(study, program, packed, None if receipt is None else read_receipt(receipt))
+    return {**made, "signature": {"signer": signer, "value": key.sign(_signed(made)).hex()}}
+
+
+def _signed(made: dict[str, Any]) -> bytes:
+    return digest(_LABEL, canonical(made))
+
+
+def _contents(study: Study, program: str, packed: bytes, receipt: dict[str, Any] | None) -> dict[str, Any]:
+    """Everything in the file but the signature: a function of study, program, released states and receipt."""
+    made = result_document(fitted(study, program, packed), _seconds(receipt), kind="study")
+    if is_interim(packed):
+        made["interim"] = True
+    return {**made, "released": base64.b64encode(packed).decode(), "receipt": receipt}
+
+
+def fitted(study: Study, program: str, packed: bytes) -> PrivateEstimator:
+    """The estimator that a packed result makes."""
+    estimator, study = estimator_for(study, (lambda _name: program) if program else None)
+    layout = estimator.layout_for(study)
+    design = estimator.design_for(study, layout)
+    plan = plan_study(study, design, simulation=study.privacy.mechanism == "none")
+    ledger = Ledger()
+    entry = ledger.commit(ledger.reserve(charge_of(study.hash, plan)))
+    return estimator.take_result(design, unpack_result(study, design, layout, plan, packed, entry=entry))
+
+
+def _seconds(receipt: dict[str, Any] | None) -> float:
+    """How long the rounds took, as the aggregator dated start and outcome."""
+    statements = (receipt or {}).get("statements")
+    dated: dict[Any, int] = {}
+    for said in statements if isinstance(statements, list) else ():  # not verified yet: it may say anything
+        body = said.get("body") if isinstance(said, dict) else None
+        if isinstance(body, dict) and type(body.get("at")) is int and isinstance(said.get("kind"), str):
+            dated[said["kind"]] = body["at"]
+    return float(max(0, dated.get("outcome", 0) - dated.get("start", 0))) if "start" in dated else 0.0
+
+
+def read_receipt(raw: bytes) -> dict[str, Any]:
+    """A receipt as tables; what it says is not looked at here."""
+    try:
+        found = read_json(raw, limit=MAX_RESULT)
+    except NotReadable as error:
+        raise _differs(f"the privacy receipt cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise _differs("the privacy receipt is none")
+    return found
+
+
+def write_canonical(made: dict[str, Any], out: Path, name: str) -> Path:
+    """One canonical line in ``out/name``, written whole or not at all."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        partial = out / f"{name}.partial"
+        partial.write_bytes(canonical(made) + b"\n")
+        return partial.replace(out / name)
+    except OSError as error:
+        raise StudyError(f"cannot write {name}: {error.strerror}", remedy="Choose another --out.") from None
+
+
+# -- checking ----------------------------------------------------------------------------------------------------------
+
+
+def verify(path: Path, consortium: Path | None = None) -> dict[str, Any]:
+    """Check a result or a receipt; a ``VerificationError`` (exit 6) says everything that differs."""
+    raw = read_file(path, limit=MAX_RESULT)
+    own = None if consortium is None else read_consortium(consortium).hash
+    try:
+        schema = read_json(raw, limit=MAX_RESULT).get("schema")
+    except (NotReadable, AttributeError):
+        schema = None
+    if schema == RESULT:
+        report = _check_result(raw, own)
+    else:
+        report = check_receipt(raw.removesuffix(b"\n"), members_of=_members, plan_of=_plan_of, consortium_hash=own)
+    report.check()
+    return {
+        "action": "verify",
+        "file": str(path),
+        "kind": "result" if schema == RESULT else "receipt",
+        "sound": True,
+        "study": dict(report.study),
+        "privacy": dict(report.privacy),
+        "participants": list(report.participants),
+        "result": report.result,
+        "consortium_compared": report.pinned,
+        "noise_recomputed": report.recomputed,
+        "signatures": len(report.statements),
+    }
+
+
+def _check_result(raw: bytes, own: bytes | None) -> Report:
+    value: dict[str, Any] = read_json(raw, limit=MAX_RESULT)
+    if raw != canonical(value) + b"\n":
+        raise _differs("the file is not written in the one form a result has")
+    if value.get("kind") != "study":
+        raise _differs("this is the result of a simulation: nobody signed it, and it says so")
+    receipt = value.get("receipt")
+    if not isinstance(receipt, dict):
+        raise _differs("the result carries no privacy receipt", "Fetch it again: tallystick study result.")
+    try:
+        packed = base64.b64decode(value["released"], validate=True)
+        study_hash = parse_hash(value["study"]["hash"])
+    except (KeyError, TypeError, binascii.Error, TallystickError):
+        raise _differs("the released states or the study's hash cannot be read") from None
+    digested = format_hash(result_digest(study_hash, packed))
+    report = check_receipt(
+        canonical(receipt), members_of=_members, plan_of=_plan_of, consortium_hash=own, result=digested
+    )
+    report.check()
+    _check_signature(value, _members(receipt["consortium"]))
+    proposal = next((s for s in report.statements if s.kind == "proposal" and s.study_hash == study_hash), None)
+    if proposal is None:
+        raise _differs("the result is of another study than its receipt")
+    study = Study.from_canonical(proposal.body["study"])
+    expected = _contents(study, str(proposal.body["program"]), packed, receipt)
+    for key in sorted({*expected, *value} - {"signature", "version"}):
+        if canonical(expected.get(key)) != canonical(value.get(key)):
+            raise _differs(f"{key!r} does not follow from the released states, the study and the receipt")
+    return report
+
+
+def _check_signature(value: dict[str, Any], members: Members) -> None:
+    signed = value.get("signature")
+    try:
+        signer, mark = signed["signer"], bytes.fromhex(signed["value"])  # type: ignore[index]
+        key = members.identities[signer]
+    except (KeyError, TypeError, ValueError):
+        raise _differs("the result is not signed by a party of the consortium") from None
+    rest = {name: part for name, part in value.items() if name != "signature"}
+    try:
+        key.verify(_signed(rest), mark)
+    except VerificationError:
+        raise _differs(f"the result is not what {signer} signed") from None
+
+
+def _members(text: str) -> Members:
+    return members_of(Consortium.parse(text))
+
+
+def _plan_of(canonical_study: str, program: str) -> dict[str, Any]:
+    return summarise(set_up(canonical_study.encode(), program, allow_not_private=True).plan)
+
+
+def _differs(
+    cause: str, remedy: str = "Do not rely on this file; ask the analyst and the aggregator for theirs."
+) -> VerificationError:
+    return VerificationError(cause, rule="result", remedy=remedy)
+
+
+def describe_verdict(found: dict[str, Any]) -> str:
+    """The verdict for people."""
+    study = found["study"]
+    derived = "derived anew from the study and " if found["noise_recomputed"] else ""
+    lines = [
+        f"{found['file']}: everything in this {found['kind']} holds together.",
+        f"  study          {study.get('name')} (version {study.get('version')}), {study.get('hash')}",
+        f"  promise        {found['privacy'].get('statement', '')}",
+        f"  took part      {', '.join(found['participants'])}: each had approved, and each one's ledger was charged",
+        f"  noise          {derived}attested by every server",
+        f"  signatures     {found['signatures']} checked",
+    ]
+    if not found["consortium_compared"]:
+        lines.append(
+            "  The keys were taken from the file itself. Compare them with your own: --consortium consortium.toml"
+        )
+    return "\n".join(lines)

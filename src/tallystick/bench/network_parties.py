@@ -1,0 +1,341 @@
+"""The processes of ``tallystick bench network``: servers and drivers of clients, told what to do through a pipe.
+
+A server here is the deployed server's loop, machine, network and spool; only the walk that agrees on a study is left
+out, and the round is opened from this file. A driver holds many clients: real machines, keys and lines of their own.
+The spool that does not fsync exists in this module alone; no deployed role can be given it.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import os
+import resource
+import sys
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.bench.raw_tls import Receiver, Sender
+from tallystick.core.identifiers import digest
+from tallystick.crypto.field import from_bytes, uniform
+from tallystick.crypto.key_agreement import AgreementKey, StudyKey
+from tallystick.crypto.prg import system_stream
+from tallystick.protocol import secure_sum as sums
+from tallystick.protocol.secure_sum.codec import encode_parts
+from tallystick.protocol.secure_sum.messages import RoundOpen, Share, ShareKind, model_digest
+from tallystick.protocol.study.roster import Roster
+from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.role_config import load_role_config
+from tallystick.roles.processes.heap import keep_freed_memory
+from tallystick.roles.processes.process import Parts, Session, node_for
+from tallystick.roles.processes.server import ServerProcess, ServerSession
+from tallystick.roles.processes.start import SystemClock
+from tallystick.roles.shares.spool import SpoolShares
+from tallystick.roles.storage.stores import RoleStore
+from tallystick.transport.network.node import Node
+from tallystick.transport.wire import HEADER_BYTES, SUM, Seals
+
+__all__ = ["STUDY", "serve"]
+
+STUDY = digest(b"bench network")
+ABSENT = "absent"  # a client that never sends: the round stays open, so that no sum is measured
+
+
+class _Plan:
+    """What every process reads from the folder: who there is, how long the vectors are, everybody's keys."""
+
+    def __init__(self, folder: Path) -> None:
+        raw = json.loads((folder / "plan.json").read_text())
+        self.folder, self.size = folder, int(raw["size"])
+        self.consortium = read_consortium(folder / "consortium.toml")
+        self.keys = {name: bytes.fromhex(key) for name, key in raw["keys"].items()}
+        servers = tuple(p.name for p in self.consortium.by_role("server"))
+        clients = tuple(raw["clients"])
+        identities = tuple(p.identity for p in self.consortium.by_role("server"))
+        keys = {
+            name: StudyKey(study_hash=STUDY, party=name, role="", public=AgreementKey(key).public, signature=b"")
+            for name, key in self.keys.items()
+        }
+        self.roster = Roster(
+            study_hash=STUDY,
+            attempt=1,
+            consortium_hash=self.consortium.hash,
+            aggregator="aggregator",
+            servers=servers,
+            clients=(*clients, ABSENT),
+            min_clients=2,
+            server_identities=identities,
+            keys=keys,
+        )
+        self.parameters = self.roster.sum_parameters(
+            size=self.size, honest=1, colluding=len(servers) - 1, result_limit=2**60, model_size=0, round_seconds=3600.0
+        )
+
+    def opening(self, round: int) -> bytes:
+        study = self.parameters.study_hash
+        return sums.encode(
+            RoundOpen(
+                study_hash=study,
+                round=round,
+                deadline_ms=3_600_000,
+                model_hash=model_digest(study, round, b""),
+                model=b"",
+            )
+        )
+
+    def seals(self, name: str) -> Seals:
+        return Seals(AgreementKey(self.keys[name]), name, self.roster, system_stream(), 1)
+
+
+class _NoNoise:
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def draw(self, round: int) -> NDArray[np.int64]:
+        return np.zeros(self._size, dtype=np.int64)
+
+
+class _UnsyncedShares(SpoolShares):
+    """Not durable: what the disk's own speed hides is measured with it."""
+
+    def sync(self) -> None:
+        return
+
+
+class _Session(ServerSession):
+    """A study that is already under way."""
+
+    def __init__(self, process: ServerProcess, plan: _Plan, fsync: bool) -> None:
+        Session.__init__(self, process, STUDY)
+        self.setup = None
+        self.seals = plan.seals(process.name)
+        store = SpoolShares if fsync else _UnsyncedShares
+        self.spool = store(process.directory(STUDY), party=process.name)
+        self.sum = sums.ServerMachine(
+            plan.parameters,
+            process.name,
+            key=process.parts.identity.signing,
+            noise=_NoNoise(plan.size),
+            blinds=system_stream(),
+            shares=self.spool,
+            boot=1,
+        )
+        self.arrivals = self.open_for_shares(self.sum, self.spool, self.seals)
+
+    def connected(self, peer: str) -> None:
+        return
+
+
+class _Server:
+    """A server process of the bench."""
+
+    def __init__(self, plan: _Plan, name: str, fsync: bool) -> None:
+        config = load_role_config(plan.folder / name / "role.toml", role="server")
+        config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        parts = Parts(
+            config=config,
+            consortium=plan.consortium,
+            identity=load_identity(config, plan.consortium, wall_clock()),
+            store=RoleStore(config.state / "role.sqlite", party=name),
+            streams=lambda *_labels: system_stream(),
+            clock=SystemClock(),
+        )
+        self._plan = plan
+        from_bytes(bytes(8), 1)  # compiled before anything is measured
+        self.process = ServerProcess(parts)
+        parts.store.add_study(STUDY, b"", "")
+        self.process.sessions[STUDY] = self._session = _Session(self.process, plan, fsync)
+        self.process.start()
+        threading.Thread(target=self.process.run, daemon=True).start()
+
+    def open(self, round: int) -> None:
+        done = threading.Event()
+
+        def work() -> None:
+            self._session.receive("aggregator", SUM, memoryview(self._plan.opening(round)))
+            done.set()
+
+        self.process.post(work)
+        if not done.wait(60):
+            raise SystemExit("the round did not open")
+
+    def forget(self) -> None:
+        """The shares of the rounds before."""
+        if self._session.spool is not None and self._session.sum is not None:
+            self._session.spool.drop(self._session.sum.round - 1)
+
+    def stop(self) -> None:
+        self.process.stop()
+        self.process.node.stop(grace=0.1)
+
+
+def _aggregator(plan: _Plan) -> Node:
+    """Listens and says nothing: everybody's idle line to it, as in a study, and nobody who dials again and again."""
+    config = load_role_config(plan.folder / "aggregator" / "role.toml", role="aggregator")
+    return node_for(load_identity(config, plan.consortium, wall_clock()), plan.consortium, listen=config.listen).start()
+
+
+class _Client:
+    def __init__(self, plan: _Plan, name: str) -> None:
+        config = load_role_config(plan.folder / name / "role.toml", role="client")
+        identity = load_identity(config, plan.consortium, wall_clock())
+        self.certificate, self.key = config.certificate, config.key
+        self.machine = sums.ClientMachine(plan.parameters, name)
+        self.seals = plan.seals(name)
+        self.node: Node = node_for(identity, plan.consortium, listen=None)
+        self.servers = plan.parameters.servers
+        self.shares: list[tuple[str, Share]] = []
+
+    def prepare(self, opening: bytes, round: int, values: NDArray[np.uint64]) -> None:
+        self.machine.receive_bytes("aggregator", opening, 0.0)
+        steps = self.machine.contribute(round, values, system_stream(), 0.0)
+        self.shares = [(s.to, s.message) for s in steps if isinstance(s, sums.Send) and isinstance(s.message, Share)]
+
+    def send(self) -> None:
+        """As the deployed client does: encoded, sealed piece by piece, handed over."""
+        for to, share in self.shares:
+            pieces, length = self.seals.seal(to, *encode_parts(share))
+            if not self.node.link.offer(to, pieces, length=length, timeout=30.0):
+                raise SystemExit(f"no line to {to}")
+
+    def wait(self, timeout: float) -> None:
+        """Until every server has said that the share is durable."""
+        until = time.monotonic() + timeout
+        left = {to for to, _ in self.shares}
+        while left:
+            envelope = self.node.link.receive(timeout=max(0.0, until - time.monotonic()))
+            if envelope is None:
+                raise SystemExit("a share was not accepted in time")
+            message = sums.decode(envelope.raw[HEADER_BYTES:])
+            if not isinstance(message, sums.messages.Accepted):
+                raise SystemExit(f"a share was refused: {message}")
+            left.discard(envelope.sender)
+
+
+class _Driver:
+    """Some of the clients."""
+
+    def __init__(self, plan: _Plan, names: list[str]) -> None:
+        self._plan = plan
+        self._clients = [_Client(plan, name) for name in names]
+        self._raw: Sender | None = None
+
+    def connect(self) -> None:
+        for client in self._clients:
+            client.node.start()
+        for client in self._clients:
+            if not client.node.wait_connected((*client.servers, "aggregator"), 60.0):
+                raise SystemExit("no line to every server and the aggregator")
+
+    def prepare(self, round: int) -> None:
+        values = uniform(self._plan.size, system_stream())
+        opening = self._plan.opening(round)
+        for client in self._clients:
+            client.prepare(opening, round, values)
+        gc.collect()
+
+    def send(self, timeout: float) -> None:
+        for client in self._clients:
+            client.send()
+        for client in self._clients:
+            client.wait(timeout)
+
+    def raw_connect(self, ports: list[int]) -> None:
+        ca = self._plan.consortium.ca_certificate.decode("ascii")
+        where = [ports[self._vector(client)[0]] for client in self._clients]
+        self._raw = Sender(ca, [(c.certificate, c.key, port) for c, port in zip(self._clients, where)])
+
+    def raw_send(self, threads: int) -> None:
+        if self._raw is not None:
+            self._raw.send([self._vector(client)[1] for client in self._clients], threads)
+
+    @staticmethod
+    def _vector(client: _Client) -> tuple[int, bytes]:
+        return next((s.server, s.payload) for _, s in client.shares if s.kind == ShareKind.VECTOR)
+
+    def stop(self) -> None:
+        if self._raw is not None:
+            self._raw.close()
+        for client in self._clients:
+            client.node.stop(grace=0.1)
+
+
+def _resident() -> float:
+    """Megabytes of memory that are this process's own: pages of the spool's files belong to the system's cache."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["RssAnon"].split()[0]) / 1024
+
+
+class _Peak:
+    """The largest resident size, looked at often."""
+
+    def __init__(self) -> None:
+        self.megabytes = 0.0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            self.megabytes = max(self.megabytes, _resident())
+            time.sleep(0.01)
+
+
+def _usage(peak: _Peak | None) -> dict[str, float]:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    peaked = peak.megabytes if peak is not None else 0.0
+    return {"cpu": used.ru_utime + used.ru_stime, "resident_mb": _resident(), "peak_mb": peaked}
+
+
+def serve(folder: Path, line: Connection[Any, Any]) -> None:
+    """Carry out one command after the other, until told to stop or left alone."""
+    logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
+    keep_freed_memory()  # as every role does
+    plan = _Plan(folder)
+    server: _Server | None = None
+    driver: _Driver | None = None
+    aggregator: Node | None = None
+    receiver: Receiver | None = None
+    peak: _Peak | None = None
+    while True:
+        try:
+            command: dict[str, Any] = line.recv()
+        except EOFError:
+            break
+        answer: dict[str, Any] = {}
+        name = command.pop("do")
+        if name == "server":
+            server = _Server(plan, **command)
+        elif name == "aggregator":
+            aggregator = _aggregator(plan)
+        elif name == "open" and server is not None:
+            server.open(**command)
+        elif name == "forget" and server is not None:
+            server.forget()
+        elif name == "receiver":
+            home = plan.folder / command["name"]
+            ca = plan.consortium.ca_certificate.decode("ascii")
+            receiver = Receiver(home / "certificate.pem", home / "tls.key", ca, home / "raw", fsync=command["fsync"])
+            answer["port"] = receiver.port
+        elif name == "clear" and receiver is not None:
+            receiver.clear()
+        elif name == "driver":
+            driver = _Driver(plan, **command)
+        elif name == "usage":
+            answer.update(_usage(peak))
+        elif name == "watch":
+            peak = _Peak()
+        elif name == "stop":
+            for part in (server, driver, aggregator):
+                if part is not None:
+                    part.stop()
+            break
+        elif driver is not None:
+            getattr(driver, name)(**command)
+        line.send(answer)
+    os._exit(0)  # threads of the network wait for nobody here

@@ -1,0 +1,125 @@
+"""What every party derives from a study by itself, before anything is computed: the same at each of them.
+
+The study's canonical bytes and the text of its program file are all there is to agree on. Plan, noise, vector length
+and model size follow from them; a party that derives something else has another study, and its hash says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.algorithms.design import Design
+from tallystick.algorithms.program import Public, State, pack_state
+from tallystick.core.errors import StudyError, TallystickError
+from tallystick.crypto.field import HALF
+from tallystick.engines.designs import design_of, layout_of, program_of
+from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, public_facts
+from tallystick.engines.sandbox.program import SandboxedProgram
+from tallystick.engines.simulated import result_limit
+from tallystick.privacy.plan import Plan
+from tallystick.protocol.governance.plan_summary import summarise
+from tallystick.protocol.secure_sum import SumParameters
+from tallystick.protocol.study.roster import Roster
+from tallystick.study import Study
+from tallystick.study.schema import FeatureLayout
+
+__all__ = ["Setup", "set_up"]
+
+RETRY_SECONDS = 2.0
+LEAST_AGREEMENT_SECONDS = 10.0  # a server that crashed may take so long to be back, however short the rounds are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """A study made ready to run: public facts only."""
+
+    study: Study
+    layout: FeatureLayout
+    design: Design
+    plan: Plan
+    public: Public
+    template: State
+
+    @property
+    def size(self) -> int:
+        """Entries of every vector of the study."""
+        return max(r.grid.size for r in self.plan.rounds)
+
+    @property
+    def min_clients(self) -> int:
+        """Fewer clients abort a round."""
+        stated = self.study.trust.min_clients
+        return DEFAULT_MIN_CLIENTS if stated is None else stated
+
+    def check_servers(self, servers: int) -> None:
+        """Refuse a study that was planned for another number of servers than there are.
+
+        A server's noise is calibrated on how many of them are honest: with fewer servers than planned, fewer are.
+        """
+        planned = self.plan.claim.servers
+        if planned != servers:
+            raise StudyError(
+                f"the study is for {planned} servers, the consortium has {servers}",
+                rule="number-of-servers",
+                remedy="Set servers under [trust] to the number of servers of the consortium.",
+            )
+
+    def parameters(self, roster: Roster) -> SumParameters:
+        """The secure sum's parameters: equal at every party."""
+        records = self.study.data.records
+        limit = HALF if records is None else result_limit(self.plan, records)
+        return roster.sum_parameters(
+            size=self.size,
+            honest=self.plan.honest,
+            colluding=self.plan.claim.colluding,
+            result_limit=min(limit, HALF),
+            model_size=len(pack_state(self.design.program.query(self.template))) // 8,
+            round_seconds=self.study.trust.round_timeout_s,
+            agreement_seconds=max(LEAST_AGREEMENT_SECONDS, self.study.trust.round_timeout_s),
+            retry_seconds=RETRY_SECONDS,
+            last_round=len(self.plan.rounds),
+        )
+
+    def close(self) -> None:
+        """End the locked children of a program file, if it is one. They come back if they are asked again."""
+        if isinstance(self.design.program, SandboxedProgram):
+            self.design.program.close()
+
+
+def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -> Setup:
+    """From what travelled; refuses what this party could not stand by. A program file's code never runs in here."""
+    try:
+        return _derived(canonical, program, allow_not_private)
+    except (ArithmeticError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
+        if isinstance(error, TallystickError):
+            raise
+        # Whoever proposed it found numbers that no rule of ours names. It is refused all the same, by everybody alike.
+        raise StudyError(
+            f"no plan can be made of this study ({type(error).__name__})",
+            rule="study-without-plan",
+            remedy="Use ordinary figures; if they are, please report it.",
+        ) from error
+
+
+def _derived(canonical: bytes, program: str, allow_not_private: bool) -> Setup:
+    study = Study.from_canonical(canonical)
+    if study.canonical() != canonical:
+        raise StudyError("the study is not in canonical form", remedy="Propose it with this version of tallystick.")
+    own, complete = program_of(study, lambda _name: program, sandboxed=True)
+    if complete.canonical() != canonical:
+        raise StudyError("the study does not state the hash of its program", remedy="Propose it anew.")
+    layout = layout_of(study)
+    design = design_of(study, layout, own)
+    plan = plan_study(study, design, simulation=allow_not_private)
+    summarise(plan)  # what is shown, signed and attested can be written down
+    if study.data.records is not None:
+        result_limit(plan, study.data.records)  # X26: a sum that could wrap around is refused before it is approved
+    public = public_facts(study, layout)
+    return Setup(
+        study=study,
+        layout=layout,
+        design=design,
+        plan=plan,
+        public=public,
+        template=design.program.init(public),
+    )

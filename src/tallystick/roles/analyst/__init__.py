@@ -1,0 +1,1 @@
+"""The analyst's end of a deployed study."""

@@ -1,0 +1,192 @@
+"""A consortium's institutions as a federation: the analyst's end of a deployed study."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from pathlib import Path
+from typing import Any
+
+from tallystick.algorithms.design import Design
+from tallystick.algorithms.program import State, unpack_state
+from tallystick.core.errors import NotApproved, RemoteProtocolError, StudyError, TallystickError
+from tallystick.core.identifiers import check_party_name
+from tallystick.core.outside_text import read_json
+from tallystick.engines.designs import BUILT_IN
+from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
+from tallystick.engines.run import Outcome, Progress
+from tallystick.engines.thresholding import state_bytes
+from tallystick.privacy.ledger import Entry, Ledger, Spent, charge_of
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.release import release
+from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.governance.results import MAX_BYTES
+from tallystick.roles.identity.consortium import Consortium
+from tallystick.roles.identity.identity_files import Identity, load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.role_config import RoleConfig, load_role_config
+from tallystick.study import Study
+from tallystick.study.schema import FeatureLayout, Missing, Schema
+
+__all__ = ["ConnectedFederation", "connect", "unpack_result"]
+
+_RESULT_LIMIT = 1 << 30
+
+
+def _analyst_config(consortium: Path) -> Path:
+    folder = consortium.parent
+    matches = []
+    for candidate in sorted([*folder.glob("*.toml"), *folder.glob("*/role.toml")]):
+        try:
+            if load_role_config(candidate).role == "analyst":
+                matches.append(candidate)
+        except TallystickError:
+            continue
+    if len(matches) != 1:
+        raise StudyError(
+            f"{len(matches)} analyst role files were found beside {consortium.name}",
+            remedy='Pass config="…/role.toml", or enrol an analyst: tallystick consortium enrol NAME --role analyst.',
+        )
+    return matches[0]
+
+
+def connect(
+    path: Path,
+    *,
+    config: Path | None,
+    schema: Schema | None,
+    records: int | None,
+    missing: Missing | None,
+    trust: dict[str, Any],
+    timeout: float,
+    approval_timeout: float = 60.0,
+) -> ConnectedFederation:
+    """See :meth:`tallystick.Federation.connect`."""
+    return ConnectedFederation(
+        load_role_config(config if config is not None else _analyst_config(path), role="analyst"),
+        read_consortium(path),
+        schema=schema,
+        records=records,
+        missing=missing,
+        trust=trust,
+        connect_timeout=timeout,
+        approval_timeout=approval_timeout,
+    )
+
+
+class ConnectedFederation(Federation):
+    """A consortium's institutions, reached over mutual TLS. Records stay where they are, and so do exact counts."""
+
+    def __init__(
+        self,
+        config: RoleConfig,
+        consortium: Consortium,
+        *,
+        schema: Schema | None,
+        records: int | None,
+        missing: Missing | None,
+        trust: dict[str, Any],
+        connect_timeout: float = 30.0,
+        approval_timeout: float = 60.0,
+    ) -> None:
+        self.schema = schema
+        self.missing = missing
+        self.ledger = Ledger()
+        self._config, self._consortium = config, consortium
+        self._records, self._trust, self._timeout = records, trust, connect_timeout
+        self._approval_timeout = approval_timeout
+        self._identity: Identity = load_identity(config, consortium, wall_clock())
+        self._lock = threading.Lock()
+
+    @property
+    def spent(self) -> Spent:
+        return self.ledger.spent()
+
+    def trust_settings(self) -> dict[str, Any]:
+        return {**self._trust, "servers": len(self._consortium.by_role("server"))}
+
+    def count_records(self, study: Study) -> int:
+        if self._records is None:
+            raise StudyError(
+                "replace-one makes the number of records public, and nobody here may count them",
+                rule="replace-one-needs-records",
+                remedy='Pass records=… to Federation.connect, or use neighbours="add-remove".',
+            )
+        return self._records
+
+    def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
+        plan = plan_study(study, design, simulation=study.privacy.mechanism == "none")
+        text = getattr(design.program, "source_text", "")
+        if study.study.program not in BUILT_IN and not text:
+            raise StudyError(
+                "a program written in a session cannot travel: stewards approve files",
+                rule="program-is-a-file",
+                remedy="Put it into a file and use ts.ProgramEstimator.from_text(text, name=…).",
+            )
+        entry = self.ledger.reserve(charge_of(study.hash, plan))
+        try:
+            packed = self._run(study, plan, text, progress)
+        except TallystickError as error:
+            if isinstance(error, NotApproved) or error.rule in ("not-started", "declined", "too-few-clients"):
+                self.ledger.withdraw(entry)
+            raise
+        return unpack_result(study, design, layout, plan, packed, entry=self.ledger.commit(entry))
+
+    def _run(self, study: Study, plan: Plan, program: str, progress: Progress | None) -> bytes:
+        """Propose, wait for the stewards, run; the packed result. What was run before is fetched, not run again."""
+        with self._lock, Desk(self._config, self._consortium, timeout=self._timeout) as desk:
+            if desk.exchange.standing(study.hash).state == "unknown":
+                desk.propose(study, plan, program)
+            standing = desk.wait_for_approval(study.hash, self._approval_timeout)
+            if standing.state not in ("approved", "running", "finished", "failed"):
+                raise NotApproved(
+                    f"the study {study.study.name!r} is {standing.state}. {standing.words}",
+                    rule=f"study-{standing.state}",
+                    remedy="Its stewards decide with tallystick study approve; run it again when they have.",
+                )
+            return desk.run(study.canonical(), program, progress)
+
+
+def _told(packed: bytes, rounds: int) -> dict[str, Any]:
+    """The parts of a packed result; the aggregator made it, or whoever says so."""
+    try:
+        told = read_json(packed, limit=MAX_BYTES)
+        history = [base64.b64decode(h, validate=True) for h in told["history"]]
+        took = [[check_party_name(n) for n in names] for names in told["contributors"]]
+        missed = [[check_party_name(n) for n in names] for names in told["dropped"]]
+        if not 1 <= len(history) <= rounds or not len(took) == len(missed) == len(history) or not any(took):
+            raise ValueError("another number of rounds, or nobody in them")
+        return {"history": history, "contributors": took, "dropped": missed}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise RemoteProtocolError(
+            "a result is not one of this study", rule="X14", remedy="Fetch it again: tallystick study result."
+        ) from None
+
+
+def unpack_result(
+    study: Study, design: Design, layout: FeatureLayout, plan: Plan, packed: bytes, *, entry: Entry
+) -> Result:
+    """What a packed result says; the states in it were released, round by round."""
+    told = _told(packed, len(plan.rounds))
+    public = public_facts(study, layout)
+    template = design.program.init(public)
+    history: tuple[State, ...] = tuple(unpack_state(h, template) for h in told["history"])
+    outcome = Outcome(
+        release=release(history[-1], plan=plan, study=study.hash, entry=entry),
+        history=history,
+        contributors=tuple(tuple(names) for names in told["contributors"]),
+        dropped=tuple(tuple(names) for names in told["dropped"]),
+    )
+    size = 8 * max(r.grid.size for r in plan.rounds)
+    down = sum(map(len, told["history"]))
+    if plan.threshold is not None:
+        down = state_bytes(design.program, public, history).sent
+    return Result(
+        study=study,
+        plan=plan,
+        outcome=outcome,
+        layout=layout,
+        clients=len({n for names in (*outcome.contributors, *outcome.dropped) for n in names}),
+        min_clients=study.trust.min_clients or DEFAULT_MIN_CLIENTS,
+        bytes_up_per_client=size * len(history),
+        bytes_down_per_client=down,
+    )

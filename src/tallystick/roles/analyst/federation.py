@@ -1,0 +1,56 @@
+"""``ts.Federation``: simulate on this machine, or connect to a consortium. Every estimator fits either, same code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tallystick.engines.federation import Federation as SimulatingFederation
+from tallystick.study.schema import Missing, Schema
+
+if TYPE_CHECKING:
+    from tallystick.roles.analyst.connected import ConnectedFederation
+
+__all__ = ["Federation"]
+
+
+class Federation(SimulatingFederation):
+    """What estimators fit on: :meth:`simulate` or :meth:`connect`."""
+
+    @staticmethod
+    def connect(
+        consortium: str | Path,
+        *,
+        config: str | Path | None = None,
+        schema: Schema | None = None,
+        records: int | None = None,
+        missing: Missing | None = None,
+        min_clients: int | None = None,
+        colluding: int | None = None,
+        round_timeout_s: float = 60,
+        connect_timeout_s: float = 30,
+        approval_timeout_s: float = 60,
+    ) -> ConnectedFederation:
+        """Connect as the consortium's analyst.
+
+        ``config`` is the analyst's role file; without it, the one beside ``consortium.toml`` (in its folder or a folder
+        below it) is used. ``records`` is the public number of records of all institutions together (replace-one).
+        A fit proposes its study and waits up to ``approval_timeout_s`` for the data stewards' decisions.
+        """
+        from tallystick.roles.analyst.connected import connect  # the network's libraries, when they are needed
+
+        return connect(
+            Path(consortium),
+            config=None if config is None else Path(config),
+            schema=schema,
+            records=records,
+            missing=missing,
+            trust={
+                "model": "servers",
+                "colluding": colluding,
+                "min_clients": min_clients,
+                "round_timeout_s": round_timeout_s,
+            },
+            timeout=connect_timeout_s,
+            approval_timeout=approval_timeout_s,
+        )

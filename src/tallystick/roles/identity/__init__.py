@@ -1,0 +1,1 @@
+"""Who a party is and whom it knows: the consortium file, role files, keys, certificates, enrolment."""

@@ -1,0 +1,421 @@
+"""How a party comes into a consortium, renews its certificate and leaves it; private keys never travel.
+
+The folder where ``create`` ran holds ``consortium.toml``, ``ca.key`` (0600, nowhere else) and ``issued/``. A party's
+folder holds ``role.toml``, ``tls.key`` and ``identity.key`` (0600), ``certificate.pem`` and, if it is on another
+machine, its copy of ``consortium.toml``.
+
+    party                                    authority
+    request   keys, NAME.request.toml  ──▶   approve   issues, pins the fingerprint, raises the version
+    install   checks and puts in place ◀──   issued/NAME.pem and consortium.toml
+
+A request is signed with both keys it asks for: the CSR with the TLS key, all of it with the identity key. Its
+fingerprint is compared out of band (telephone) before it is approved: who can swap the whole file on its way could
+otherwise enrol instead. Renewal is the same walk with the identity key that is already pinned, so nobody else can
+renew a party; old and new certificate both count until ``finish``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import NoReturn
+
+from tallystick.core.errors import StudyError, TallystickError, VerificationError
+from tallystick.core.identifiers import check_party_name, digest, format_hash
+from tallystick.core.outside_text import read_toml
+from tallystick.core.randomness import SystemSource
+from tallystick.crypto.certificates import (
+    CertificateAuthority,
+    TlsKey,
+    check_certificate,
+    check_signing_request,
+    dns_name,
+    fingerprint,
+    signing_key_from_pem,
+    signing_key_to_pem,
+)
+from tallystick.crypto.signing import SigningKey, VerifyKey
+from tallystick.roles.identity.consortium import LISTENING, Consortium, Party, check_address, split_address
+from tallystick.roles.identity.identity_files import (
+    read_consortium,
+    read_private,
+    read_public,
+    write_private,
+    write_public,
+)
+from tallystick.roles.identity.role_config import load_role_config
+
+__all__ = [
+    "Request",
+    "approve",
+    "check_successor",
+    "create",
+    "enrol",
+    "finish",
+    "install",
+    "remove",
+    "renew",
+    "request",
+]
+
+CONSORTIUM, AUTHORITY_KEY, ISSUED = "consortium.toml", "ca.key", "issued"
+ROLE, TLS_KEY, NEXT_TLS_KEY, IDENTITY, CERTIFICATE = (
+    "role.toml",
+    "tls.key",
+    "tls.next.key",
+    "identity.key",
+    "certificate.pem",
+)
+_PROOF = b"tallystick/request/v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What travels to the authority: public, and worthless to anybody without the two private keys."""
+
+    name: str
+    role: str
+    address: str | None
+    csr: bytes
+    identity: VerifyKey
+    proof: bytes
+
+    def statement(self) -> bytes:
+        """What the identity key signs: all of the request."""
+        return _statement(self.name, self.role, self.address, self.csr, self.identity)
+
+    @property
+    def fingerprint(self) -> str:
+        """To be compared out of band by the party and the authority."""
+        return format_hash(self.statement())
+
+    def verify(self) -> None:
+        """Return if whoever made it holds both keys it names; raise otherwise."""
+        check_signing_request(self.csr, party=self.name)
+        self.identity.verify(self.statement(), self.proof)
+
+    def to_toml(self) -> str:
+        """The request file."""
+        lines = [
+            "# A request to join or to renew. Public: no private key is in it. Send it to the consortium's authority.",
+            "[request]",
+            f"name = {json.dumps(self.name)}",
+            f"role = {json.dumps(self.role)}",
+            *([f"address = {json.dumps(self.address)}"] if self.address is not None else []),
+            f'identity = "{self.identity.encoded.hex()}"',
+            f'proof = "{self.proof.hex()}"',
+            f'csr = """\n{self.csr.decode("ascii")}"""',
+        ]
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> Request:
+        """Inverse of :meth:`to_toml`; checks form only."""
+        try:
+            raw = read_toml(text)["request"]
+            address = raw.pop("address", None)
+            if set(raw) != {"name", "role", "identity", "proof", "csr"} or not all(
+                type(v) is str for v in raw.values()
+            ):
+                raise ValueError
+            return cls(
+                name=check_party_name(raw["name"]),
+                role=raw["role"],
+                address=None if address is None else check_address(address),
+                csr=raw["csr"].encode("ascii"),
+                identity=VerifyKey(bytes.fromhex(raw["identity"])),
+                proof=bytes.fromhex(raw["proof"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, TallystickError):
+            _refuse("this is not a request file", "Make it again with tallystick consortium request.")
+
+
+def _statement(name: str, role: str, address: str | None, csr: bytes, identity: VerifyKey) -> bytes:
+    return digest(_PROOF, name.encode(), role.encode(), (address or "").encode(), csr, identity.encoded)
+
+
+def create(name: str, folder: Path, *, now: datetime) -> Consortium:
+    """A new authority and an empty consortium file."""
+    check_party_name(name)
+    _make_folder(folder)
+    with _locked(folder):
+        for file in (CONSORTIUM, AUTHORITY_KEY):
+            if (folder / file).exists():
+                _refuse(f"{folder / file} is there already", "Give a new folder; a consortium is never overwritten.")
+        authority = CertificateAuthority.create(name, SystemSource(), now)
+        write_private(folder / AUTHORITY_KEY, authority.key.to_pem())
+        consortium = Consortium(name=name, version=1, ca_certificate=authority.certificate)
+        write_public(folder / CONSORTIUM, consortium.to_toml().encode())
+    return consortium
+
+
+def request(
+    name: str,
+    role: str,
+    folder: Path,
+    *,
+    address: str | None = None,
+    listen: str | None = None,
+    data: str | None = None,
+    decide: str = "ask",
+    budget: float = 1.0,
+    consortium: str = CONSORTIUM,
+) -> tuple[Request, Path]:
+    """New keys, a role config and a request in the party's own folder."""
+    identity = SigningKey.generate(SystemSource())
+    key = TlsKey.generate(SystemSource())
+    asked = _signed(name, role, address, key, identity)
+    _make_folder(folder)
+    for file in (TLS_KEY, IDENTITY, ROLE):
+        if (folder / file).exists():
+            _refuse(f"{folder / file} is there already", "Give a new folder, or renew: consortium rotate.")
+    config = _role_config(
+        name, role, address=address, listen=listen, data=data, decide=decide, budget=budget, consortium=consortium
+    )
+    write_private(folder / TLS_KEY, key.to_pem())
+    write_private(folder / IDENTITY, signing_key_to_pem(identity))
+    write_public(folder / ROLE, config.encode())
+    path = folder / f"{dns_name(name)}.request.toml"
+    write_public(path, asked.to_toml().encode())
+    return asked, path
+
+
+def renew(folder: Path, *, consortium: Consortium) -> tuple[Request, Path]:
+    """A new TLS key beside the old one and a request for it, signed with the identity key the others know."""
+    config = load_role_config(folder / ROLE)
+    party = consortium.party(config.name)
+    key = TlsKey.generate(SystemSource())
+    asked = _signed(party.name, party.role, party.address, key, signing_key_from_pem(read_private(config.identity)))
+    write_private(config.key.with_name(NEXT_TLS_KEY), key.to_pem())
+    path = folder / f"{dns_name(party.name)}.request.toml"
+    write_public(path, asked.to_toml().encode())
+    return asked, path
+
+
+def approve(asked: Request, folder: Path, *, now: datetime, expected: str | None = None) -> tuple[Consortium, Path]:
+    """Issue a certificate for a request and pin it; for a party that is in already this is a renewal."""
+    asked.verify()
+    if expected is not None and expected != asked.fingerprint:
+        raise VerificationError(
+            "the request is not the one with the fingerprint you were told",
+            rule="X09",
+            party=asked.name,
+            remedy="Do not approve it: it was changed on its way. Ask the party to send it again.",
+        )
+    with _locked(folder):
+        consortium = read_consortium(folder / CONSORTIUM)
+        known = next((p for p in consortium.parties if p.name == asked.name), None)
+        if known is not None:
+            _check_renewal(known, asked)
+        authority = CertificateAuthority(
+            TlsKey.from_pem(read_private(folder / AUTHORITY_KEY)), consortium.ca_certificate
+        )
+        certificate = authority.issue(asked.csr, party=asked.name, source=SystemSource(), now=now)
+        pinned = (*known.fingerprints, fingerprint(certificate)) if known else (fingerprint(certificate),)
+        party = Party(
+            name=asked.name, role=asked.role, address=asked.address, fingerprints=pinned, identity=asked.identity
+        )
+        consortium = consortium.with_party(party)
+        path = folder / ISSUED / f"{party.dns_name}.pem"
+        _make_folder(path.parent)
+        write_public(path, certificate)
+        write_public(folder / CONSORTIUM, consortium.to_toml().encode())
+    return consortium, path
+
+
+def _check_renewal(known: Party, asked: Request) -> None:
+    if asked.identity != known.identity:
+        raise VerificationError(
+            f"{known.name} is in the consortium with another identity key",
+            rule="X09",
+            party=known.name,
+            remedy="Ask the party. If it lost its key: consortium remove, then approve this request.",
+        )
+    if (asked.role, asked.address) != (known.role, known.address):
+        _refuse("a renewal changes role or address", "Remove the party and approve the request as a new one.")
+    if len(known.fingerprints) > 1:
+        _refuse(f"{known.name} is being renewed already", "End that first: consortium rotate --finish.")
+
+
+def install(folder: Path, certificate: bytes, consortium_file: bytes, *, now: datetime) -> Consortium:
+    """Put an issued certificate and the new consortium file in place, once they fit the keys that are here."""
+    config = load_role_config(folder / ROLE)
+    try:
+        consortium = Consortium.parse(consortium_file.decode("utf-8"))
+    except UnicodeDecodeError:
+        _refuse("the consortium file is not UTF-8 text", "Copy it again.")
+    if config.consortium.exists():
+        check_successor(read_consortium(config.consortium), consortium)
+    facts = check_certificate(certificate, consortium.ca_certificate, party=config.name, now=now)
+    party = consortium.party(config.name)
+    if signing_key_from_pem(read_private(config.identity)).public != party.identity:
+        _refuse("the consortium file pins another identity key for this party", "Do not use it; ask the authority.")
+    if facts.fingerprint not in party.fingerprints:
+        _refuse("the consortium file does not pin this certificate", "Get both files from the same approval.")
+    following = config.key.with_name(NEXT_TLS_KEY)
+    matching = [p for p in (config.key, following) if p.exists() and _opens(p, facts.public_der)]
+    if not matching:
+        _refuse("no key here belongs to this certificate", "Install it where its request was made.")
+    # Key before certificate: after a crash between the two, running this again finds the key already in place.
+    if matching[0] == following:
+        write_private(config.key, read_private(following))
+        following.unlink()
+    write_public(config.certificate, certificate)
+    write_public(config.consortium, consortium_file)
+    return consortium
+
+
+def _opens(key: Path, public_der: bytes) -> bool:
+    return TlsKey.from_pem(read_private(key)).public_der == public_der
+
+
+def check_successor(old: Consortium, new: Consortium) -> None:
+    """Return if the new file may take the old one's place: same consortium, and not an older file."""
+    if (old.name, old.ca_certificate) != (new.name, new.ca_certificate):
+        _refuse("the new consortium file is of another consortium", "Compare it with the authority before using it.")
+    if new.version < old.version or (new.version == old.version and new.hash != old.hash):
+        _refuse(
+            f"the new consortium file has version {new.version}, the one here {old.version}",
+            "Get the newest file from the authority.",
+        )
+
+
+def enrol(
+    name: str,
+    role: str,
+    folder: Path,
+    *,
+    now: datetime,
+    address: str | None = None,
+    listen: str | None = None,
+    data: str | None = None,
+    decide: str = "ask",
+    budget: float = 1.0,
+) -> tuple[Consortium, Path]:
+    """Request, approve and install at once, for a party whose keys may be made on the authority's machine."""
+    consortium = read_consortium(folder / CONSORTIUM)
+    if any(p.dns_name == dns_name(name) for p in consortium.parties):
+        _refuse(f"{name}, or a name too like it, is in the consortium already", "Renew it: consortium rotate.")
+    party_folder = folder / dns_name(name)
+    asked, path = request(
+        name,
+        role,
+        party_folder,
+        address=address,
+        listen=listen,
+        data=data,
+        decide=decide,
+        budget=budget,
+        consortium=f"../{CONSORTIUM}",
+    )
+    try:
+        consortium, issued = approve(asked, folder, now=now)
+    except TallystickError:
+        for file in (TLS_KEY, IDENTITY, ROLE, path.name):  # made just now: the next try finds the folder empty
+            (party_folder / file).unlink(missing_ok=True)
+        raise
+    path.unlink()
+    write_public(party_folder / CERTIFICATE, read_public(issued))
+    return consortium, party_folder / ROLE
+
+
+def finish(name: str, folder: Path) -> Consortium:
+    """End a renewal: the old certificate counts no more."""
+    return _change(folder, lambda c: c.with_party(_newest_only(c.party(name))))
+
+
+def remove(name: str, folder: Path) -> Consortium:
+    """Take a party out: with the new consortium file nobody talks to it any more (X10, revoked)."""
+    return _change(folder, lambda c: c.without_party(name))
+
+
+def _newest_only(party: Party) -> Party:
+    if len(party.fingerprints) < 2:
+        _refuse(f"{party.name} is not being renewed", "Nothing to finish.")
+    return replace(party, fingerprints=party.fingerprints[-1:])
+
+
+def _change(folder: Path, change: Callable[[Consortium], Consortium]) -> Consortium:
+    with _locked(folder):
+        read_private(folder / AUTHORITY_KEY)  # only where the consortium was created
+        consortium = change(read_consortium(folder / CONSORTIUM))
+        write_public(folder / CONSORTIUM, consortium.to_toml().encode())
+    return consortium
+
+
+def _signed(name: str, role: str, address: str | None, key: TlsKey, identity: SigningKey) -> Request:
+    pin = "sha256:" + "0" * 64
+    Party(name=name, role=role, address=address, fingerprints=(pin,), identity=identity.public)  # the same checks
+    csr = key.signing_request(name)
+    proof = identity.sign(_statement(name, role, address, csr, identity.public))
+    return Request(name=name, role=role, address=address, csr=csr, identity=identity.public, proof=proof)
+
+
+def _role_config(
+    name: str,
+    role: str,
+    *,
+    address: str | None,
+    listen: str | None,
+    data: str | None,
+    decide: str,
+    budget: float,
+    consortium: str,
+) -> str:
+    if decide not in ("ask", "approve"):
+        _refuse(f"--decide {ascii(decide)[:40]} is unknown", "Write ask or approve.")
+    lines = [
+        "[role]",
+        f"name = {json.dumps(name)}",
+        f'role = "{role}"',
+        f'consortium = "{consortium}"',
+        f'certificate = "{CERTIFICATE}"',
+        f'key = "{TLS_KEY}"',
+        f'identity = "{IDENTITY}"',
+        'state = "state"',
+    ]
+    if role in LISTENING and address is not None:
+        host, port = split_address(address)
+        own = address if host in ("127.0.0.1", "::1", "localhost") else f"0.0.0.0:{port}"
+        lines.append(f"listen = {json.dumps(check_address(listen or own))}")
+    elif listen is not None:
+        _refuse(f"a {role} does not listen", "Leave --listen out: clients and analysts dial out only.")
+    if role == "client":
+        lines += ["", "[data]", f"source = {json.dumps(data or 'records.parquet', ensure_ascii=False)}"]
+        lines += ["# The most these records may ever spend, all studies together; later: tallystick budget grant."]
+        lines += [f"budget_epsilon = {float(budget)!r}", "budget_delta = 1e-6"]
+        lines += ["", "[policy]", "# Limits for every study; programs = [...] would allow only those, [] nothing."]
+        lines += ["max_epsilon = 1.0", "allow_not_private = false", "min_clients = 3"]
+        lines += ['# Within the limits: "ask" (a person approves each study) or "approve" (it runs without asking).']
+        lines += [f'default = "{decide}"']
+    elif data is not None:
+        _refuse(f"a {role} has no data", "Leave --data out: only clients read records.")
+    return "\n".join(lines) + "\n"
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        _refuse(f"cannot make the folder {folder}: {error.strerror}", "Check the path and its permissions.")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One change of a consortium at a time."""
+    try:
+        file = (folder / ".lock").open("wb")
+    except OSError as error:
+        _refuse(f"cannot work in {folder}: {error.strerror}", "Give the folder that consortium create made.")
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _refuse(cause: str, remedy: str) -> NoReturn:
+    raise StudyError(cause, rule="consortium", remedy=remedy) from None

@@ -1,0 +1,114 @@
+"""One mutual TLS 1.3 handshake with a party, as a diagnosis: who answers there, and does it let us in?
+
+Checked is what the transport checks: the consortium's authority, the party's name, its pinned fingerprint. In TLS 1.3
+the listener judges our certificate after our side of the handshake is done, so one read follows: a listener that
+accepts us begins to speak HTTP/2, one that does not sends an alert.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from dataclasses import dataclass
+
+from tallystick.core.errors import TallystickError
+from tallystick.crypto.certificates import fingerprint
+from tallystick.roles.identity.consortium import Consortium, Party, split_address
+from tallystick.roles.identity.role_config import RoleConfig
+
+__all__ = ["Reached", "handshake", "port_state"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reached:
+    """How far we came."""
+
+    fine: bool
+    what: str
+    remedy: str | None = None
+
+
+def handshake(address: str, party: Party, consortium: Consortium, config: RoleConfig, timeout: float) -> Reached:
+    """Connect, shake hands with our certificate, check theirs."""
+    host, port = split_address(address)
+    try:
+        plain = socket.create_connection((_reachable(host), port), timeout=timeout)
+    except OSError as error:
+        return Reached(fine=False, **_unreachable(error))
+    try:
+        with plain, _context(consortium, config).wrap_socket(plain, server_hostname=party.dns_name) as line:
+            theirs = fingerprint(line.getpeercert(binary_form=True) or b"")
+            if theirs not in party.fingerprints:
+                return Reached(
+                    fine=False,
+                    what=f"answers with the certificate {theirs}, which is not pinned for it",
+                    remedy="Get the newest consortium.toml on both sides; if it persists, somebody else answers there.",
+                )
+            return _accepted(line)
+    except ssl.SSLCertVerificationError as error:
+        return Reached(
+            fine=False,
+            what=f"its certificate does not verify: {error.verify_message}",
+            remedy="Compare clocks and consortium files on both sides; its owner may have to renew (rotate).",
+        )
+    except (OSError, TallystickError):  # ssl.SSLError is an OSError
+        return Reached(
+            fine=False,
+            what="a program answers that does not speak our TLS",
+            remedy="Check host and port, and that no proxy between terminates TLS.",
+        )
+
+
+def _accepted(line: ssl.SSLSocket) -> Reached:
+    try:
+        greeting = line.recv(64)
+    except TimeoutError:
+        return Reached(fine=True, what="reached, certificates fine; it says nothing yet")
+    except OSError:
+        greeting = b""
+    if greeting:
+        return Reached(fine=True, what="reached, certificates fine on both sides")
+    return Reached(
+        fine=False,
+        what="it refuses our certificate",
+        remedy="Give it the newest consortium.toml, compare clocks, and restart it.",
+    )
+
+
+def _context(consortium: Consortium, config: RoleConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=consortium.ca_certificate.decode("ascii"))
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(config.certificate, config.key)
+    return context
+
+
+def port_state(listen: str) -> str:
+    """ "free", "in use", or why it cannot be bound."""
+    host, port = split_address(listen)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, where = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+            probe.listen(1)
+    except OSError as error:
+        return "in use" if error.errno == errno.EADDRINUSE else error.strerror or "unknown host"
+    return "free"
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+
+
+def _unreachable(error: OSError) -> dict[str, str]:
+    if isinstance(error, socket.gaierror):
+        return {"what": "its host name is unknown here", "remedy": "Check the address and this machine's DNS."}
+    if isinstance(error, ConnectionRefusedError):
+        return {"what": "nothing listens there", "remedy": "Start it, or correct its address in the consortium file."}
+    if isinstance(error, TimeoutError):
+        return {"what": "no answer", "remedy": "Check the firewall on the way: outgoing TCP to that port must pass."}
+    return {"what": f"not reachable: {error.strerror}", "remedy": "Check network, route and firewall."}

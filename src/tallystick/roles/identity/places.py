@@ -1,0 +1,61 @@
+"""A party's place among the others, by the consortium file: whom it knows, whom it dials, what studies see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tallystick.core.errors import RemoteProtocolError
+from tallystick.protocol.study.roster import Members
+from tallystick.roles.identity.consortium import Consortium, dials
+from tallystick.roles.identity.identity_files import Identity
+from tallystick.transport.network.admission import SinkFactory
+from tallystick.transport.network.credentials import Credentials, Peer
+from tallystick.transport.network.node import Node
+from tallystick.transport.network.options import Options
+
+__all__ = ["members_of", "node_for", "peers_of"]
+
+
+def members_of(consortium: Consortium) -> Members:
+    """The consortium as the study layer knows it."""
+    aggregators = consortium.by_role("aggregator")
+    if len(aggregators) != 1:
+        raise RemoteProtocolError(
+            f"the consortium has {len(aggregators)} aggregators", remedy="Enrol exactly one aggregator."
+        )
+    return Members(
+        consortium_hash=consortium.hash,
+        aggregator=aggregators[0].name,
+        analysts=tuple(p.name for p in consortium.by_role("analyst")),
+        servers=tuple(p.name for p in consortium.by_role("server")),
+        clients=tuple(p.name for p in consortium.by_role("client")),
+        identities={p.name: p.identity for p in consortium.parties},
+    )
+
+
+def peers_of(consortium: Consortium, name: str, *, listening: bool) -> tuple[list[Peer], list[str]]:
+    """Whom a party knows, and whom of them it dials."""
+    wanted = [p.name for p in dials(consortium, name)]
+    known = consortium.parties if listening else [p for p in consortium.parties if p.name in wanted]
+    peers = [Peer(name=p.name, address=p.address, fingerprints=frozenset(p.fingerprints)) for p in known]
+    return peers, wanted
+
+
+def node_for(
+    identity: Identity,
+    consortium: Consortium,
+    *,
+    listen: str | None,
+    options: Options | None = None,
+    on_connect: Callable[[str], object] | None = None,
+    sinks: SinkFactory | None = None,
+) -> Node:
+    """This party's place in the network, by the consortium file."""
+    peers, wanted = peers_of(consortium, identity.party, listening=listen is not None)
+    credentials = Credentials(
+        name=identity.party,
+        certificate_pem=identity.certificate,
+        key_pem=identity.tls_key.reveal(),
+        ca_pem=consortium.ca_certificate,
+    )
+    return Node(credentials, peers, listen=listen, dial=wanted, options=options, sinks=sinks, on_connect=on_connect)

@@ -1,0 +1,512 @@
+"""A role as a process: one loop that feeds the machines and does what they ask, in the order they ask it.
+
+Everything that happens is an event in one queue: a message (a thread takes them off the network), a command of this
+process's own threads, a time that has come. The loop is the only one that touches machines and store. Randomness and
+clock are constructor arguments; ``roles.start`` wires the operating system's, and nothing else can.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import logging
+import queue
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tallystick.core.clock import Clock
+from tallystick.core.errors import ProtocolError, RemoteProtocolError, TallystickError
+from tallystick.core.randomness import WordSource
+from tallystick.protocol.governance.statements import Statement
+from tallystick.protocol.study.roster import Members
+from tallystick.roles.governance.exchange import Exchange, Op
+from tallystick.roles.governance.receipts import ReceiptBook
+from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.identity.consortium import Consortium
+from tallystick.roles.identity.consortium_watch import ConsortiumWatch, left
+from tallystick.roles.identity.identity_files import Identity, unix_time
+from tallystick.roles.identity.places import members_of, node_for, peers_of
+from tallystick.roles.identity.role_config import RoleConfig
+from tallystick.roles.processes.backlog import Backlog
+from tallystick.roles.processes.conduct import Conduct
+from tallystick.roles.processes.heap import give_back_memory
+from tallystick.roles.processes.logs import tell_left_out
+from tallystick.roles.storage.stores import RoleStore, is_storage_failure
+from tallystick.transport.link import Envelope
+from tallystick.transport.network.admission import Sink, Unwanted
+from tallystick.transport.network.options import Options
+from tallystick.transport.wire import GOVERNANCE, HEADER_BYTES, parse
+
+__all__ = ["Health", "Parts", "RoleProcess", "Session", "Streams", "members_of", "node_for"]
+
+_log = logging.getLogger("tallystick.roles")
+_TAKE_UP = "take up"
+TAKE_UP_SECONDS = 1.0
+POLL_SECONDS = 0.5
+READ_AT_ONCE, READ_OF_ONE = 64, 8  # messages in one turn of the loop, and of one sender
+DECLINED_SHOWN = 20
+RECEIPT_LIMIT = 16 << 20
+KEPT_SESSIONS = 256
+ASKED_RECEIPTS = 32  # at once, when a line comes up
+TELL_SECONDS = 30.0
+WATCH_SECONDS = 2.0
+
+Streams = Callable[..., WordSource]
+"""Where a named piece of randomness comes from: ``streams(study_hash, b"noise", round, server)``."""
+
+
+@dataclass(kw_only=True)
+class Health:
+    """What a probe is told. Public: no counts of records, no data."""
+
+    green: bool = True
+    reason: str = ""
+    studies: dict[str, str] = field(default_factory=dict)
+    rounds: int = 0
+    declined: dict[str, str] = field(default_factory=dict)
+    """Studies this party was asked to take part in and did not, the newest last, with the reason."""
+    refused: int = 0
+    blamed: int = 0
+    file_problem: str = ""
+    """Why the consortium file that is installed is not the one in use."""
+
+    def decline(self, study: str, why: str) -> None:
+        """Note why this party takes no part in a study; the oldest reasons make room."""
+        self.declined.pop(study, None)
+        self.declined[study] = why
+        while len(self.declined) > DECLINED_SHOWN:
+            del self.declined[next(iter(self.declined))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a role is made of; wired once, at the start."""
+
+    config: RoleConfig
+    consortium: Consortium
+    identity: Identity
+    store: RoleStore
+    streams: Streams
+    clock: Clock
+    options: Options | None = None
+    wall: Callable[[], float] = unix_time
+    """The time of day, in unix seconds: for expiries and dates in statements, never for deadlines."""
+
+
+class Session:
+    """One study at one party. Subclasses feed their machines; nothing here knows about sockets."""
+
+    def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
+        self.process = process
+        self.study_hash = study_hash
+        self.over = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is lost when it is made anew from its records, should it be asked again."""
+        return False
+
+    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
+        """A message of this study."""
+        raise NotImplementedError
+
+    def tick(self, layer: str) -> None:
+        """A time this session asked for has come."""
+        raise NotImplementedError
+
+    def connected(self, peer: str) -> None:
+        """A line is there (again)."""
+
+    def members_changed(self, members: Members) -> None:
+        """Another consortium file is about to be in force: end what cannot go on under it."""
+
+    def close(self) -> None:
+        """The process stops; what must survive is on disk already."""
+
+
+class RoleProcess:
+    """The loop. ``make_session(process, hash)`` makes a session for a study nobody here has heard of yet, or None."""
+
+    role: str = ""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.name = parts.config.name
+        self.store = parts.store
+        self.members = members_of(parts.consortium)
+        self.health = Health()
+        self.conduct = Conduct()
+        self.sessions: dict[bytes, Session] = {}
+        self._events: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=256)
+        self._wakes: list[tuple[float, int, bytes, str]] = []
+        self._laid_down: set[bytes] = set()
+        self._tie = itertools.count()
+        self._stop = threading.Event()
+        self._turns = threading.Semaphore(2)
+        self._polled = self._told = self._watched = -TELL_SECONDS
+        self._watch = ConsortiumWatch(parts.config.consortium, parts.consortium)
+        self.look_again = False
+        """Set by a signal: look at the consortium file whether it seems to have changed or not."""
+        self.receipts = ReceiptBook(parts.config.state)
+        self.fault: TallystickError | None = None
+        """What keeps this role from taking part until somebody has looked: it does not pass by itself."""
+        self.exchange = Exchange(
+            GovernanceStore(
+                parts.config.state / "governance.sqlite", party=self.name, identities=self.members.identities
+            ),
+            self.members,
+            self.name,
+            parts.identity.signing,
+            send=self.send,
+            wall=parts.wall,
+            heard=self.hear,
+            limited=self.conduct.note,
+            now=parts.clock.now,
+        )
+        self.node = node_for(
+            parts.identity,
+            parts.consortium,
+            listen=parts.config.listen,
+            options=parts.options,
+            on_connect=lambda peer: self.post(lambda: self._connected(peer), wait=False),
+            sinks=self.sink_for,
+        )
+        self._backlog = Backlog(
+            lambda to, raw, length: self.node.link.offer(to, raw, length=length), self._lost, self.node.connected
+        )
+
+    # -- for sessions ---------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The monotonic clock."""
+        return self.parts.clock.now()
+
+    def wake(self, at: float, session: Session, layer: str) -> None:
+        """Call ``session.tick(layer)`` at this time."""
+        heapq.heappush(self._wakes, (at, next(self._tie), session.study_hash, layer))
+
+    def send(self, to: str, raw: Any, length: int | None = None) -> None:
+        """Hand over, without waiting: a peer that takes nothing must not hold up what is for others.
+
+        Messages that are lost, or do not fit on the line, are asked for again by the protocol.
+        """
+        self._backlog.send(to, raw, length)
+
+    def _lost(self, to: str) -> None:
+        self.conduct.note(to, "line-full", why="it does not take what is sent to it")
+        self.exchange.compare_again(to)
+
+    def post(self, work: Callable[[], None], *, wait: bool = True) -> None:
+        """Have the loop do something; any thread may ask."""
+        while not self._stop.is_set():
+            try:
+                self._events.put(work, block=wait, timeout=0.5)
+                return
+            except queue.Full:
+                if not wait:
+                    _log.warning("the queue of %s is full; an event was dropped", self.name)
+                    return
+
+    def soon(self, session: Session, work: Callable[[], None]) -> None:
+        """For the loop itself: do something for a session after all that waits now, or at once if too much waits."""
+        later = self._if_current(session, work)
+        try:
+            self._events.put_nowait(later)
+        except queue.Full:
+            later()
+
+    def sink_for(self, sender: str, _length: int, head: bytes) -> Sink | None:
+        """Where a large message is streamed to, on a thread of the network; None assembles it in memory.
+
+        One about a study that nobody has proposed is not received at all.
+        """
+        study = head[1:HEADER_BYTES]
+        if head[0] != GOVERNANCE and study not in self.sessions and study not in self.exchange.proposed:
+            self.conduct.note(sender, "unknown-study")
+            raise Unwanted
+        return None
+
+    def post_for(self, session: Session, work: Callable[[], None]) -> None:
+        """Have the loop do something for a session, if it is still this one by then."""
+        self.post(self._if_current(session, work))
+
+    def _if_current(self, session: Session, work: Callable[[], None]) -> Callable[[], None]:
+        def if_current() -> None:
+            if self.sessions.get(session.study_hash) is session:
+                self._in(session, work)
+
+        return if_current
+
+    def directory(self, study_hash: bytes) -> Path:
+        """Where a study's bulk files live."""
+        return self.store.folder(study_hash)
+
+    # -- the loop -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Open the lines and take up what was under way when the process last ended."""
+        self.node.start()
+        self._allow_receipts()
+        threading.Thread(target=self._read, name=f"{self.name} reader", daemon=True).start()
+        self.post(self.exchange.poll)
+        self.post(self.resume)
+
+    def _allow_receipts(self) -> None:
+        self.node.allow(max(RECEIPT_LIMIT, self.node.options.message_limit), self.members.aggregator)
+
+    # -- another consortium file --------------------------------------------------------------------------------------
+
+    def _look_at_consortium(self) -> None:
+        always, self.look_again = self.look_again, False
+        new = self._watch.look(self.parts.identity, always=always)
+        if self._watch.problem != self.health.file_problem:
+            self.health.file_problem = self._watch.problem
+            if self._watch.problem:
+                _log.error("the consortium file was replaced and is not taken: %s", self._watch.problem)
+        if new is not None:
+            self.adopt(new)
+
+    def adopt(self, consortium: Consortium) -> None:
+        """Go on with another consortium file.
+
+        Studies that run go on under the file they were started with, unless a server or the aggregator has left;
+        whoever has left has no line any more. Studies that have not started have to be proposed anew: their proposals
+        name the old file.
+        """
+        members = members_of(consortium)
+        gone = left(self.members, members)
+        for session in tuple(self.sessions.values()):
+            self._guarded(lambda s=session: self._in(s, lambda: s.members_changed(members)))  # type: ignore[misc]
+        running = [study for study, session in self.sessions.items() if not session.idle]
+        dropped = [session for study, session in self.sessions.items() if study not in running]
+        self.sessions = {study: self.sessions[study] for study in running}
+        for session in dropped:
+            self._guarded(session.close)
+        self.parts = replace(self.parts, consortium=consortium)
+        self.members = members
+        self.exchange.adopt(members, running)
+        peers, wanted = peers_of(consortium, self.name, listening=self.parts.config.listen is not None)
+        self.node.set_peers(peers, wanted)
+        self._allow_receipts()
+        said = "the consortium file of version %d is in force: %s; no longer in it: %s"
+        _log.warning(said, consortium.version, consortium.printed_hash, ", ".join(gone) or "nobody")
+
+    def connected_to(self, peer: str) -> None:
+        """A line is there (again): ask for the receipts that were made meanwhile."""
+        if peer == self.members.aggregator:
+            lacking = (study for study in reversed(self.exchange.store.hashes()) if self._lacks_receipt(study))
+            for study in itertools.islice(lacking, ASKED_RECEIPTS):
+                self.exchange.send(peer, Op.RECEIPT_WANTED, b"", study)
+
+    def _lacks_receipt(self, study: bytes) -> bool:
+        return self.receipts.get(study) is None and self.exchange.standing(study).state == "finished"
+
+    def heard(self, statement: Statement) -> None:
+        """A signed statement is new here."""
+
+    def hear(self, statement: Statement) -> None:
+        """The same, at the moment it comes in: what takes long is put off (:meth:`between`)."""
+        self.heard(statement)
+
+    def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
+        """A message beside the statements: ledger heads, results and receipts."""
+        if op == Op.RECEIPT and sender == self.members.aggregator:
+            if study_hash not in self.exchange.proposed or self.exchange.standing(study_hash).start is None:
+                raise RemoteProtocolError("a receipt of a study that was not run", party=sender, rule="unknown-study")
+            self.receipts.put(study_hash, body, sender=sender)
+            return
+        raise RemoteProtocolError("a message that is not for this role", party=sender)
+
+    def resume(self) -> None:
+        """Sessions of studies that were not over."""
+
+    def make_session(self, study_hash: bytes, sender: str) -> Session | None:
+        """A session for a study met for the first time."""
+        raise NotImplementedError
+
+    def resume_one(self, study_hash: bytes) -> None:
+        """The session of a stored study, as its durable records have it."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Until :meth:`stop`."""
+        while not self._stop.is_set():
+            try:
+                work = self._events.get(timeout=self._patience())
+            except queue.Empty:
+                work = None
+            self._guarded(work or self._due)
+            if work is not None:
+                self._guarded(self._due)
+
+    def stop(self) -> None:
+        """Graceful: what is queued is sent, then the lines are closed. Nothing needs it: kill -9 costs no privacy."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """After the loop has ended."""
+        for session in self.sessions.values():
+            session.close()
+        self.node.stop()
+        self.exchange.store.close()
+        self.store.close()
+
+    def _patience(self) -> float:
+        soonest = self._wakes[0][0] - self.now() if self._wakes else 1.0
+        return min(max(soonest, 0.0), 0.5)
+
+    def _due(self) -> None:
+        now = self.now()
+        if now >= self._polled + POLL_SECONDS:
+            self._polled = now
+            self._guarded(self.exchange.poll)
+        if self.look_again or now >= self._watched + WATCH_SECONDS:
+            self._watched = now
+            self._guarded(self._look_at_consortium)
+        if now >= self._told + TELL_SECONDS:
+            self._told = now
+            tell_left_out()
+            if not any(state == "running" for state in self.health.studies.values()):
+                give_back_memory()
+        if self.puts_off:
+            self._guarded(self.between)
+        while self._wakes and self._wakes[0][0] <= now:
+            _, _, study_hash, layer = heapq.heappop(self._wakes)
+            session = self.sessions.get(study_hash)
+            if layer == _TAKE_UP:
+                self._guarded(lambda taken=study_hash: self._take_up(taken))  # type: ignore[misc]
+            elif session is not None:
+                self._guarded(lambda s=session, name=layer: self._in(s, lambda: s.tick(name)))  # type: ignore[misc]
+
+    @property
+    def puts_off(self) -> bool:
+        """Whether there is work for :meth:`between`."""
+        return False
+
+    def between(self) -> None:
+        """Work that can wait until the messages that are there have been taken; one piece of it."""
+
+    def _read(self) -> None:
+        while not self._stop.is_set():
+            envelope = self.node.link.receive(timeout=0.5)
+            if envelope is None:
+                continue
+            batch = [envelope]  # one turn of the loop for all that wait: a hundred clients answer at once
+            taken = Counter([envelope.sender])
+            while len(batch) < READ_AT_ONCE and taken[batch[-1].sender] < READ_OF_ONE:
+                if (more := self.node.link.receive()) is None:
+                    break
+                batch.append(more)
+                taken[more.sender] += 1
+            while not self._turns.acquire(timeout=0.5):  # what is not taken stays with the network, which has limits
+                if self._stop.is_set():
+                    return
+            self.post(lambda taken=tuple(batch): self._messages(taken))  # type: ignore[misc]
+
+    def _messages(self, batch: tuple[Envelope, ...]) -> None:
+        self._turns.release()
+        with self.exchange.turn():
+            for envelope in batch:
+                self._guarded(lambda e=envelope: self._message(e), sender=envelope.sender)  # type: ignore[misc]
+
+    def _message(self, envelope: Envelope) -> None:
+        kind, study_hash, payload = parse(envelope.raw, envelope.sender)
+        if kind == GOVERNANCE:
+            if not payload:
+                raise RemoteProtocolError("an empty message", rule="X14", party=envelope.sender)
+            op, body = payload[0], bytes(payload[1:])
+            if not self.exchange.receive(envelope.sender, op, body) and self.exchange.may_ask(envelope.sender):
+                self.governance(envelope.sender, study_hash, op, body)
+            return
+        session = self.sessions.get(study_hash)
+        if session is None and study_hash in self._laid_down:
+            return  # the disk failed: nothing is done until it works again; the protocol says everything again
+        if session is None:
+            session = self.make_session(study_hash, envelope.sender)
+            if session is None:
+                self.unknown(envelope.sender, kind, study_hash, payload)
+                raise RemoteProtocolError(
+                    "a message about a study that nobody has proposed here, or that is not this party's to take",
+                    party=envelope.sender,
+                    rule="unknown-study",
+                )
+            self._make_room()
+            self.sessions[study_hash] = session
+        current = session
+        self._in(current, lambda: current.receive(envelope.sender, kind, payload))
+
+    def unknown(self, sender: str, kind: int, study_hash: bytes, payload: memoryview) -> None:
+        """A message about a study of which there is no session, nor will be: whether it is answered."""
+
+    def _make_room(self) -> None:
+        """Sessions that are over, or never began, are made anew if they are asked again: few are kept."""
+        if len(self.sessions) >= KEPT_SESSIONS:
+            idle = [study for study, session in self.sessions.items() if session.idle]
+            for study in idle[: len(self.sessions) - KEPT_SESSIONS // 2]:
+                self.sessions.pop(study).close()
+
+    def _connected(self, peer: str) -> None:
+        self._guarded(lambda: self.exchange.connected(peer))
+        self._guarded(lambda: self.connected_to(peer))
+        for session in tuple(self.sessions.values()):
+            self._guarded(lambda s=session: self._in(s, lambda: s.connected(peer)))  # type: ignore[misc]
+
+    # -- a disk that fails (X16) ----------------------------------------------------------------------------------
+
+    def _in(self, session: Session, work: Callable[[], None]) -> None:
+        """Work of one session. If the disk fails, its machines may be ahead of their records: they are given up.
+
+        A server that went on with noise that is not on disk could draw it again after a crash, and have released
+        both. So the session is laid down and made anew from what is durable, again and again until the disk works.
+        """
+        try:
+            work()
+        except TallystickError as error:
+            if is_storage_failure(error):
+                self._lay_down(session.study_hash)
+            raise
+
+    def _lay_down(self, study_hash: bytes) -> None:
+        session = self.sessions.pop(study_hash, None)
+        if session is not None:
+            with contextlib.suppress(TallystickError):
+                session.close()
+        self._laid_down.add(study_hash)
+        heapq.heappush(self._wakes, (self.now() + TAKE_UP_SECONDS, next(self._tie), study_hash, _TAKE_UP))
+
+    def _take_up(self, study_hash: bytes) -> None:
+        if study_hash not in self._laid_down:
+            return
+        try:
+            self.store.check_writable()
+            self._laid_down.discard(study_hash)
+            self.resume_one(study_hash)
+        except TallystickError as error:
+            if is_storage_failure(error):
+                self._lay_down(study_hash)
+            raise
+
+    def _guarded(self, work: Callable[[], None], sender: str | None = None) -> None:
+        """One bad message or full disk does not end the process: it is refused, told, and the loop goes on."""
+        try:
+            work()
+            if not self.health.green and not self._laid_down and self.fault is None:
+                self.health.green, self.health.reason = True, ""
+                _log.info("%s is well again", self.name)
+        except ProtocolError as error:
+            self.health.refused += 1
+            _log.warning("refused: %s", error, extra={"member": error.party or sender})
+            if sender is not None:
+                self.conduct.note(error.party or sender, error.rule or "refused", told=True)
+        except TallystickError as error:
+            if is_storage_failure(error):
+                self.health.green, self.health.reason = False, str(error)
+            _log.error("%s", error, extra={"member": sender})
+        except Exception:
+            self.health.green, self.health.reason = False, "a fault in this program; see its log"
+            _log.exception("a fault in %s", self.name, extra={"member": sender})

@@ -1,0 +1,1 @@
+"""Shares at a server: on their way in, on disk, and summed."""

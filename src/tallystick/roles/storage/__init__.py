@@ -1,0 +1,1 @@
+"""What must survive kill -9, and what must be gone from the disk: records, secrets, and the crash points between."""

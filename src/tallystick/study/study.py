@@ -1,0 +1,222 @@
+"""The study: what is computed, on which columns with which public bounds, with which privacy, among whom.
+
+One TOML file, validated here; unknown keys are errors; the SHA-256 of its canonical JSON form is what every client
+approves and what every share, signature and noise key is bound to. Ranges that are privacy rules (ε, δ, rounds,
+servers, ``min_clients``) are left to :mod:`tallystick.privacy.rules`, so that they are refused with the rule's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from tallystick.core.errors import StudyError
+from tallystick.core.identifiers import digest, format_hash
+from tallystick.core.outside_text import BeyondLimits, NotReadable, read_json, read_toml
+from tallystick.privacy.rules import Claim, default_delta
+from tallystick.study.limits import check_limits
+from tallystick.study.schema import Missing, Schema
+from tallystick.study.sections import (
+    DataSection,
+    MissingSection,
+    PrivacySection,
+    ResultsSection,
+    Section,
+    StreamSection,
+    StudySection,
+    TrustSection,
+)
+from tallystick.study.settings import apply_settings
+
+__all__ = ["CANONICAL_BYTES", "Study", "json_schema"]
+
+CANONICAL_BYTES = 64 << 20
+"""Of the JSON form. What is proposed has 4 MiB at most; a simulation's own may be longer than its TOML."""
+
+
+class Study(Section):
+    """A whole study file."""
+
+    study: StudySection
+    program: dict[str, Any] = Field(default_factory=dict)
+    privacy: PrivacySection = PrivacySection()
+    trust: TrustSection = TrustSection()
+    data: DataSection = DataSection()
+    results: ResultsSection = ResultsSection()
+    stream: StreamSection | None = None
+
+    @classmethod
+    def parse(cls, text: str, *, settings: tuple[str, ...] = ()) -> Study:
+        """From TOML text, after ``section.key=value`` settings have been applied."""
+        try:
+            raw = read_toml(text)
+        except BeyondLimits as error:
+            raise StudyError(
+                f"the study cannot be read: {error}", rule="study-unreadable", remedy="Write what is meant, no more."
+            ) from None
+        except NotReadable as error:
+            raise StudyError(
+                f"the study is not valid TOML: {str(error).removeprefix('it is not TOML: ')}",
+                rule="study-unreadable",
+                remedy="Correct the line named.",
+            ) from None
+        return cls.from_dict(apply_settings(raw, settings))
+
+    @classmethod
+    def from_canonical(cls, text: str | bytes) -> Study:
+        """From the JSON that travels, which anybody may have written; whether it is canonical is not asked here."""
+        try:
+            raw = read_json(text, limit=CANONICAL_BYTES, constants=True)  # rules refuse NaN and infinity by name
+        except NotReadable as error:
+            raise StudyError(
+                f"the study is not readable: {error}",
+                rule="study-unreadable",
+                remedy="Propose it with this version of tallystick.",
+            ) from None
+        return cls.from_dict(raw)
+
+    @classmethod
+    def from_dict(cls, raw: dict[str, Any]) -> Study:
+        """From plain tables; an unknown key is an error that names the closest known one."""
+        try:
+            study = cls.model_validate(raw)
+        except ValidationError as error:
+            raise _explain(error) from None
+        except RecursionError:
+            raise StudyError("the study is nested too deeply", rule="study-unreadable") from None
+        check_limits(study.model_dump())
+        _ = study.schema_of_data()  # bounds reversed, duplicate categories, … are found here, not in a client
+        return study
+
+    def canonical(self) -> bytes:
+        """Compact JSON, every default written out, keys in the order of this module: equal studies have equal bytes.
+
+        Columns keep the order in which the study declares them: it is the order of the encoded features.
+        """
+        raw = self.model_dump(mode="json")
+        for key in ("sampling", "threshold"):  # studies from before these were there keep their hash
+            if raw["privacy"][key] is None:
+                del raw["privacy"][key]
+        if raw["stream"] is None:
+            del raw["stream"]
+        raw["program"] = dict(sorted(raw["program"].items()))
+        return json.dumps(raw, separators=(",", ":")).encode()
+
+    @property
+    def hash(self) -> bytes:
+        """What clients approve."""
+        return digest(b"tallystick/study/1", self.canonical())
+
+    @property
+    def printed_hash(self) -> str:
+        """``sha256:<64 hex>``."""
+        return format_hash(self.hash)
+
+    @property
+    def counts_are_public(self) -> bool:
+        """Whether the number of records may be told at all: only where no neighbour has another number.
+
+        Under add-remove a neighbour has one record more or less; replacing a *person* may change it too.
+        """
+        return self.privacy.neighbours == "replace-one" and self.privacy.unit == "record"
+
+    def schema_of_data(self) -> Schema:
+        """The declared columns."""
+        columns = {name: c.model_dump(exclude_none=True) for name, c in self.data.columns.items()}
+        return Schema.from_dict(columns)
+
+    def missing_policy(self) -> Missing | None:
+        """The declared policy for missing values."""
+        m = self.data.missing
+        return None if m is None else Missing(marker=m.marker, policy=m.policy)
+
+    def claim(self, *, rounds: int, shares: tuple[float, ...] = (1.0,), simulation: bool = False) -> Claim:
+        """The privacy claim of this study when run for ``rounds`` rounds."""
+        p, t = self.privacy, self.trust
+        records = self.data.records
+        if records is None and self.stream is not None:
+            records = self.stream.ticks * self.stream.records_per_tick
+        delta = p.delta if p.delta is not None else default_delta(records, p.mechanism)
+        return Claim(
+            epsilon=p.epsilon,
+            delta=delta,
+            neighbours=p.neighbours,
+            mechanism=p.mechanism,
+            rounds=rounds,
+            trust=t.model,
+            servers=t.servers,
+            colluding=t.servers - 1 if t.colluding is None else t.colluding,
+            min_clients=t.min_clients,
+            records=records,
+            unit=p.unit,
+            person=p.person if p.unit == "person" else None,
+            max_records=p.max_records if p.unit == "person" else 1,
+            max_institutions=p.max_institutions if p.unit == "person" else 1,
+            shares=shares,
+            simulation=simulation,
+            sampling=p.sampling_rate,
+            parallel=self.stream is not None,
+        )
+
+    def replace(self, section: str, **values: Any) -> Study:
+        """A new study with some keys of one section changed."""
+        raw = self.model_dump()
+        raw[section] = {**(raw[section] or {}), **values}
+        return Study.from_dict(raw)
+
+
+def json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a study file."""
+    schema = Study.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "Tallystick study"
+    return schema
+
+
+_NAMES = {
+    name
+    for section in (
+        Study,
+        StudySection,
+        PrivacySection,
+        TrustSection,
+        DataSection,
+        ResultsSection,
+        MissingSection,
+        StreamSection,
+    )
+    for name in section.model_fields
+} | {
+    "type",
+    "lower",
+    "upper",
+    "bins",
+    "log",
+    "step",
+    "values",
+    "merge",
+    "vocabulary",
+    "max_per_record",
+    "share",
+    "name",
+}
+
+
+def _explain(error: ValidationError) -> StudyError:
+    """The first finding, as a sentence with its key."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    where = ".".join(part for part in path if part not in ("number", "integer", "category", "items")) or "the study"
+    if first["type"] == "extra_forbidden":
+        close = difflib.get_close_matches(path[-1], sorted(_NAMES), n=1)
+        return StudyError(
+            f"unknown key {where!r}",
+            rule="unknown-key",
+            remedy=f"Did you mean {close[0]!r}?" if close else "Remove it; the JSON Schema lists what is known.",
+        )
+    if first["type"] == "missing":
+        return StudyError(f"the key {where!r} is missing", rule="missing-key", remedy="Add it to the study file.")
+    return StudyError(f"{where}: {first['msg']}", rule="wrong-value", remedy="See the study's JSON Schema.")
