@@ -35,6 +35,6 @@ def test_no_deployed_role_can_spool_without_fsync() -> None:
     """The spool that does not sync is in the bench alone."""
     source = Path(__file__).parents[2] / "src" / "tallystick"
     named = [file.name for file in source.rglob("*.py") if "_UnsyncedShares" in file.read_text()]
-    assert named == ["bench_network_parties.py"]
-    importers = [file.name for file in source.rglob("*.py") if "bench_network_parties" in file.read_text()]
-    assert sorted(importers) == ["bench_network.py"]
+    assert named == ["network_parties.py"]
+    importers = [file.name for file in source.rglob("*.py") if "network_parties" in file.read_text()]
+    assert sorted(importers) == ["network.py"]
