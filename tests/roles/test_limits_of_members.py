@@ -158,6 +158,25 @@ def test_a_full_signer_makes_room_by_what_has_expired_and_by_nothing_else(
     assert hub.exchange.standing(old[0].study_hash).state == "unknown"
 
 
+def test_an_analyst_cannot_use_up_what_a_client_may_answer(hub: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client's rules answer every proposal: a thousand of one analyst once left it no room to answer another's,
+    nor to take back an approval."""
+    monkeypatch.setattr(room, "UNSTARTED_STATEMENTS", 3)
+    flood = [proposal(study=study_text(n)) for n in range(3)]
+    hub.hear("ana", *flood)
+    hub.hear("c0", *(decision("c0", "reject", hash=p.body["hash"], proposal=p.ident) for p in flood))
+    honest = proposal("bob", study=study_text(8))
+    hub.hear("bob", honest)
+    about = {"hash": honest.body["hash"], "proposal": honest.ident}
+    hub.hear("c0", decision("c0", **about))
+    assert hub.exchange.standing(honest.study_hash).approvals.keys() == {"c0"}
+    hub.hear("c0", decision("c0", "reject", 2, **about))
+    assert hub.exchange.standing(honest.study_hash).rejections.keys() == {"c0"}
+    with pytest.raises(RemoteProtocolError) as refusal:  # what a client says again and again is its own doing
+        hub.hear("c0", *(decision("c0", "reject", n, **about) for n in range(3, 9)))
+    assert (refusal.value.rule, refusal.value.party) == ("too-many-statements", "c0")
+
+
 def test_old_statements_are_pruned_by_and_by(hub: Board) -> None:
     hub.hear("ana", PROPOSAL)
     hub.hear("c0", decision("c0"))
