@@ -3,10 +3,12 @@
 Everybody in the consortium can sign statements, so what is kept of each signer is limited: of one kind about one study,
 about studies that have not started, and in all. A client's first decision about a study takes none of its own number:
 the proposer has asked for it, and there are only so many proposals. Otherwise an analyst with a thousand proposals that
-the client's rules answer would leave it no room to answer another's, or to take an approval back. A study that nobody can start any more, because its proposals have
-expired, is pruned with all that was said about it when its time of grace is over, or when its proposer needs the room.
-It stays expired by this party's own clock: whoever sends its old approvals again gains nothing. A study that has
-started is never pruned, nor is one for which this party has charged its ledger.
+the client's rules answer would leave it no room to answer another's, or to take an approval back.
+
+A study that nobody can start any more, because its proposals have expired, is pruned with all that was said about it
+when its time of grace is over, or when its proposer needs the room. It stays expired by this party's own clock: whoever
+sends its old approvals again gains nothing. A study that has started is never pruned, nor is one for which this party
+has charged its ledger.
 """
 
 from __future__ import annotations
