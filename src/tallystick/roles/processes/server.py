@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.core.allowance import Allowances
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, TallystickError
 from tallystick.core.identifiers import HASH_BYTES, parse_hash
 from tallystick.engines.setup import Setup, set_up
@@ -30,7 +31,7 @@ from tallystick.protocol.study.roster import Roster
 from tallystick.roles.governance.attestation import attestation_body, last_rounds, note_partial
 from tallystick.roles.governance.clearance import pack_head
 from tallystick.roles.governance.exchange import Op, pack_parts, unpack_parts
-from tallystick.roles.ledger.seen_heads import SeenHeads
+from tallystick.roles.ledger.seen_heads import MAX_LINKS, SeenHeads
 from tallystick.roles.processes.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.processes.process import Parts
 from tallystick.roles.shares.sharded_sum import SpoolSum
@@ -44,12 +45,21 @@ from tallystick.transport.wire import HEADER_BYTES, SEALED, Seals
 __all__ = ["ServerProcess", "ServerSession"]
 
 _log = logging.getLogger("tallystick.roles")
+HEADS_OF_A_STUDY = 4  # countersigned for one client: its charge, and again should its ledger have been recovered
+LINKS_A_SECOND = 1.0  # new in one client's ledger, once a whole message of them was shown; a study makes a handful
+FOLLOWING, FOLLOWING_AT_ONCE = 0.1, 5.0  # of a server's time for one client's ledger: a tenth, after five seconds
 _SENT = {
     Accepted: CrashPoint.SERVER_SHARE_ACCEPTED,
     ReceivedList: CrashPoint.SERVER_LIST_SENT,
     Agreement: CrashPoint.SERVER_AGREEMENT_SENT,
     Partial: CrashPoint.SERVER_PARTIAL_SENT,
 }
+
+
+def allowances() -> tuple[Allowances, Allowances]:
+    """What each client's notices may take: a server's time to follow its ledger, and links to be kept of it."""
+    time = Allowances(rate=FOLLOWING, burst=FOLLOWING_AT_ONCE)
+    return time, Allowances(rate=LINKS_A_SECOND, burst=float(MAX_LINKS))
 
 
 class _SpoolingServer(sums.ServerMachine):
@@ -245,6 +255,7 @@ class ServerProcess(ParticipantProcess):
         super().__init__(parts)
         self.summer = SpoolSum(parts.config.workers)
         self.seen = SeenHeads(parts.config.state / "governance.sqlite", party=self.name)
+        self.following, self.links = allowances()
 
     def sink_for(self, sender: str, length: int, head: bytes) -> Sink | None:
         if head[0] != SEALED:
@@ -290,16 +301,44 @@ class ServerProcess(ParticipantProcess):
         told = charge.body
         head = Head(ledger=bytes.fromhex(told["ledger"]), sequence=told["sequence"], hash=parse_hash(str(told["head"])))
         links = [parts[1][i : i + HASH_BYTES] for i in range(0, len(parts[1]), HASH_BYTES)]
-        verdict = self.seen.accept(client, head, links)
+        named = {"hash": told["hash"], "client": client}
+        body_of = {**named, "ledger": told["ledger"], "sequence": told["sequence"], "head": told["head"]}
+        own = [
+            s
+            for s in self.exchange.store.statements(study_hash)
+            if (s.kind, s.signer, s.body.get("client")) == ("countersignature", self.name, client)
+        ]
+        signed = next((s for s in own if s.body == body_of), None)
+        if signed is None:
+            if len(own) >= HEADS_OF_A_STUDY:  # what a server may sign about a study is limited, and meant for all
+                raise RemoteProtocolError(
+                    "more charges of one study than a client can have", party=client, rule="too-many-statements"
+                )
+            if not self._follow(client, head, links):
+                return
+            signed = self.exchange.say("countersignature", body_of)
+        self.exchange.send(client, Op.STATEMENTS, pack_parts([signed.encode()]))
+
+    def _follow(self, client: str, head: Head, links: Sequence[bytes]) -> bool:
+        """Whether a client's ledger adds to what was seen of it; if not, or not now, the client is told, or asks again.
+
+        A message may hold tens of thousands of links, a second's work and megabytes on disk, and a client may send
+        eight of those a second: its ledger takes a share of this server's time, and grows at a rate.
+        """
+        now, last = self.now(), self.seen.last(client)
+        fresh = min(len(links), max(0, head.sequence - last.sequence)) if last is not None else len(links)
+        if self.following.wait(client, now) or not self.links.take(client, now, fresh):
+            self.conduct.note(client, "ledger-links")
+            return False
+        try:
+            verdict = self.seen.accept(client, head, links)
+        finally:
+            self.following.take(client, now, self.now() - now)
         if not verdict.accepted:
             said = "the ledger of %s is not countersigned: %s"
             _log.warning(said, client, verdict.why, extra={"member": client})
             self._tell_seen(client)
-            return
-        named = {"hash": told["hash"], "client": client}
-        place = {"ledger": told["ledger"], "sequence": told["sequence"], "head": told["head"]}
-        signed = self.exchange.say("countersignature", {**named, **place})
-        self.exchange.send(client, Op.STATEMENTS, pack_parts([signed.encode()]))
+        return verdict.accepted
 
     def _tell_seen(self, client: str) -> None:
         last = self.seen.last(client)
