@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,9 @@ from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.processes import backlog, logs
 from tallystick.roles.processes.backlog import Backlog
 from tallystick.roles.processes.conduct import Conduct
-from tallystick.transport.wire import HEADER_BYTES
+from tallystick.roles.processes.process import RoleProcess
+from tallystick.transport.network.admission import Unwanted
+from tallystick.transport.wire import GOVERNANCE, HEADER_BYTES
 
 
 class Board:
@@ -206,6 +209,43 @@ def test_one_party_cannot_have_the_whole_board_told_again_and_again(hub: Board) 
     assert hub.exchange.may_ask("c3")  # an analyst whose command runs in a loop still gets its result
     hub.exchange.receive("c0", Op.HAVE, b"")
     assert hub.bytes_to("c0") == whole  # others are answered
+
+
+def test_a_long_list_of_idents_counts_as_many_questions(hub: Board) -> None:
+    """Each ident takes time: a list as long as a message once cost no more than an empty one."""
+    hub.hear("ana", PROPOSAL)
+    hub.sent.clear()
+    long = bytes(32) * (8 * exchange.IDENTS_OF_ONE)
+    for _ in range(100):
+        hub.exchange.receive("c3", Op.HAVE, long)
+        hub.exchange.receive("s0", Op.WANT, long)
+    heard = exchange.COMPARISONS_AT_ONCE // 8
+    assert hub.limits("c3") == {"comparisons": 100 - heard}
+    assert hub.limits("s0") == {"questions": 100 - exchange.QUESTIONS_AT_ONCE // 8}
+
+
+def test_a_message_of_empty_parts_is_not_taken_apart(hub: Board) -> None:
+    assert len(unpack_parts(bytes(4 * exchange.MOST_PARTS), "c3")) == exchange.MOST_PARTS
+    with pytest.raises(RemoteProtocolError) as refusal:
+        hub.exchange.receive("c3", Op.STATEMENTS, bytes(4 * exchange.MOST_PARTS + 4))
+    assert (refusal.value.rule, refusal.value.party) == ("X14", "c3")
+    assert min(len(s.encode()) for s in (PROPOSAL, decision("c0"), charge("c0"))) * exchange.MOST_PARTS > (
+        exchange.BATCH_BYTES
+    )
+
+
+@pytest.mark.parametrize(("sender", "length", "taken"), [("c3", 1 << 24, True), ("c3", 1 << 27, False)])
+def test_a_running_studys_long_messages_are_not_for_governance(sender: str, length: int, taken: bool) -> None:
+    conduct = Conduct()
+    process: Any = SimpleNamespace(members=members(4), conduct=conduct, sessions={}, exchange=None)
+    head = bytes([GOVERNANCE]) + bytes(HEADER_BYTES - 1)
+    if taken:
+        assert RoleProcess.sink_for(process, sender, length, head) is None
+        return
+    with pytest.raises(Unwanted):
+        RoleProcess.sink_for(process, sender, length, head)
+    assert conduct.counts() == {sender: {"governance-message": 1}}
+    assert RoleProcess.sink_for(process, "hub", length, head) is None  # results and receipts
 
 
 def test_what_one_party_is_given_in_answer_is_limited_in_bytes(hub: Board, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,8 @@ __all__ = ["Exchange", "Op", "pack_parts", "unpack_parts"]
 _LENGTH = Struct("<I")
 NOBODY = bytes(HASH_BYTES)
 BATCH_BYTES = 1 << 19
+MOST_PARTS = 1 << 13  # in one message; a batch of the shortest statements has fewer
+IDENTS_OF_ONE = 1 << 12  # in a list that counts as one question; a longer one counts as several
 SHARED_DECISIONS = 100  # up to so many clients, each client is shown what the others decided
 STATEMENTS_AT_ONCE, STATEMENTS_A_SECOND = 256, 20.0  # new ones from one party; four more at once for every party
 QUESTIONS_AT_ONCE, QUESTIONS_A_SECOND = 128, 8.0
@@ -87,6 +89,8 @@ def unpack_parts(raw: bytes | memoryview, sender: str) -> list[bytes]:
     while at < len(raw):
         if at + 4 > len(raw):
             raise RemoteProtocolError("a message claims more than it holds", rule="X14", party=sender)
+        if len(parts) == MOST_PARTS:  # a megabyte of empty ones would take half a second of the loop
+            raise RemoteProtocolError("a message has more parts than are read", rule="X14", party=sender)
         size = _LENGTH.unpack_from(raw, at)[0]
         at += 4
         if at + size > len(raw):
@@ -328,8 +332,9 @@ class Exchange:
             if len(body) % HASH_BYTES:
                 raise RemoteProtocolError("a list of idents is cut short", rule="X14", party=sender)
             # Comparing has an allowance of its own: a command run again and again must not cost its caller the result.
-            comparing = op == Op.HAVE and not self._within(self._comparisons, "comparisons", sender)
-            if comparing or (op == Op.WANT and not self.may_ask(sender)):
+            allowance, limit = (self._comparisons, "comparisons") if op == Op.HAVE else (self._questions, "questions")
+            # A list takes time for every ident in it, and may be as long as a running study's vectors.
+            if not self._within(allowance, limit, sender, max(1.0, len(body) / HASH_BYTES / IDENTS_OF_ONE)):
                 self.compare_again(sender)
                 return True
             idents = [format_hash(body[i : i + HASH_BYTES]) for i in range(0, len(body), HASH_BYTES)]

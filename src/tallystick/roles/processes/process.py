@@ -51,6 +51,7 @@ POLL_SECONDS = 0.5
 READ_AT_ONCE, READ_OF_ONE = 64, 8  # messages in one turn of the loop, and of one sender
 DECLINED_SHOWN = 20
 RECEIPT_LIMIT = 16 << 20
+GOVERNANCE_LIMIT = 16 << 20  # of what others than the aggregator say about statements, of which the longest has 8 MB
 KEPT_SESSIONS = 256
 ASKED_RECEIPTS = 32  # at once, when a line comes up
 TELL_SECONDS = 30.0
@@ -220,12 +221,15 @@ class RoleProcess:
         except queue.Full:
             later()
 
-    def sink_for(self, sender: str, _length: int, head: bytes) -> Sink | None:
+    def sink_for(self, sender: str, length: int, head: bytes) -> Sink | None:
         """Where a large message is streamed to, on a thread of the network; None assembles it in memory.
 
-        One about a study that nobody has proposed is not received at all.
+        One about a study that nobody has proposed is not received at all, nor one that is longer than any statement.
         """
         study = head[1:HEADER_BYTES]
+        if head[0] == GOVERNANCE and length > GOVERNANCE_LIMIT and sender != self.members.aggregator:
+            self.conduct.note(sender, "governance-message")  # however long the messages of a running study may be
+            raise Unwanted
         if head[0] != GOVERNANCE and study not in self.sessions and study not in self.exchange.proposed:
             self.conduct.note(sender, "unknown-study")
             raise Unwanted
