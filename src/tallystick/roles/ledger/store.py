@@ -134,6 +134,11 @@ class LedgerStore(BudgetGroups):
             known = account.studies.get(study)
             return None if known is None else known.state
 
+    def reserved(self) -> tuple[bytes, ...]:
+        """Studies for which something is set aside, and nothing has left."""
+        with self.file.reading() as account:
+            return tuple([study for study, known in account.studies.items() if known.state == "reserved"])
+
     def _study(self, account: Account, study: bytes) -> StudyCharge:
         if study not in account.studies:
             raise LocalProtocolError("this study is not on the ledger", party=self.party, remedy="Reserve it first.")

@@ -299,6 +299,17 @@ class ClientProcess(ParticipantProcess):
         super().close()
         self.ledger.close()
 
+    def resume(self) -> None:
+        super().resume()
+        self._guarded(self._give_back)
+
+    def _give_back(self) -> None:
+        """What was set aside just before a crash, for studies that this client then never said it was ready for."""
+        for study in self.ledger.reserved():
+            stored = self.store.study(study)
+            if stored is None or stored.status == "proposed":
+                self.ledger.void(study, reason="the client was stopped before it said that it takes part")
+
     def _register(self) -> None:
         """The records named in this client's file, entered in its ledger; a data error is this machine's business."""
         config = self.parts.config

@@ -61,7 +61,12 @@ class ParticipantSession(Session):
     def begin(self) -> None:
         """What the durable records say is to be done first. A party that had not started decides anew."""
         if self._machine.state is ParticipantState.DECLINED:  # kept, but not noted as over
+            self._erase()
             self._not_taking_part(RoundAborted("this party had declined"))
+        elif self._machine.state is ParticipantState.IDLE and self._stored:
+            # Killed before its answer was kept. Nobody has heard of the key, and nobody may ever ask again.
+            self._erase()
+            self._not_taking_part(RoundAborted("this party had not answered"), status="proposed")
         elif self._still_willing():
             self._study(self._first)
         end = self.process.store.records(self.study_hash).get("study/end")
@@ -213,6 +218,11 @@ class ParticipantSession(Session):
             allowed = policy.allow_not_private if policy is not None else True
             self.approved()  # before anything of a program is so much as read, or of the study is stored
             setup = set_up(step.study, step.program, allow_not_private=allowed)
+            if step.min_clients != setup.min_clients:  # the machine would decline too, with a key and a charge kept
+                raise RoundAborted(
+                    "the aggregator asks with another min_clients than the study has",
+                    party=self.process.members.aggregator,
+                )
             self.decide(setup)
         except TallystickError as error:
             self._decline(error)
@@ -266,11 +276,11 @@ class ParticipantSession(Session):
                 self.study_hash, at=process.exchange.wall(), rule=error.rule or "declined", cause=error.cause
             )
 
-    def _not_taking_part(self, error: TallystickError) -> None:
+    def _not_taking_part(self, error: TallystickError, *, status: str = "declined") -> None:
         """After it is kept that this party declines: what it had set aside for the study is given back."""
         self.finished(None, error)
         if self._stored:
-            self.process.store.set_status(self.study_hash, "declined")
+            self.process.store.set_status(self.study_hash, status)
 
     def _started(self, roster: Roster) -> None:
         store = self.process.store
