@@ -218,6 +218,43 @@ def test_alone_as_together_in_arrow_polars_and_parquet(
         assert bits_of(source, kind) == wanted
 
 
+def categorical(values: Sequence[str | None]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(range(len(values)), pa.int8()), pa.array(values, pa.string()))
+
+
+def test_one_more_value_of_a_categorical_column_spoils_no_other_cell(tmp_path: Path) -> None:
+    """Row groups with dictionaries of their own, and indices of 8 bits: together they have more values than fit."""
+    parts = [categorical([f"{part}{i}" for i in range(100)]) for part in "abc"]
+    with pq.ParquetWriter(tmp_path / "x.parquet", pa.schema([("x", parts[0].type)])) as writer:
+        for part in parts:
+            writer.write_batch(pa.record_batch([part], ["x"]))
+    schema = Schema({"x": Category(["a1", "c99"])})
+    for source in (tmp_path / "x.parquet", pa.table({"x": pa.chunked_array(parts)})):
+        together = encode(source, schema, lenient=True)
+        assert len(together) == 300
+        assert [together.features[1].tolist(), together.features[299].tolist()] == [[1, 0], [0, 1]]
+        assert together.features.sum() == 2
+    nulls = pa.table({"x": pa.chunked_array([categorical(["a1", None]), categorical([None, "c99"])])})
+    assert encode(nulls, schema, missing=Missing(policy="drop")).features.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("kind", [pa.list_view(pa.string()), pa.large_list_view(pa.string())], ids=str)
+def test_alone_as_together_in_list_views(tmp_path: Path, kind: pa.DataType) -> None:
+    cells = [["a", "b"], None, ["b"], [], ["a"]]
+    schema, column = Schema({"x": Items(["a", "b"], 2)}), pa.array(cells, kind)
+    pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
+    for source in (tmp_path / "x.parquet", pa.table({"x": column})):
+        together = encode(source, schema, lenient=True)
+        assert together.rows.tolist() == [0, 2, 3, 4]
+        assert together.features.tolist() == [[1, 1], [0, 1], [0, 0], [1, 0]]
+    for place, cell in enumerate(cells):
+        alone = encode(pa.table({"x": column[place : place + 1]}), schema, lenient=True)
+        assert len(alone) == (cell is not None)
+        assert alone.features.tolist() == [
+            [float(item in cell) for item in "ab"] for cell in [cell] if cell is not None
+        ]
+
+
 def test_texts_and_times_that_python_cannot_hold_spoil_no_other_cell() -> None:
     offsets = pa.py_buffer(np.array([0, 1, 2, 3], np.int32))
     texts = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"7\xffa")])  # as Parquet may hold it

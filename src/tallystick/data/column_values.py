@@ -241,16 +241,32 @@ def _one_chunk(array: Any) -> Any:
     from tallystick.data.object_columns import cells_to_arrow
 
     if isinstance(array, pa.ChunkedArray):
-        array = array.unify_dictionaries() if pa.types.is_dictionary(array.type) else array
+        array = _one_dictionary(array) if pa.types.is_dictionary(array.type) else array
         array = array.combine_chunks()
         if isinstance(array, pa.ChunkedArray):  # pyarrow returns chunks for zero rows or beyond 2 GB
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=array.type)
     kind = array.type
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         return array.cast(pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary())
-    if pa.types.is_run_end_encoded(kind) or isinstance(_value_type(array), pa.BaseExtensionType):
+    # Of list views Arrow's own casts lose elements (seen in 26.0), and what is lost depends on the other cells.
+    views = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    if views or pa.types.is_run_end_encoded(kind) or isinstance(_value_type(array), pa.BaseExtensionType):
         return cells_to_arrow(python_values(array))
     return array
+
+
+def _one_dictionary(array: Any) -> Any:
+    """Chunks of a categorical column, with one dictionary and indices wide enough for it.
+
+    The chunks' own may have 8 bits: then one record with one more value would decide whether the column can be read.
+    """
+    import pyarrow as pa
+
+    wide = [pa.DictionaryArray.from_arrays(c.indices.cast(pa.int64()), c.dictionary) for c in array.chunks]
+    try:
+        return pa.chunked_array(wide, type=pa.dictionary(pa.int64(), array.type.value_type)).unify_dictionaries()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a null among its values, a type without a lookup
+        return pa.chunked_array([c.dictionary_decode() for c in wide], type=array.type.value_type)
 
 
 def _primitive(array: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:

@@ -85,7 +85,8 @@ def pack_parts(parts: Iterable[bytes]) -> bytes:
 
 def unpack_parts(raw: bytes | memoryview, sender: str) -> list[bytes]:
     """Inverse of :func:`pack_parts`; lengths are compared with what is there before anything is made of them."""
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     while at < len(raw):
         if at + 4 > len(raw):
             raise RemoteProtocolError("a message claims more than it holds", rule="X14", party=sender)
