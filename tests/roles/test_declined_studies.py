@@ -17,11 +17,11 @@ from tallystick.protocol import study as studies
 from tallystick.protocol.governance import make
 from tallystick.protocol.study import study_digest
 from tallystick.protocol.study.messages import StudyOpen
-from tallystick.roles.client import ClientProcess, ClientSession
 from tallystick.roles.governance.refusals import Refusals
-from tallystick.roles.process import Health
-from tallystick.roles.stores import RoleStore
-from tallystick.roles.wire import STUDY
+from tallystick.roles.processes.client import ClientProcess, ClientSession
+from tallystick.roles.processes.process import Health
+from tallystick.roles.storage.stores import RoleStore
+from tallystick.transport.wire import STUDY
 
 RAW = changed()
 HASH = study_digest(RAW)
