@@ -18,9 +18,9 @@ from test_limits_of_members import Board
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.privacy.chain import extend, genesis
-from tallystick.roles import server
 from tallystick.roles.governance.exchange import Op, pack_parts
 from tallystick.roles.ledger.seen_heads import SeenHeads
+from tallystick.roles.processes import server
 from tallystick.roles.processes.server import ServerProcess
 
 STUDY = parse_hash(HASH)
