@@ -95,7 +95,7 @@ class PooledFederation(SimulatedFederation):
         return self._stream(*labels)
 
     def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
-        plan = plan_study(study, design, simulation=True)
+        plan = plan_study(study, design, allow_not_private=True)
         public = public_facts(study, layout)
         template = design.program.init(public)
         (records,) = self.records(study)

@@ -173,7 +173,7 @@ def warm_up(process: Any, session: Any, setup: Any) -> None:
     from tallystick.crypto.additive import split
     from tallystick.crypto.field import encode_signed
     from tallystick.crypto.prg import system_stream
-    from tallystick.engines.simulated import padded
+    from tallystick.engines.round_vectors import padded
 
     session.setup = setup
     model = pack_state(setup.design.program.query(setup.template))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tallystick.core.errors import TallystickError
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import plan_study
-from tallystick.engines.simulated import result_limit
+from tallystick.engines.round_vectors import result_limit
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.plan import Plan
@@ -95,7 +95,7 @@ def plan_of(raw: dict[str, Any]) -> Plan:
     assert received.canonical() == made.canonical()
     program_of(received, None)
     design = design_of(received, layout_of(received), None)
-    plan = plan_study(received, design, simulation=False)
+    plan = plan_study(received, design, allow_not_private=False)
     check_plan(json.loads(canonical(summarise(plan))))
     charge = charge_of(received.hash, plan)
     result_limit(plan, received.data.records or 1)

@@ -127,7 +127,7 @@ def test_two_hundred_ticks_cost_one(program: dict[str, Any]) -> None:
         study = Study.from_dict(raw_study(ticks=ticks) | {"program": {} if "rounds" in program else program})
         if "rounds" in program:
             study = study.replace("program", rounds=ticks)
-        plan = plan_study(study, design_of(study, layout_of(study), None), simulation=False)
+        plan = plan_study(study, design_of(study, layout_of(study), None), allow_not_private=False)
         assert len(plan.rounds) == ticks
         assert len({r.rho for r in plan.rounds}) <= 2  # the round of moments has a grid of its own
         charges.append(charge_of(study.hash, plan))
@@ -140,7 +140,7 @@ def test_pure_epsilon_has_the_whole_budget_in_every_tick_too() -> None:
     raw = raw_study(ticks=50)
     raw["privacy"] |= {"mechanism": "laplace"}
     study = Study.from_dict(raw)
-    plan = plan_study(study, design_of(study, layout_of(study), None), simulation=False)
+    plan = plan_study(study, design_of(study, layout_of(study), None), allow_not_private=False)
     assert [float(r.epsilon or 0) for r in plan.rounds] == pytest.approx([1.0] * 50, rel=1e-6)
     assert float(plan.pure_epsilon or 0) == pytest.approx(1.0, rel=1e-6)
 
@@ -200,7 +200,7 @@ class SomeLost:
 def outcome_with(study: Study, why: dict[int, str], ledger: Ledger) -> Outcome:
     layout = layout_of(study)
     design = design_of(study, layout, None)
-    plan = plan_study(study, design, simulation=True)
+    plan = plan_study(study, design, allow_not_private=True)
     return run_program(
         design.program, public_facts(study, layout), plan, SomeLost(why), study=study.hash, ledger=ledger
     )

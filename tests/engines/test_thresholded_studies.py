@@ -19,7 +19,6 @@ from tallystick.data.examples import census
 from tallystick.engines import run as loop
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import plan_study
-from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.thresholding import StateBytes, state_bytes, thresholded
 from tallystick.engines.totals import NoisyTotal
 from tallystick.estimators.from_study import estimator_for
@@ -29,6 +28,7 @@ from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.protocol.secure_sum import codec
 from tallystick.protocol.secure_sum.messages import RoundOpen
 from tallystick.study import Study
+from tallystick.trust.servers.simulation import SimulatedServers
 
 BASE: dict[str, Any] = {
     "study": {"name": "counts", "program": "counts"},
@@ -73,7 +73,7 @@ def executed(threshold: float | None, rows: np.ndarray, *, seed: int = 1, progra
     """A whole simulated study of the program: (outcome, plan, servers, what every client was sent)."""
     program = program or Counts()
     study = study_of(threshold, **privacy)
-    plan = plan_study(study, Design(program=program, groups=(program.groups,) * program.rounds), simulation=True)
+    plan = plan_study(study, Design(program=program, groups=(program.groups,) * program.rounds), allow_not_private=True)
     start = program.init(None)
     clients = {f"client-{i}": ClientMap(program, Rows(rows[i::3]), start) for i in range(3)}
     servers = SimulatedServers(
@@ -110,7 +110,7 @@ def test_each_group_is_measured_by_its_own_noise(mechanism: str) -> None:
     groups = (Group(name="a", size=400, bound=1.0, share=0.9), Group(name="b", size=600, bound=50.0, share=0.1))
     given = {"epsilon": 1.0, "mechanism": mechanism, "delta": 0.0 if mechanism == "laplace" else 1e-6}
     study = study_of(2.0, **given)
-    plan = plan_study(study, Design(program=Counts(), groups=(groups,)), simulation=True).rounds[0]
+    plan = plan_study(study, Design(program=Counts(), groups=(groups,)), allow_not_private=True).rounds[0]
     std = [plan.std_of("a"), plan.std_of("b")]
     assert std[1] > 20 * std[0]
     rng = np.random.default_rng(1)
@@ -129,7 +129,7 @@ def test_each_group_is_measured_by_its_own_noise(mechanism: str) -> None:
 
 def test_the_edge_stays_and_the_largest_threshold_clears_everything() -> None:
     plan = plan_study(study_of(1.0), Design(program=Counts(), groups=((Group(name="a", size=5, bound=1.0),),)),
-                      simulation=True).rounds[0]  # fmt: skip
+                      allow_not_private=True).rounds[0]  # fmt: skip
     sigma = math.sqrt(plan.noise[0].variance * plan.servers)
     edge = math.ceil(1.5 * sigma)
     values = np.array([edge, -edge, edge - 1, 1 - edge, 0])
@@ -206,8 +206,8 @@ def test_thresholding_the_exact_total_is_caught() -> None:
 @pytest.mark.parametrize("given", [{}, {"mechanism": "laplace", "delta": 0.0}, {"sampling": 0.1}], ids=str)
 def test_the_plan_and_the_charge_are_those_without(given: dict[str, Any]) -> None:
     design = Design(program=Counts(), groups=(Counts.groups,) * 3, notes=("a note",))
-    without = plan_study(study_of(None, **given), design, simulation=True)
-    with_it = plan_study(study_of(3.0, **given), design, simulation=True)
+    without = plan_study(study_of(None, **given), design, allow_not_private=True)
+    with_it = plan_study(study_of(3.0, **given), design, allow_not_private=True)
     assert with_it.rounds == without.rounds
     assert (with_it.rho, with_it.pure_epsilon) == (without.rho, without.pure_epsilon)
     assert with_it.claim == without.claim
@@ -306,7 +306,7 @@ def test_every_algorithm_takes_a_threshold(name: str, threshold: float) -> None:
     plain = estimator.plan_.rounds
     without = plan_study(
         study.replace("privacy", threshold=None), estimator.design_for(study, estimator.layout_for(study)),
-        simulation=True,
+        allow_not_private=True,
     )  # fmt: skip
     assert plain == without.rounds
     assert estimator.model_document()
@@ -317,7 +317,7 @@ def test_every_algorithm_takes_a_threshold(name: str, threshold: float) -> None:
 def test_an_evaluation_is_refused_a_threshold() -> None:
     study = Study.from_dict({**BASE, "study": {"name": "e", "program": "evaluation"}, "privacy": {"threshold": 1}})
     with pytest.raises(StudyError) as refusal:
-        plan_study(study, Design(program=Counts(), groups=(Counts.groups,)), simulation=True)
+        plan_study(study, Design(program=Counts(), groups=(Counts.groups,)), allow_not_private=True)
     assert refusal.value.rule == "threshold-spoils-intervals"
 
 

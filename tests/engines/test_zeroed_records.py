@@ -127,7 +127,7 @@ class Study:
             self.design = designed(study, layout, lambda public, _: design_program(Own(), public), rounds=1)
         else:
             self.design = design_of(study, layout, None)
-        self.plan = plan_study(study, self.design, simulation=True)
+        self.plan = plan_study(study, self.design, allow_not_private=True)
         self.program = self.design.program
         self.state = self.program.init(public_facts(study, layout))
         self.template = self.state

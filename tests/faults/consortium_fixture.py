@@ -31,11 +31,11 @@ import tallystick as ts
 from tallystick.algorithms.program import pack_state
 from tallystick.application.demo.free_ports import free_ports
 from tallystick.core.errors import TallystickError
-from tallystick.engines.simulated import SimulatedServers
 from tallystick.roles.analyst import connected
 from tallystick.roles.identity import enrolment
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.study import Study
+from tallystick.trust.servers.simulation import SimulatedServers
 
 HERE = Path(__file__).parent
 SEED = 20261115

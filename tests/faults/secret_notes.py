@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.crypto.key_agreement import AgreementKey
-from tallystick.engines.simulated import ServerNoise
+from tallystick.engines.round_vectors import RoundNoise
 from tallystick.protocol.secure_sum.client import ClientMachine
 from tallystick.protocol.secure_sum.records import SeedRecord
 from tallystick.roles.processes import server
@@ -53,7 +53,7 @@ def note_secrets(note: Callable[[str], None]) -> None:
         note(f"sum {machine.round} {total.astype('<u8').tobytes().hex()}")
 
     after(AgreementKey, "generate", key)
-    after(ServerNoise, "draw", noise)
+    after(RoundNoise, "draw", noise)
     after(ClientMachine, "_split", shares)
     after(SeedRecord, "to_bytes", seed)
     after(server._SpoolingServer, "_sum", summed)

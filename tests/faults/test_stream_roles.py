@@ -17,13 +17,13 @@ from consortium_fixture import SCHEMA, Parties, bits, fit, wait_for
 import tallystick as ts
 from tallystick.application import studies, study_results
 from tallystick.application.simulation import describe_result
-from tallystick.engines.simulated import SimulatedServers
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.roles.streams.batches import Watermark
 from tallystick.study import Study
+from tallystick.trust.servers.simulation import SimulatedServers
 
 PER_TICK = 6
 # who dies, right after which step, at which of its visits there (a tick or two each)

@@ -71,7 +71,7 @@ def _derived(study: Study) -> None:
         layout = layout_of(study)
         if len(layout) > _MOST_ENCODED:
             return
-        plan = plan_study(study, design_of(study, layout, None), simulation=True)
+        plan = plan_study(study, design_of(study, layout, None), allow_not_private=True)
     except (StudyError, PrivacyRefused) as refusal:
         _shown(refusal)
         return

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tallystick.crypto.prg import AesStream, derive
-from tallystick.engines.simulated import ServerNoise
+from tallystick.engines.round_vectors import RoundNoise
 from tallystick.privacy import noise as noises
 from tallystick.privacy import plan as plans
 from tallystick.privacy.accountant import rho_from_epsilon
@@ -50,7 +50,7 @@ def asked_of_the_samplers(plan: Plan, mechanism: str) -> list[list[tuple[Fractio
 
     module = {"gaussian": noises.discrete_gaussian, "laplace": noises.discrete_laplace}[mechanism]
     with patch.object(module, "sample", sample):
-        server = ServerNoise(plan, sum(g.size for g in GROUPS), "server-1", stream)
+        server = RoundNoise(plan, sum(g.size for g in GROUPS), "server-1", stream)
         for number in range(1, len(plan.rounds) + 1):
             asked.append([])
             server.draw(number)
@@ -100,9 +100,9 @@ def first_round(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 BUGS: dict[str, tuple[str, Any]] = {
-    "a thousandth less": ("tallystick.engines.simulated.draw_noise", scaled(Fraction(999, 1000))),
-    "a millionth more": ("tallystick.engines.simulated.draw_noise", scaled(Fraction(10**6 + 1, 10**6))),
-    "every round as the first": ("tallystick.engines.simulated.draw_noise", first_round(noises.draw_noise)),
+    "a thousandth less": ("tallystick.engines.round_vectors.draw_noise", scaled(Fraction(999, 1000))),
+    "a millionth more": ("tallystick.engines.round_vectors.draw_noise", scaled(Fraction(10**6 + 1, 10**6))),
+    "every round as the first": ("tallystick.engines.round_vectors.draw_noise", first_round(noises.draw_noise)),
     "all servers counted as honest": ("tallystick.privacy.plan.honest_servers", lambda m, t: m),
     "a curious server forgotten": ("tallystick.privacy.plan.honest_servers", lambda m, t: m - t),
     "sensitivity of add-remove": ("tallystick.privacy.plan.vector_sensitivity", lambda bound, neighbours: bound),

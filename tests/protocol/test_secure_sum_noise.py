@@ -17,7 +17,7 @@ from tallystick.crypto import additive, prg
 from tallystick.crypto.additive import SeedShare
 from tallystick.crypto.field import decode_signed, encode_signed, from_bytes, subtract_into
 from tallystick.crypto.prg import SEED_BYTES, AesStream, derive
-from tallystick.engines.simulated import ServerNoise
+from tallystick.engines.round_vectors import RoundNoise
 from tallystick.protocol.secure_sum import ClientMachine, MemoryShares, Persist, Send, ServerMachine
 from tallystick.protocol.secure_sum.messages import Partial, Share, ShareKind
 from tallystick.protocol.secure_sum.records import SeedRecord
@@ -150,9 +150,9 @@ def check_streams(stream: Callable[..., object]) -> None:
     def words(plan: object, source: AesStream) -> np.ndarray:
         return source.words(SIZE).astype(np.int64)
 
-    with patch("tallystick.engines.simulated.draw_noise", words):
+    with patch("tallystick.engines.round_vectors.draw_noise", words):
         for server in ("server-1", "server-2"):
-            source = ServerNoise(Plan(), SIZE, server, noted)  # type: ignore[arg-type]
+            source = RoundNoise(Plan(), SIZE, server, noted)  # type: ignore[arg-type]
             draws += [source.draw(round).tobytes() for round in Plan.rounds]
     assert len(set(labels)) == len(labels) == 2 * len(Plan.rounds)  # a stream of its own for every round and server
     assert len(set(draws)) == len(draws)

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from tallystick.engines.simulated import ServerNoise
+from tallystick.engines.round_vectors import RoundNoise
 from tallystick.privacy.plan import Plan
 
 __all__ = [
@@ -57,7 +57,7 @@ def negative_passes(plan: Plan) -> Plan:
     return replace(plan, rounds=tuple(rounds))
 
 
-class ReusedNoise(ServerNoise):
+class ReusedNoise(RoundNoise):
     """The stream's key forgets the round: every round has the noise of the odd or even first one, say round 1's.
 
     Repeats of a plan must stay independent, so the key is the number of the pair of rounds.
@@ -67,16 +67,16 @@ class ReusedNoise(ServerNoise):
         return super().draw(round - (round + 1) % 2)
 
 
-class OneHonestServerForgets(ServerNoise):
+class OneHonestServerForgets(RoundNoise):
     """All servers but the first and the colluding last one send their sums bare."""
 
     def draw(self, round: int) -> np.ndarray:
         noise = super().draw(round)
-        keep = self._server == "server-1" or self._server == f"server-{self._plan.claim.servers}"
+        keep = self._maker == "server-1" or self._maker == f"server-{self._plan.claim.trust.makers.count}"
         return noise if keep else np.zeros_like(noise)
 
 
-class Float32Noise(ServerNoise):
+class Float32Noise(RoundNoise):
     """Noise of the right scale from a float generator of single precision: large values have zero low bits."""
 
     def draw(self, round: int) -> np.ndarray:
@@ -86,14 +86,14 @@ class Float32Noise(ServerNoise):
         return generator.laplace(0.0, scale, self._size).astype(np.float32).astype(np.int64)
 
 
-class NoNoise(ServerNoise):
+class NoNoise(RoundNoise):
     """Servers that add nothing."""
 
     def draw(self, round: int) -> np.ndarray:
         return np.zeros(self._size, dtype=np.int64)
 
 
-class CountWithoutNoise(ServerNoise):
+class CountWithoutNoise(RoundNoise):
     """n leaked: the count's group is sent as it is."""
 
     def draw(self, round: int) -> np.ndarray:

@@ -28,11 +28,12 @@ from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.designs import design_of, layout_of
 from tallystick.engines.federation import plan_study, public_facts
-from tallystick.engines.simulated import ServerNoise, SimulatedServers
+from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
+from tallystick.trust.servers.simulation import SimulatedServers
 
 __all__ = ["OwnCoordinates", "Record", "Wrapped", "observe_program", "worst_neighbours"]
 
@@ -92,7 +93,7 @@ def worst_neighbours(study: Study, domain: dict[str, Sequence[Any]]) -> tuple[Re
     """
     layout = layout_of(study)
     design = design_of(study, layout, None)
-    plan = plan_study(study, design, simulation=False).rounds[0]
+    plan = plan_study(study, design, allow_not_private=False).rounds[0]
     template = design.program.init(public_facts(study, layout))
     model = pack_state(design.program.query(template))
     records = [dict(zip(domain, values)) for values in itertools.product(*domain.values())]
@@ -127,7 +128,7 @@ def observe_program(
     """
     layout = layout_of(study)
     design = design_of(study, layout, None)
-    claimed = plan_study(study, design, simulation=False)
+    claimed = plan_study(study, design, allow_not_private=False)
     changed = claimed if tamper is None else tamper(claimed)
     plan = replace(changed, rounds=changed.rounds * repeats)
     used = design.program if program is None else program(design.program)
@@ -157,7 +158,7 @@ def observe_program(
             draws = note_draws(servers)
             views = [_view(servers, draws, plan, model, r) for r in range(1, repeats + 1)]
         else:
-            honest = ServerNoise(plan, len(plain[0]), "server-1", lambda *labels, s=stream: s(study.hash, *labels))
+            honest = RoundNoise(plan, len(plain[0]), "server-1", lambda *labels, s=stream: s(study.hash, *labels))
             views = [plain[number] + honest.draw(r) for r in range(1, repeats + 1)]
         outputs.append(_outputs(claimed, plain, views))
     return outputs[0], outputs[1]

@@ -32,15 +32,15 @@ from known_noise import note_draws
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import BlockProgram, pack_state
 from tallystick.crypto.prg import AesStream, derive
-from tallystick.engines import simulated
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import plan_study
-from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
+from tallystick.trust.servers import simulation as simulated
+from tallystick.trust.servers.simulation import SimulatedServers
 
 __all__ = ["Setting", "observe"]
 
@@ -157,7 +157,7 @@ def observe(
     program = _OneBlockEach(setting, experiments)
     groups = (program.groups_of_a_round(),) * setting.rounds
     claimed = plan_study(
-        study, Design(program=program, groups=groups, fraction_bits=setting.fraction_bits), simulation=False
+        study, Design(program=program, groups=groups, fraction_bits=setting.fraction_bits), allow_not_private=False
     )
     plan = tamper(claimed) if tamper is not None else claimed
     plan = replace(plan, rounds=plan.rounds * repeats)
@@ -165,7 +165,7 @@ def observe(
     clients = [_clients(program, rows) for rows in databases]
     plain = [_plain_totals(setting, plan, members) for members in clients]
     outputs = []
-    planted = patch.object(simulated, "ServerNoise", noise) if noise is not None else nullcontext()
+    planted = patch.object(simulated, "RoundNoise", noise) if noise is not None else nullcontext()
     for number, members in enumerate(clients):
         label = f"database {number}".encode()
 

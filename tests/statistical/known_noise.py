@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.engines.simulated import SimulatedServers
+from tallystick.trust.servers.simulation import SimulatedServers
 
 __all__ = ["note_draws"]
 

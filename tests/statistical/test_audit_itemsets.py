@@ -29,14 +29,14 @@ from known_noise import note_draws
 
 from tallystick.algorithms.program import pack_state
 from tallystick.crypto.prg import AesStream, derive
-from tallystick.engines import simulated
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.designs import design_of, layout_of
 from tallystick.engines.federation import plan_study, public_facts
-from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
+from tallystick.trust.servers import simulation as simulated
+from tallystick.trust.servers.simulation import SimulatedServers
 
 ALPHA = 1e-4
 CLIENTS = 3
@@ -143,7 +143,7 @@ def audit(
     study = case.study()
     layout = layout_of(study)
     design = design_of(study, layout, None)
-    claimed = plan_study(study, design, simulation=True)
+    claimed = plan_study(study, design, allow_not_private=True)
     plan = claimed if tamper is None else tamper(claimed)
     public = public_facts(study, layout)
     asked = [pack_state(q) for q in queries(case, design.program, public)]
@@ -200,7 +200,7 @@ def _observed(
     case, study, plan, claimed, members, plain, asked, program, template, which, seed, noise, repeats
 ) -> Outputs:  # type: ignore[no-untyped-def]
     many = len(asked)
-    planted = patch.object(simulated, "ServerNoise", noise) if noise is not None else nullcontext()
+    planted = patch.object(simulated, "RoundNoise", noise) if noise is not None else nullcontext()
     with planted:
         servers = SimulatedServers(
             study=study,

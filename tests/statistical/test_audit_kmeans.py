@@ -28,11 +28,11 @@ from tallystick.algorithms.program import Public, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import plan_study, public_budget
-from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Dense, densify
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
+from tallystick.trust.servers.simulation import SimulatedServers
 
 ALPHA = 1e-4
 EPSILON = 2.0
@@ -108,7 +108,7 @@ def observe(
     """``experiments × repeats`` outputs of either database, as the aggregator and the colluding server see them."""
     study, used = case.study(), case.program()
     public = Public(features=("x",), blocks=(("x", 0, 1, "number", 1),), max_l2_squared=1.0, max_l1=1.0)
-    claimed = plan_study(study, design_kmeans(public, used.budget, used.settings), simulation=False)
+    claimed = plan_study(study, design_kmeans(public, used.budget, used.settings), allow_not_private=False)
     plan = claimed if tamper is None else tamper(claimed)
     plan = replace(plan, rounds=plan.rounds * repeats)
     if program is not None:

@@ -22,9 +22,10 @@ from audit_bugs import NoNoise, scaled_noise
 from audit_programs import Wrapped, observe_program, worst_neighbours
 
 import tallystick as ts
-from tallystick.engines import federation, simulated
+from tallystick.engines import federation
 from tallystick.privacy.contribution import Contribution, Dense, Sparse
 from tallystick.privacy.plan import Plan
+from tallystick.trust.servers import simulation as simulated
 
 ALPHA = 1e-4
 RUNS = 20_000
@@ -201,7 +202,7 @@ def test_a_trained_svc_keeps_its_claim() -> None:
 
 @pytest.mark.filterwarnings("ignore::tallystick.core.errors.PrivacyWarning")
 def test_an_svc_trained_without_noise_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "ServerNoise", NoNoise)
+    monkeypatch.setattr(simulated, "RoundNoise", NoNoise)
     assert canaries_run(1000, 1) > EPSILON
 
 

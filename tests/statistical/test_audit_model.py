@@ -20,7 +20,8 @@ from audit_bounds import one_run_lower_bound, one_run_p_value
 from audit_bugs import NoNoise, scaled_noise
 
 import tallystick as ts
-from tallystick.engines import federation, simulated
+from tallystick.engines import federation
+from tallystick.trust.servers import simulation as simulated
 
 ALPHA = 1e-3
 EPSILON, DELTA = 3.0, 1e-6
@@ -53,7 +54,7 @@ def test_a_trained_model_keeps_its_claim() -> None:
 
 @pytest.mark.filterwarnings("ignore::tallystick.core.errors.PrivacyWarning")
 def test_a_model_trained_without_noise_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "ServerNoise", NoNoise)
+    monkeypatch.setattr(simulated, "RoundNoise", NoNoise)
     assert canaries_run(1000, 1) > EPSILON
 
 

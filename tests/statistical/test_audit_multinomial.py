@@ -32,9 +32,10 @@ from audit_bugs import NoNoise, scaled_noise
 from audit_programs import Wrapped, observe_program, worst_neighbours
 
 import tallystick as ts
-from tallystick.engines import federation, simulated
+from tallystick.engines import federation
 from tallystick.privacy.contribution import Contribution, Dense, Factored
 from tallystick.privacy.plan import Plan
+from tallystick.trust.servers import simulation as simulated
 
 ALPHA, EPSILON, RUNS = 1e-4, 2.0, 10_000
 CLASSES = ["r", "s", "t"]
@@ -198,7 +199,7 @@ def test_a_trained_model_keeps_its_claim() -> None:
 @pytest.mark.parametrize("bug", ["no noise", "a tenth of the noise"])
 def test_a_model_trained_with_too_little_noise_is_flagged(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if bug == "no noise":
-        monkeypatch.setattr(simulated, "ServerNoise", NoNoise)
+        monkeypatch.setattr(simulated, "RoundNoise", NoNoise)
     else:
         plan_study, short = federation.plan_study, scaled_noise(Fraction(1, 10))
         monkeypatch.setattr(federation, "plan_study", lambda *a, **k: short(plan_study(*a, **k)))

@@ -33,13 +33,14 @@ from numpy.typing import NDArray
 
 import tallystick as ts
 from tallystick.algorithms.design import Design
-from tallystick.engines import federation, record_choice, simulated
+from tallystick.engines import federation, record_choice
 from tallystick.engines.designs import layout_of
 from tallystick.engines.record_choice import CoinTosses
-from tallystick.engines.simulated import ServerNoise
+from tallystick.engines.round_vectors import RoundNoise
 from tallystick.privacy.grid import Group
 from tallystick.study import Study
 from tallystick.study.sections import PrivacySection
+from tallystick.trust.servers import simulation as simulated
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 EPSILON, DELTA, ALPHA = 2.0, 0.03, 1e-4
@@ -48,7 +49,7 @@ PLAN = federation.plan_study
 SCHEMA = ts.Schema({"who": ts.Number(0, EXPERIMENTS - 1), "v": ts.Number(-1, 1), "kind": ts.Category(["few", "many"])})
 
 
-class HonestNoiseOnly(ServerNoise):
+class HonestNoiseOnly(RoundNoise):
     """The view of the second server and the aggregator: they know that server's noise and take it away."""
 
     def draw(self, round: int) -> NDArray[np.int64]:
@@ -97,7 +98,7 @@ def observe(study: Study, seeds: int, first: int, *, with_the_record: bool, kind
         groups=((Group(name="all", size=EXPERIMENTS, bound=1.0),),) * ROUNDS,
     )
     data = frames(with_the_record=with_the_record, kind=kind)
-    claimed = PLAN(study, design, simulation=True)
+    claimed = PLAN(study, design, allow_not_private=True)
     assert claimed.spent_epsilon() == pytest.approx(EPSILON, rel=1e-3)
     rate = claimed.claim.sampling
     assert rate == RATE
@@ -118,7 +119,7 @@ def observe(study: Study, seeds: int, first: int, *, with_the_record: bool, kind
 def audit(sampling: Any = RATE, *, seeds: int = SEEDS, first: int = 0, kind: str = "many") -> Bound:
     study = study_of(sampling)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulated, "ServerNoise", HonestNoiseOnly)
+        patch.setattr(simulated, "RoundNoise", HonestNoiseOnly)
         zero, one = (observe(study, seeds, first, with_the_record=w, kind=kind) for w in (False, True))
     bound = find_bound(zero, one, delta=DELTA, alpha=ALPHA)
     print(f"sampling {sampling}: eps >= {bound.epsilon:.3f} by {bound.event}, {bound.hits} of {bound.runs}")

@@ -24,12 +24,12 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines import run as loop
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.federation import plan_study
-from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger
 from tallystick.study import Study
+from tallystick.trust.servers.simulation import SimulatedServers
 
 RUNS = 20_000
 EPSILON, DELTA, ALPHA, THRESHOLD = 2.0, 0.03, 1e-4, 0.4
@@ -68,7 +68,7 @@ def released(rows: np.ndarray, database: int, bug: Any) -> tuple[np.ndarray, flo
         }
     )
     program = OneEach()
-    plan = plan_study(study, Design(program=program, groups=(program.groups,)), simulation=False)
+    plan = plan_study(study, Design(program=program, groups=(program.groups,)), allow_not_private=False)
     cut = THRESHOLD * plan.rounds[0].total_std
     assert 0 < cut < 1  # between the exact totals
     servers = SimulatedServers(

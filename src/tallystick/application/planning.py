@@ -28,7 +28,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
         )
     layout = estimator.layout_for(study)
     design = estimator.design_for(study, layout)
-    made = plan_study(study, design, simulation=True)
+    made = plan_study(study, design, allow_not_private=True)
     n = study.data.records if study.stream is None else study.stream.records_per_tick
     rounds: list[dict[str, Any]] = []
     for number, r in enumerate(made.rounds, start=1):
@@ -59,7 +59,9 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
         "bytes_up_per_client": len(made.rounds) * 8 * max(r.grid.size for r in made.rounds),
         "hopeless": made.hopeless,
         "notes": list(made.notes),
-        "price_of_trust": made.claim.servers / max(1, made.honest) if made.claim.mechanism == "gaussian" else None,
+        "price_of_trust": made.claim.trust.makers.variance_factor(splits=True)
+        if made.claim.mechanism == "gaussian"
+        else None,
     }
 
 
@@ -76,10 +78,7 @@ def describe(made: dict[str, Any]) -> str:
     if privacy["differentially_private"]:
         delta = f", delta = {privacy['delta']:g}" if privacy["delta"] else " (pure)"
         lines.append(f"  it costs     epsilon = {privacy['epsilon']:g}{delta}; rho = {privacy['rho']:.4g} in all")
-        lines.append(
-            f"  trust        {trust['servers']} servers, {trust['colluding']} may collude, "
-            f"{trust['honest']} honest server(s) carry the noise"
-        )
+        lines.append(f"  trust        {trust_model(trust['model']).describe(trust)}")
     if made["price_of_trust"]:
         lines.append(f"  its price    noise variance is {made['price_of_trust']:.3g} times a single trusted curator's")
     lines.append("")

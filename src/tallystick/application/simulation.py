@@ -111,9 +111,6 @@ def simulate(
             schema=study.schema_of_data(),
             names=names,
             trust=study.trust.model,
-            servers=study.trust.servers,
-            colluding=study.trust.colluding,
-            min_clients=study.trust.min_clients,
             seed=None if seed is None else seed + 1_000_003 * number,
             drop=drop,
         )

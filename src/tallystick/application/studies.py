@@ -158,7 +158,7 @@ def propose_study(
     if not (math.isfinite(days) and 0 < days <= 366):
         raise StudyError(f"--days {days:g} is not possible", remedy="A proposal is open for up to 366 days.")
     design = estimator.design_for(study, estimator.layout_for(study))
-    plan = plan_study(study, design, simulation=study.privacy.mechanism == "none")
+    plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
     program = getattr(design.program, "source_text", "")
     set_up(study.canonical(), program, allow_not_private=True)  # what every party will derive from it
     with Place(config) as place:

@@ -67,7 +67,7 @@ def fitted(study: Study, program: str, packed: bytes) -> PrivateEstimator:
     estimator, study = estimator_for(study, (lambda _name: program) if program else None)
     layout = estimator.layout_for(study)
     design = estimator.design_for(study, layout)
-    plan = plan_study(study, design, simulation=study.privacy.mechanism == "none")
+    plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
     ledger = Ledger()
     entry = ledger.commit(ledger.reserve(charge_of(study.hash, plan)))
     return estimator.take_result(design, unpack_result(study, design, layout, plan, packed, entry=entry))

@@ -194,7 +194,7 @@ def designed(
     """A design made from public facts alone; spends nothing and reads no record."""
     # Before anything is built from the number of rounds: a billion of them would not fit into memory.
     stated: Any = rounds if isinstance(rounds, (int, float)) and not isinstance(rounds, bool) else 1
-    check_claim(study.claim(rounds=stated, simulation=True))
+    check_claim(study.claim(rounds=stated, allow_not_private=True))
     design = make(public_facts(study, layout), public_budget(study, rounds=int(stated) if stated is rounds else None))
     if study.stream is not None and study.study.program not in BUILT_IN:
         ticks = study.stream.ticks  # a user's program that names no rounds has one, and as many as there are ticks

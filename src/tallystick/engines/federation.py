@@ -25,17 +25,17 @@ from tallystick.data.encoding import Records
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.record_choice import ChosenMap, record_choice, sampling_notes
 from tallystick.engines.run import Outcome, Progress, run_program
-from tallystick.engines.simulated import SimulatedServers
 from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.engines.study_records import person_column, study_records
 from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.ledger import Ledger, Spent
-from tallystick.privacy.plan import Plan, honest_servers, make_plan
+from tallystick.privacy.plan import Plan, make_plan
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
 from tallystick.study import Study
 from tallystick.study.schema import Column, FeatureLayout, Items, Missing, Schema
+from tallystick.study.trust import registered, trust_model
 
 __all__ = [
     "DEFAULT_MIN_CLIENTS",
@@ -47,7 +47,6 @@ __all__ = [
     "public_facts",
 ]
 
-_SUMMING = ("servers",)
 DEFAULT_MIN_CLIENTS = 3
 
 
@@ -94,14 +93,14 @@ class Federation:
         return SimulatedFederation(
             frames=tuple(frames),
             schema=schema,
-            trust={
-                "model": trust,
-                "servers": servers,
-                "colluding": colluding,
-                "parties": parties,
-                "min_clients": min_clients,
-                "round_timeout_s": round_timeout_s,
-            },
+            trust=_settings(
+                trust,
+                servers=servers,
+                colluding=colluding,
+                parties=parties,
+                min_clients=min_clients,
+                round_timeout_s=round_timeout_s,
+            ),
             names=tuple(names) if names is not None else None,
             seed=seed,
             drop=drop,
@@ -181,7 +180,7 @@ class SimulatedFederation(Federation):
         return self._encoded[key]
 
     def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
-        plan = plan_study(study, design, simulation=True)
+        plan = plan_study(study, design, allow_not_private=True)
         names = self.names or ()
         wanted = study.trust.min_clients
         least = min(DEFAULT_MIN_CLIENTS, len(names)) if wanted is None else wanted
@@ -200,7 +199,8 @@ class SimulatedFederation(Federation):
             name: self._map(study, design, template, compiled, name, frame, r)
             for name, frame, r in zip(names, self.frames, records)
         }
-        totals = SimulatedServers(
+        simulated = study.trust_model.load(study.trust_model.simulation)
+        totals = simulated(
             study=study,
             plan=plan,
             clients=maps,
@@ -244,6 +244,11 @@ class SimulatedFederation(Federation):
         return AesStream(derive(seed_bytes(self.seed), b"tallystick/simulation/1", *labels))
 
 
+def _settings(model: str, **given: Any) -> dict[str, Any]:
+    """The keys of these that the trust model has."""
+    return {"model": model, **{k: v for k, v in given.items() if k in trust_model(model).section.model_fields}}
+
+
 def seed_bytes(seed: int) -> bytes:
     """A simulation's seed as a key."""
     try:
@@ -277,13 +282,12 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
 
 def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
     """The budget a designer divides, with the trust model's price; ``rounds`` where the study states them."""
-    claim = study.claim(rounds=1, simulation=True)
-    laplace = claim.mechanism == "laplace"
-    honest = honest_servers(claim.servers, claim.colluding)
+    claim = study.claim(rounds=1, allow_not_private=True)
+    laplace, makers = claim.mechanism == "laplace", claim.trust.makers
     private = claim.mechanism != "none"
     rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not laplace else math.inf
     if claim.sampling is not None and claim.sampling < 1 and private and not laplace:
-        rho = _sampled_rho(claim, honest, rounds)
+        rho = _sampled_rho(claim, makers.honest, rounds)
     ticks = 1 if study.stream is None else study.stream.ticks
     return PublicBudget(
         mechanism=claim.mechanism,
@@ -291,7 +295,7 @@ def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
         epsilon=claim.epsilon * ticks if private else math.inf,
         ticks=None if study.stream is None else ticks,
         neighbours=claim.neighbours,
-        variance_factor=float(claim.servers) if laplace else claim.servers / max(1, honest),
+        variance_factor=makers.variance_factor(splits=not laplace),
         person_factor=claim.max_records * claim.max_institutions,
     )
 
@@ -318,15 +322,15 @@ def _sampled_rho(claim: Claim, honest: int, rounds: int | None) -> float:
     return float(whole) * rate**2
 
 
-def plan_study(study: Study, design: Design, *, simulation: bool) -> Plan:
+def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan:
     """The plan of a designed study; refused by the first privacy rule that does not hold."""
-    if study.trust.model not in _SUMMING:
+    if not study.trust_model.sums:
         raise TrustModelError(
             f"{study.study.program} does not run under trust = {study.trust.model!r}",
-            remedy=f"It runs under: {', '.join(_SUMMING)}.",
+            remedy=f"It runs under: {', '.join(m.name for m in registered() if m.sums)}.",
         )
     person_column(study)
-    claim = study.claim(rounds=design.rounds, simulation=simulation)
+    claim = study.claim(rounds=design.rounds, allow_not_private=allow_not_private)
     made = make_plan(
         claim,
         design.groups,

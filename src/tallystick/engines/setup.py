@@ -14,8 +14,8 @@ from tallystick.core.errors import StudyError, TallystickError
 from tallystick.crypto.field import HALF
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, public_facts
+from tallystick.engines.round_vectors import result_limit
 from tallystick.engines.sandbox.program import SandboxedProgram
-from tallystick.engines.simulated import result_limit
 from tallystick.privacy.plan import Plan
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.secure_sum import SumParameters
@@ -50,19 +50,6 @@ class Setup:
         """Fewer clients abort a round."""
         stated = self.study.trust.min_clients
         return DEFAULT_MIN_CLIENTS if stated is None else stated
-
-    def check_servers(self, servers: int) -> None:
-        """Refuse a study that was planned for another number of servers than there are.
-
-        A server's noise is calibrated on how many of them are honest: with fewer servers than planned, fewer are.
-        """
-        planned = self.plan.claim.servers
-        if planned != servers:
-            raise StudyError(
-                f"the study is for {planned} servers, the consortium has {servers}",
-                rule="number-of-servers",
-                remedy="Set servers under [trust] to the number of servers of the consortium.",
-            )
 
     def parameters(self, roster: Roster) -> SumParameters:
         """The secure sum's parameters: equal at every party."""
@@ -110,7 +97,7 @@ def _derived(canonical: bytes, program: str, allow_not_private: bool) -> Setup:
         raise StudyError("the study does not state the hash of its program", remedy="Propose it anew.")
     layout = layout_of(study)
     design = design_of(study, layout, own)
-    plan = plan_study(study, design, simulation=allow_not_private)
+    plan = plan_study(study, design, allow_not_private=allow_not_private)
     summarise(plan)  # what is shown, signed and attested can be written down
     if study.data.records is not None:
         result_limit(plan, study.data.records)  # X26: a sum that could wrap around is refused before it is approved

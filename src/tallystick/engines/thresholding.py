@@ -34,7 +34,7 @@ __all__ = ["StateBytes", "state_bytes", "threshold_notes", "thresholded"]
 def thresholded(noisy: NoisyTotal, plan: RoundPlan, threshold: float) -> NoisyTotal:
     """Coordinates closer to 0 than ``threshold`` standard deviations of their own noise become 0.
 
-    The noise is that of all servers together, each group's its own. Without noise nothing is below the threshold.
+    The noise is that of all who made any, each group's its own. Without noise nothing is below the threshold.
     """
     values = noisy.values.copy()
     start = 0
@@ -42,7 +42,7 @@ def thresholded(noisy: NoisyTotal, plan: RoundPlan, threshold: float) -> NoisyTo
         stop = start + noise.group.size
         part = values[start:stop]
         # Values are integers: |v| < x if and only if |v| < ⌈x⌉. No value of the field is as large as 2^63.
-        cut = min(threshold * math.sqrt(noise.variance * plan.servers), 2.0**63)
+        cut = min(threshold * math.sqrt(noise.variance * (noisy.makers or plan.makers)), 2.0**63)
         part[np.abs(part).astype(np.uint64) < np.uint64(math.ceil(cut))] = 0
         start = stop
     return replace(noisy, values=values)

@@ -29,11 +29,13 @@ class RoundRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyTotal:
-    """The noisy sum in grid units, and who was in it."""
+    """The noisy sum in grid units, who was in it, and how much noise it holds."""
 
     values: NDArray[np.int64]
     participants: tuple[str, ...]
     dropped: tuple[str, ...]
+    makers: int | None = None
+    """How many have added their noise to it; None if all that the plan counts have."""
 
 
 class NoisyTotals(Protocol):

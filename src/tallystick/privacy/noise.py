@@ -1,12 +1,14 @@
-"""One server's noise for one round: exact, discrete, drawn once (the state rule, spec/privacy 0.6)."""
+"""One noise maker's noise for one round: exact, discrete, drawn once and kept before anything is told of it."""
 
 from __future__ import annotations
+
+from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.randomness import WordSource
-from tallystick.privacy.mechanisms import discrete_gaussian, discrete_laplace
+from tallystick.privacy.mechanisms import Mechanism, discrete_gaussian, discrete_laplace
 from tallystick.privacy.plan import RoundPlan
 
 __all__ = ["draw_noise"]
@@ -17,10 +19,13 @@ def draw_noise(plan: RoundPlan, source: WordSource) -> NDArray[np.int64]:
     parts = []
     for noise in plan.noise:
         size = noise.group.size
-        if plan.mechanism == "gaussian":
-            parts.append(discrete_gaussian.sample(noise.parameter, size, source))
-        elif plan.mechanism == "laplace":
-            parts.append(discrete_laplace.sample(noise.parameter, size, source))
-        else:
-            parts.append(np.zeros(size, dtype=np.int64))
+        match plan.mechanism:
+            case Mechanism.GAUSSIAN:
+                parts.append(discrete_gaussian.sample(noise.parameter, size, source))
+            case Mechanism.LAPLACE:
+                parts.append(discrete_laplace.sample(noise.parameter, size, source))
+            case Mechanism.NONE:
+                parts.append(np.zeros(size, dtype=np.int64))
+            case _:
+                assert_never(plan.mechanism)
     return np.concatenate(parts)

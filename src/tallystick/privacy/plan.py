@@ -1,12 +1,12 @@
 """The plan: noise, clipping and budget of every round, derived once from public facts, shown before anything is spent.
 
-Calibration (spec/privacy 1.2, 1.3). A coalition of t servers and the aggregator sees the true sum plus the noise of the
-h = m − max(1, t) servers that are honest and not the observer itself; so the *honest* noise alone must suffice.
+Calibration. m parties add noise to every total, and whoever looks at it sees the true sum plus the noise of the h among
+them that are honest and not itself (:mod:`tallystick.privacy.trust`); so the *honest* noise alone must suffice.
 
-* Gaussian: each server adds N_Z(0, s²/h); s² = D²/(2ρ_g). A sum of h discrete Gaussians is not exactly discrete
+* Gaussian: each adds N_Z(0, s²/h); s² = D²/(2ρ_g). A sum of h discrete Gaussians is not exactly discrete
   Gaussian; the difference is charged [KLS21, Prop. 4 and Thm. 1]:
   ε_c = min( √(D²/s² + τd/2), D/s + τ√d ), ρ = ε_c²/2, τ = 10 Σ_{k<h} exp(−2π² (s²/h) k/(k+1)); share variance ≥ 4.
-* Laplace: pure ε, and no exact way to split the noise, so every server adds the full discrete Laplace of scale D/ε_g.
+* Laplace: pure ε, and no exact way to split the noise, so each adds the full discrete Laplace of scale D/ε_g.
 
 Budget: ρ_total from (ε, δ) by the tight conversion (or ε itself for Laplace) is split over rounds by ``weights`` and
 within a round over groups by their shares; both splits are exact rationals that never add up to more than the whole.
@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, assert_never
 
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, pure_rho, rho_for, rho_from_epsilon, rounded_up
 from tallystick.privacy.grid import Grid, Group, Norm, fraction_bits_for
-from tallystick.privacy.mechanisms import round_up_scale, round_up_variance
+from tallystick.privacy.mechanisms import Mechanism, round_up_scale, round_up_variance
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import curve_epsilon, round_curve, sampled_budget
 from tallystick.privacy.sensitivity import (
@@ -37,26 +37,21 @@ from tallystick.privacy.sensitivity import (
     vector_sensitivity,
 )
 
-__all__ = ["GroupNoise", "Plan", "RoundPlan", "check_shares", "honest_servers", "make_plan"]
+__all__ = ["GroupNoise", "Plan", "RoundPlan", "check_shares", "make_plan"]
 
 _MIN_SHARE_VARIANCE = 4
 
 
-def honest_servers(servers: int, colluding: int) -> int:
-    """h = m − max(1, t): a curious server is itself a coalition of one (spec 1.2)."""
-    return servers - max(1, colluding)
-
-
 @dataclass(frozen=True, kw_only=True)
 class GroupNoise:
-    """What one server adds to each coordinate of one group, in grid units."""
+    """What one noise maker adds to each coordinate of one group, in grid units."""
 
     group: Group
     sensitivity: int
     parameter: Fraction
     """Variance of the discrete Gaussian, or scale of the discrete Laplace; 0 for no noise."""
     variance: float
-    """Variance of one server's noise, in grid units."""
+    """Variance of one noise maker's noise, in grid units."""
     rho: Fraction
     epsilon: Fraction | None = None
 
@@ -67,8 +62,9 @@ class RoundPlan:
 
     grid: Grid
     noise: tuple[GroupNoise, ...]
-    mechanism: str
-    servers: int
+    mechanism: Mechanism
+    makers: int
+    """How many add this noise, if all do."""
 
     @property
     def rho(self) -> Fraction:
@@ -78,24 +74,24 @@ class RoundPlan:
     @property
     def epsilon(self) -> Fraction | None:
         """Pure cost of the round, for Laplace."""
-        if self.mechanism != "laplace":
+        if self.mechanism is not Mechanism.LAPLACE:
             return None
         return sum((n.epsilon or Fraction(0) for n in self.noise), Fraction(0))
 
     @property
-    def per_server_std(self) -> float:
-        """Largest standard deviation one server adds to a coordinate, in real units."""
+    def per_maker_std(self) -> float:
+        """Largest standard deviation one noise maker adds to a coordinate, in real units."""
         return math.sqrt(max(n.variance for n in self.noise)) / self.grid.scale
 
     @property
     def total_std(self) -> float:
-        """Standard deviation on a coordinate of the total, all servers together, in real units."""
-        return self.per_server_std * math.sqrt(self.servers)
+        """Standard deviation on a coordinate of the total, all noise makers together, in real units."""
+        return self.per_maker_std * math.sqrt(self.makers)
 
     def std_of(self, name: str) -> float:
         """Standard deviation on the total of one group's coordinates, in real units."""
         variance = next(n.variance for n in self.noise if n.group.name == name)
-        return math.sqrt(variance * self.servers) / self.grid.scale
+        return math.sqrt(variance * self.makers) / self.grid.scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +109,8 @@ class Plan:
 
     @property
     def honest(self) -> int:
-        """Servers whose noise alone carries the guarantee."""
-        return honest_servers(self.claim.servers, self.claim.colluding)
+        """Noise makers whose noise alone carries the guarantee."""
+        return self.claim.trust.makers.honest
 
     @cached_property
     def rho(self) -> Fraction:
@@ -255,7 +251,7 @@ def _budget(claim: Claim, shares: Sequence[Fraction]) -> Fraction:
             rate=claim.sampling,
             shares=shares,
             orders=ORDERS,
-            honest=honest_servers(claim.servers, claim.colluding),
+            honest=claim.trust.makers.honest,
         )
     return rho_from_epsilon(claim.epsilon, claim.delta)
 
@@ -270,7 +266,7 @@ def _plan_round(
     if fraction_bits is None:
         fraction_bits = min(fraction_bits_for(max(g.bound, g.count)) for g in groups)
     grid = Grid(groups=groups, fraction_bits=fraction_bits, norm=norm)
-    honest = honest_servers(claim.servers, claim.colluding)
+    mechanism, honest = Mechanism(claim.mechanism), claim.trust.makers.honest
     # Shares arrive as floats that sum to 1 up to rounding: dividing by the exact sum keeps Σ shares ≤ 1.
     whole = sum(Fraction(g.share) for g in groups)
     noise = []
@@ -279,15 +275,19 @@ def _plan_round(
         own = _sensitivity(group, bound, count, ceiling, neighbours, norm)
         sensitivity = int(own * person_multiplier(claim.max_institutions))
         part = budget * Fraction(group.share) / whole
-        if claim.mechanism == "gaussian":
-            noise.append(_gaussian(group, sensitivity, part, honest))
-        elif claim.mechanism == "laplace":
-            noise.append(_laplace(group, sensitivity, part))
-        else:
-            noise.append(
-                GroupNoise(group=group, sensitivity=sensitivity, parameter=Fraction(0), variance=0.0, rho=Fraction(0))
-            )
-    return RoundPlan(grid=grid, noise=tuple(noise), mechanism=claim.mechanism, servers=claim.servers)
+        match mechanism:
+            case Mechanism.GAUSSIAN:
+                noise.append(_gaussian(group, sensitivity, part, honest))
+            case Mechanism.LAPLACE:
+                noise.append(_laplace(group, sensitivity, part))
+            case Mechanism.NONE:
+                nothing = Fraction(0)
+                noise.append(
+                    GroupNoise(group=group, sensitivity=sensitivity, parameter=nothing, variance=0.0, rho=nothing)
+                )
+            case _:
+                assert_never(mechanism)
+    return RoundPlan(grid=grid, noise=tuple(noise), mechanism=mechanism, makers=claim.trust.makers.count)
 
 
 def _of_person(group: Group, claim: Claim, norm: Norm) -> Group:
@@ -328,7 +328,7 @@ def _gaussian(group: Group, sensitivity: int, rho: Fraction, honest: int) -> Gro
 
 
 def _charged_rho(sensitivity: int, share_variance: Fraction, honest: int, size: int) -> Fraction:
-    """ρ of the honest servers' h shares together [KLS21]; exactly D²/(2s²) for h = 1."""
+    """ρ of the honest ones' h shares together [KLS21]; exactly D²/(2s²) for h = 1."""
     exact = rho_for(sensitivity, share_variance * honest)
     if honest == 1:
         return exact

@@ -25,7 +25,6 @@ __all__ = [
     "MIN_DELTA",
     "MIN_EPSILON",
     "MIN_SAMPLING",
-    "STUDY",
     "Range",
     "check_coordinates",
     "check_whole_numbers",
@@ -47,7 +46,7 @@ MAX_COLUMNS = 20_000
 """Each column is looked at a dozen times while a plan is made: 20,000 take seconds."""
 MAX_LABELS = 500_000
 """Categories, items and bins of all columns together. A study of 4 MiB, the longest that travels, holds no more."""
-_MAX_WHOLE = 1 << 62
+MAX_WHOLE = 1 << 62
 """Whole numbers under [program] and in column declarations: they fit 64 bits with room for a sign and a sum."""
 
 
@@ -66,7 +65,7 @@ class Range:
     def check(self, name: str, value: Any) -> None:
         """Raise :class:`StudyError` unless the value is a number in this range."""
         if not self.holds(value):
-            shown = value if isinstance(value, float) or abs(value) < _MAX_WHOLE else "a number of many digits"
+            shown = value if isinstance(value, float) or abs(value) < MAX_WHOLE else "a number of many digits"
             raise StudyError(
                 f"{name} = {shown} is no {self.what}",
                 rule="number-in-range",
@@ -74,23 +73,6 @@ class Range:
             )
 
 
-STUDY: dict[str, Range] = {
-    "study.version": Range(0, 2**31, "version"),
-    # 30 days: milliseconds travel in 32 bits, which end after 49 days. A round that takes longer is a stream.
-    "trust.round_timeout_s": Range(0.001, 2_592_000, "time limit of a round"),
-    "trust.servers": Range(-_MAX_WHOLE, _MAX_WHOLE, "number of servers"),  # 2 to 255: a privacy rule
-    "trust.colluding": Range(-_MAX_WHOLE, _MAX_WHOLE, "number of servers"),  # below servers: a privacy rule
-    "trust.parties": Range(0, 255, "number of parties"),
-    "trust.min_clients": Range(-_MAX_WHOLE, 100_000, "number of clients"),  # statements name 100,000 parties at most
-    # A person's bound is so many records' bounds; it must fit a grid of 31 bits, which a million of them exhaust.
-    "privacy.max_records": Range(-_MAX_WHOLE, 1_000_000, "number of records of one person"),
-    "privacy.max_institutions": Range(-_MAX_WHOLE, 1_000_000, "number of institutions"),
-    # Sums live below 2^63 on a grid of at least one unit a record. No data set is near.
-    "data.records": Range(1, 10**18, "number of records"),
-    "stream.records_per_tick": Range(1, 10**12, "number of records"),
-    # A clock is read in milliseconds; a tick shorter than that would never be seen to pass.
-    "stream.tick_seconds": Range(0.001, 31_622_400, "length of a tick"),
-}
 BUDGET_EPSILON = Range(MIN_EPSILON, MAX_EPSILON, "budget")
 BUDGET_DELTA = Range(MIN_DELTA, math.nextafter(1, 0), "probability for a budget")
 
@@ -103,7 +85,7 @@ def check_whole_numbers(where: str, value: Any) -> None:
     elif isinstance(value, (list, tuple)):
         for inner in value:
             check_whole_numbers(where, inner)
-    elif isinstance(value, int) and not -_MAX_WHOLE <= value <= _MAX_WHOLE:
+    elif isinstance(value, int) and not -MAX_WHOLE <= value <= MAX_WHOLE:
         raise StudyError(
             f"{where} is a number of {math.ceil(value.bit_length() * 0.30103)} digits",
             rule="number-in-range",

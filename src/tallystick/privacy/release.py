@@ -101,13 +101,8 @@ def state_privacy(plan: Plan) -> PrivacyStatement:
         "mechanism": claim.mechanism,
         "rho": float(plan.rho),
         "rounds": len(plan.rounds),
-        "noise_std": {"per_server": last.per_server_std, "total": last.total_std},
-        "trust": {
-            "model": claim.trust,
-            "servers": claim.servers,
-            "colluding": claim.colluding,
-            "honest": plan.honest,
-        },
+        "noise_std": {f"per_{claim.trust.maker}": last.per_maker_std, "total": last.total_std},
+        "trust": dict(claim.trust.facts),
         "differentially_private": private,
         "statement": _words(plan),
     }
@@ -139,12 +134,8 @@ def _words(plan: Plan) -> str:
             f"and a person being known to at most {claim.max_institutions} institution(s)"
         )
     promise = f"epsilon = {claim.epsilon:g}" + (f", delta = {claim.delta:g}" if claim.delta else " (pure)")
-    group = "any one of the" if plan.claim.colluding <= 1 else f"any {claim.colluding} of the"
-    coalition = f"{group} {claim.servers} servers" if claim.servers else "no server"
     return (
         f"Differentially private with {promise}: {change} changes the probability of any outcome by a factor "
         f"of at most e^epsilon{' (except with probability delta)' if claim.delta else ''}{caps}. "
-        f"The promise covers everything released in {len(plan.rounds)} round(s) and holds against the aggregator, "
-        f"every client and {coalition} "
-        f"together, whatever they do; the noise of {plan.honest} honest server(s) alone carries it."
+        f"The promise covers everything released in {len(plan.rounds)} round(s) and {claim.trust.words}"
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.privacy.ranges import MAX_EPSILON, MAX_ROUNDS, MIN_DELTA, MIN_EPSILON, MIN_SAMPLING
+from tallystick.privacy.trust import Trust
 
 __all__ = ["MAX_EPSILON", "MAX_ROUNDS", "RULES", "Claim", "check_claim", "default_delta"]
 
@@ -25,9 +26,7 @@ class Claim:
     neighbours: str
     mechanism: str
     rounds: int
-    trust: str = "servers"
-    servers: int = 2
-    colluding: int = 1
+    trust: Trust
     min_clients: int | None = None
     records: int | None = None
     unit: str = "record"
@@ -35,7 +34,8 @@ class Claim:
     max_records: int = 1
     max_institutions: int = 1
     shares: tuple[float, ...] = (1.0,)
-    simulation: bool = False
+    allow_not_private: bool = False
+    """Whether exact sums are allowed: in a simulation, or by every client's own configuration."""
     sampling: float | None = None
     """The largest rate at which a client's coins take a record into a round."""
     parallel: bool = False
@@ -126,16 +126,16 @@ RULES: tuple[_Rule, ...] = (
         'Add `records = …` under [data], or use neighbours = "add-remove".',
     ),
     (
-        "two-servers-at-least",
-        lambda c: c.trust != "servers" or 2 <= c.servers <= 255,
-        "{servers} server(s): whoever runs it would see every institution's sum",
-        "Use servers = 2 or more (at most 255), run by different organisations.",
+        "trust-model-holds",  # its own rules, each refused by its own name (:attr:`Trust.problems`)
+        lambda c: not c.trust.problems,
+        "the trust model's settings cannot be",
+        "See docs/rules.md.",
     ),
     (
-        "one-honest-server",
-        lambda c: c.trust != "servers" or 0 <= c.colluding <= c.servers - 1,
-        "colluding = {colluding} of {servers} servers leaves no honest one",
-        "Use at most colluding = servers - 1.",
+        "someone-honest-makes-noise",
+        lambda c: 1 <= c.trust.makers.honest <= c.trust.makers.count,
+        "nobody who makes noise is surely honest",
+        "Let fewer parties collude, or more take part.",
     ),
     (
         "a-sum-of-one-hides-nothing",
@@ -187,7 +187,7 @@ RULES: tuple[_Rule, ...] = (
     ),
     (
         "no-noise-only-in-simulation",
-        lambda c: c.mechanism != "none" or c.simulation,
+        lambda c: c.mechanism != "none" or c.allow_not_private,
         'mechanism = "none" publishes exact sums',
         "It is for simulation, or for a study that every client's own configuration allows (allow_not_private = true).",
     ),
@@ -202,5 +202,8 @@ def check_claim(claim: Claim) -> None:
             fine = holds(claim)
         except TypeError as error:
             raise StudyError(f"the study's privacy figures are not numbers: {error}", rule=name) from None
+        if not fine and claim.trust.problems and name == "trust-model-holds":
+            problem = claim.trust.problems[0]
+            raise PrivacyRefused(f"{problem.cause}.", rule=problem.rule, remedy=problem.remedy)
         if not fine:
             raise PrivacyRefused(wrong.format(**facts) + ".", rule=name, remedy=remedy)

@@ -12,13 +12,30 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import check_name, check_readable
-from tallystick.privacy.ranges import MAX_COLUMNS, MAX_LABELS, STUDY, check_whole_numbers
+from tallystick.privacy.ranges import MAX_COLUMNS, MAX_LABELS, MAX_WHOLE, Range, check_whole_numbers
 
 __all__ = ["check_limits"]
 
 _NESTED = 16
 _LONGEST = 1000
 """Characters of one name; a screen shows a hundred."""
+_RANGES: dict[str, Range] = {
+    "study.version": Range(0, 2**31, "version"),
+    # 30 days: milliseconds travel in 32 bits, which end after 49 days. A round that takes longer is a stream.
+    "trust.round_timeout_s": Range(0.001, 2_592_000, "time limit of a round"),
+    "trust.servers": Range(-MAX_WHOLE, MAX_WHOLE, "number of servers"),  # 2 to 255: a privacy rule
+    "trust.colluding": Range(-MAX_WHOLE, MAX_WHOLE, "number of servers"),  # below servers: a privacy rule
+    "trust.parties": Range(0, 255, "number of parties"),
+    "trust.min_clients": Range(-MAX_WHOLE, 100_000, "number of clients"),  # statements name 100,000 parties at most
+    # A person's bound is so many records' bounds; it must fit a grid of 31 bits, which a million of them exhaust.
+    "privacy.max_records": Range(-MAX_WHOLE, 1_000_000, "number of records of one person"),
+    "privacy.max_institutions": Range(-MAX_WHOLE, 1_000_000, "number of institutions"),
+    # Sums live below 2^63 on a grid of at least one unit a record. No data set is near.
+    "data.records": Range(1, 10**18, "number of records"),
+    "stream.records_per_tick": Range(1, 10**12, "number of records"),
+    # A clock is read in milliseconds; a tick shorter than that would never be seen to pass.
+    "stream.tick_seconds": Range(0.001, 31_622_400, "length of a tick"),
+}
 
 
 def check_limits(study: Mapping[str, Any]) -> None:
@@ -26,7 +43,7 @@ def check_limits(study: Mapping[str, Any]) -> None:
 
     Column names and categories are looked at by the schema.
     """
-    for key, allowed in STUDY.items():
+    for key, allowed in _RANGES.items():
         section, _, name = key.partition(".")
         value = (study[section] or {}).get(name)
         if value is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -102,14 +102,16 @@ class PrivacySection(Section):
 
 
 class TrustSection(Section):
-    """[trust]: who adds up, and who may collude."""
+    """[trust]: who adds up, and who may collude. Each trust model has its own, with at least these keys.
 
-    model: Literal["servers", "masks", "proxy", "parties", "gossip"] = "servers"
-    servers: Whole = 2
-    colluding: Whole | None = Field(default=None, description="servers that may collude; servers - 1 if left out")
-    parties: Whole = 3
-    min_clients: Whole | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
-    round_timeout_s: Real = 60
+    They are declared by each model for itself, since their order is part of every study's hash.
+    """
+
+    model: str
+
+    if TYPE_CHECKING:
+        min_clients: int | None
+        round_timeout_s: float
 
 
 class MissingSection(Section):

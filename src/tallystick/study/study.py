@@ -11,7 +11,7 @@ import difflib
 import json
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializeAsAny, ValidationError
 
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
@@ -30,6 +30,7 @@ from tallystick.study.sections import (
     TrustSection,
 )
 from tallystick.study.settings import apply_settings
+from tallystick.study.trust import DEFAULT_TRUST, TrustModel, registered, trust_model
 
 __all__ = ["CANONICAL_BYTES", "Study", "json_schema"]
 
@@ -43,7 +44,7 @@ class Study(Section):
     study: StudySection
     program: dict[str, Any] = Field(default_factory=dict)
     privacy: PrivacySection = PrivacySection()
-    trust: TrustSection = TrustSection()
+    trust: SerializeAsAny[TrustSection]
     data: DataSection = DataSection()
     results: ResultsSection = ResultsSection()
     stream: StreamSection | None = None
@@ -82,7 +83,7 @@ class Study(Section):
     def from_dict(cls, raw: dict[str, Any]) -> Study:
         """From plain tables; an unknown key is an error that names the closest known one."""
         try:
-            study = cls.model_validate(raw)
+            study = cls.model_validate({**raw, "trust": _trust_section(raw)})
         except ValidationError as error:
             raise _explain(error) from None
         except RecursionError:
@@ -116,6 +117,11 @@ class Study(Section):
         return format_hash(self.hash)
 
     @property
+    def trust_model(self) -> TrustModel:
+        """The registered trust model of this study."""
+        return trust_model(self.trust.model)
+
+    @property
     def counts_are_public(self) -> bool:
         """Whether the number of records may be told at all: only where no neighbour has another number.
 
@@ -133,7 +139,7 @@ class Study(Section):
         m = self.data.missing
         return None if m is None else Missing(marker=m.marker, policy=m.policy)
 
-    def claim(self, *, rounds: int, shares: tuple[float, ...] = (1.0,), simulation: bool = False) -> Claim:
+    def claim(self, *, rounds: int, shares: tuple[float, ...] = (1.0,), allow_not_private: bool = False) -> Claim:
         """The privacy claim of this study when run for ``rounds`` rounds."""
         p, t = self.privacy, self.trust
         records = self.data.records
@@ -146,9 +152,7 @@ class Study(Section):
             neighbours=p.neighbours,
             mechanism=p.mechanism,
             rounds=rounds,
-            trust=t.model,
-            servers=t.servers,
-            colluding=t.servers - 1 if t.colluding is None else t.colluding,
+            trust=self.trust_model.trust(t),
             min_clients=t.min_clients,
             records=records,
             unit=p.unit,
@@ -156,7 +160,7 @@ class Study(Section):
             max_records=p.max_records if p.unit == "person" else 1,
             max_institutions=p.max_institutions if p.unit == "person" else 1,
             shares=shares,
-            simulation=simulation,
+            allow_not_private=allow_not_private,
             sampling=p.sampling_rate,
             parallel=self.stream is not None,
         )
@@ -168,9 +172,23 @@ class Study(Section):
         return Study.from_dict(raw)
 
 
+def _trust_section(raw: dict[str, Any]) -> TrustSection:
+    """[trust], read as the section of the trust model that it names."""
+    given = raw.get("trust", {}) if isinstance(raw, dict) else {}
+    if isinstance(given, TrustSection):
+        return given
+    try:
+        model = given.get("model", DEFAULT_TRUST) if isinstance(given, dict) else DEFAULT_TRUST
+        return trust_model(model).section.model_validate(given)
+    except ValidationError as error:
+        raise _explain(error, "trust") from None
+
+
 def json_schema() -> dict[str, Any]:
     """The published JSON Schema of a study file."""
     schema = Study.model_json_schema()
+    models = {m.name: m.section.model_json_schema() for m in registered()}
+    schema["$defs"]["TrustSection"] = {"oneOf": list(models.values()), "discriminator": {"propertyName": "model"}}
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Tallystick study"
     return schema
@@ -182,7 +200,6 @@ _NAMES = {
         Study,
         StudySection,
         PrivacySection,
-        TrustSection,
         DataSection,
         ResultsSection,
         MissingSection,
@@ -205,13 +222,14 @@ _NAMES = {
 }
 
 
-def _explain(error: ValidationError) -> StudyError:
+def _explain(error: ValidationError, *section: str) -> StudyError:
     """The first finding, as a sentence with its key."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
+    path = [*section, *(str(part) for part in first["loc"])]
     where = ".".join(part for part in path if part not in ("number", "integer", "category", "items")) or "the study"
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(path[-1], sorted(_NAMES), n=1)
+        known = _NAMES.union(*(m.section.model_fields for m in registered()))
+        close = difflib.get_close_matches(path[-1], sorted(known), n=1)
         return StudyError(
             f"unknown key {where!r}",
             rule="unknown-key",

@@ -114,7 +114,7 @@ class ConnectedFederation(Federation):
         return self._records
 
     def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
-        plan = plan_study(study, design, simulation=study.privacy.mechanism == "none")
+        plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
         text = getattr(design.program, "source_text", "")
         if study.study.program not in BUILT_IN and not text:
             raise StudyError(

@@ -25,8 +25,8 @@ from tallystick.core.redaction import Secret
 from tallystick.crypto.field import encode_signed
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.record_choice import ChosenMap, record_choice
+from tallystick.engines.round_vectors import padded
 from tallystick.engines.setup import Setup
-from tallystick.engines.simulated import padded
 from tallystick.engines.study_records import study_records
 from tallystick.privacy.ledger import Budget, charge_of
 from tallystick.protocol import secure_sum as sums

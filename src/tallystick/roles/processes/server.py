@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tallystick.core.allowance import Allowances
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, TallystickError
 from tallystick.core.identifiers import HASH_BYTES, parse_hash
+from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.setup import Setup, set_up
-from tallystick.engines.simulated import ServerNoise
 from tallystick.privacy.chain import Head
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.machine import Machine as SumMachine
@@ -95,7 +95,7 @@ class ServerSession(ParticipantSession):
         def keyed(*labels: bytes) -> object:
             return process.parts.streams(self.study_hash, *labels)
 
-        noise = ServerNoise(setup.plan, setup.size, process.name, keyed)  # type: ignore[arg-type]
+        noise = RoundNoise(setup.plan, setup.size, process.name, keyed)  # type: ignore[arg-type]
         machine, first = _SpoolingServer.restore(
             setup.parameters(roster),
             process.name,

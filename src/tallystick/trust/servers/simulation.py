@@ -5,7 +5,6 @@ The machines are the deployed ones, every message is encoded and decoded; see :m
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -13,44 +12,16 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Program, State, pack_state
 from tallystick.core.randomness import WordSource
-from tallystick.crypto.fixed_point import check_headroom
 from tallystick.data.partitions import uniforms
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.record_choice import ChosenMap
+from tallystick.engines.round_vectors import RoundNoise, Stream, padded, result_limit
 from tallystick.engines.totals import NoisyTotal, RoundRequest
-from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
 from tallystick.transport.rounds import MemoryRounds
 
-__all__ = ["ServerNoise", "SimulatedServers", "padded", "result_limit"]
-
-Stream = Callable[..., WordSource]
-
-
-def result_limit(plan: Plan, records: int) -> int:
-    """No honest coordinate of any round's total is larger: records × bound + 40 standard deviations (spec 0.4).
-
-    Checked against the field at admission, so that a sum can never wrap around.
-    """
-    limit = 0
-    for round_plan in {id(r): r for r in plan.rounds}.values():  # equal rounds of a plan are one object
-        for noise, bound in zip(round_plan.noise, round_plan.grid.largest_coordinates):
-            std = math.sqrt(noise.variance * round_plan.servers)
-            check_headroom(records=records, bound=bound, noise_std_total=std)
-            limit = max(limit, records * bound + math.ceil(40 * std))
-    return max(1, limit)
-
-
-class ServerNoise:
-    """One server's noise: a stream of its own per round, drawn once by the machine that asks."""
-
-    def __init__(self, plan: Plan, size: int, server: str, stream: Stream) -> None:
-        self._plan, self._size, self._server, self._stream = plan, size, server, stream
-
-    def draw(self, round: int) -> NDArray[np.int64]:
-        source = self._stream(b"noise", round.to_bytes(8, "little"), self._server.encode())
-        return padded(draw_noise(self._plan.rounds[round - 1], source), self._size)
+__all__ = ["SimulatedServers"]
 
 
 class SimulatedServers:
@@ -69,7 +40,7 @@ class SimulatedServers:
         stream: Stream,
         drop: float = 0.0,
     ) -> None:
-        servers = tuple(f"server-{i}" for i in range(1, plan.claim.servers + 1))
+        servers = tuple(f"server-{i}" for i in range(1, plan.claim.trust.makers.count + 1))
         self._clients = clients
         self._drop = drop
         self._size = max(r.grid.size for r in plan.rounds)  # one length for the whole study; shorter rounds are padded
@@ -83,10 +54,10 @@ class SimulatedServers:
             size=self._size,
             clients=tuple(clients),
             servers=servers,
-            noise=[ServerNoise(plan, self._size, server, keyed) for server in servers],
+            noise=[RoundNoise(plan, self._size, server, keyed) for server in servers],
             source=keyed(b"shares"),
             honest=plan.honest,
-            colluding=plan.claim.colluding,
+            colluding=study.trust.coalition,
             min_clients=min_clients,
             result_limit=result_limit(plan, records),
             model_size=len(pack_state(program.query(template))) // 8,
@@ -126,12 +97,3 @@ class SimulatedServers:
         names = list(self._clients)
         draws = uniforms(len(names), self._stream(b"drop", round.to_bytes(8, "little")))
         return frozenset(name for name, u in zip(names, draws) if u < self._drop)
-
-
-def padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Zeros up to the study's one length: they carry neither data nor noise."""
-    if len(values) == size:
-        return values
-    out = np.zeros(size, dtype=np.int64)
-    out[: len(values)] = values
-    return out

@@ -1,0 +1,20 @@
+"""The mechanisms there are: a closed set, so that what is not in it is an error and never "no noise"."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Mechanism"]
+
+
+class Mechanism(StrEnum):
+    """How noise is drawn. ``NONE`` is exact sums: for simulation, or where every client allows it."""
+
+    GAUSSIAN = "gaussian"
+    LAPLACE = "laplace"
+    NONE = "none"
+
+    @property
+    def splits(self) -> bool:
+        """Whether several parties can each add a part of the noise."""
+        return self is not Mechanism.LAPLACE

@@ -1,0 +1,103 @@
+"""Trust models: who adds up, who must be trusted, where the noise comes from. One registration each.
+
+Whoever needs to know something of a study's trust model asks for a capability (who coordinates, where the notice board
+is, who witnesses ledgers, who makes noise) and never for a role by its name. What needs sockets or records is named
+here and imported when it is used: a study can be read, planned and checked without it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, ClassVar
+
+from tallystick.core.errors import TrustModelError
+from tallystick.privacy.trust import Trust
+from tallystick.study.sections import TrustSection
+
+__all__ = ["DEFAULT_TRUST", "Role", "TrustModel", "register", "registered", "trust_model"]
+
+DEFAULT_TRUST = "servers"
+_BUILT_IN = {"servers": "tallystick.trust.servers"}
+_REGISTERED: dict[str, TrustModel] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """A role of a trust model's cast, beside its clients and the analysts that every one has."""
+
+    name: str
+    words: str
+    """What it does, for ``--help``."""
+    listens: bool = True
+    """Whether others connect to it; clients and analysts only dial out."""
+    process: str = ""
+    """Which process runs it, as ``module:class``."""
+
+
+class TrustModel(ABC):
+    """What makes a trust model. Register one instance (:func:`register`); nothing else has to know of it.
+
+    The capabilities are names of roles: ``coordinator`` starts rounds and learns the totals, ``board`` keeps the notice
+    board, ``witnesses`` countersign ledgers, ``makers`` add noise and attest to it. ``helpers`` are the roles all of
+    whose members take part in every study, in this order, before the clients.
+    """
+
+    name: ClassVar[str]
+    section: ClassVar[type[TrustSection]]
+    roles: ClassVar[tuple[Role, ...]]
+    helpers: ClassVar[tuple[str, ...]] = ()
+    coordinator: ClassVar[str]
+    board: ClassVar[str]
+    witnesses: ClassVar[str]
+    makers: ClassVar[str]
+    sums: ClassVar[bool] = True
+    """Whether it computes sums of the records' vectors; the programs of rounds run on those that do."""
+    simulation: ClassVar[str]
+    """What answers for all parties in one process, as ``module:class``."""
+    parts: ClassVar[Mapping[str, str]]
+    """What carries out a study's rounds at each role, as ``module:class``."""
+
+    @abstractmethod
+    def trust(self, section: Any) -> Trust:
+        """What a study's section says to plan and statement; settings that cannot be are its ``problems``."""
+
+    def check_cast(self, section: Any, cast: Mapping[str, int]) -> None:
+        """Raise ``StudyError`` if the study cannot be run by so many parties of each role."""
+
+    def describe(self, facts: Mapping[str, Any]) -> str:
+        """The ``trust`` object of a result or plan in a few words."""
+        return ", ".join(f"{key} = {value}" for key, value in facts.items())
+
+    def load(self, reference: str) -> Any:
+        """What a ``module:name`` of this registration stands for."""
+        module, _, name = reference.partition(":")
+        return getattr(import_module(module), name)
+
+
+def register(model: TrustModel) -> TrustModel:
+    """Make a trust model known to this process, under its name."""
+    _REGISTERED[model.name] = model
+    return model
+
+
+def registered() -> tuple[TrustModel, ...]:
+    """All trust models this process knows, in the order of their names."""
+    for name in _BUILT_IN:
+        trust_model(name)
+    return tuple(_REGISTERED[name] for name in sorted(_REGISTERED))
+
+
+def trust_model(name: str) -> TrustModel:
+    """The trust model of this name. Those that come with tallystick register themselves when they are first asked for:
+    this is the one place where a lower room calls an upper one, by name, as codecs and plug-ins do."""
+    if name not in _REGISTERED and name in _BUILT_IN:
+        import_module(_BUILT_IN[name])
+    if name not in _REGISTERED:
+        known = sorted({*_BUILT_IN, *_REGISTERED})
+        raise TrustModelError(
+            f"there is no trust model {str(name)[:40]!a}", rule="trust-model", remedy=f"There are: {', '.join(known)}."
+        )
+    return _REGISTERED[name]

@@ -1,0 +1,120 @@
+"""Trust model ``servers``: n clients split their sums among m servers, whose noisy sums an aggregator adds up [PEM].
+
+Nobody sees an unnoised sum as long as at most t = ``colluding`` servers collude. A coalition of t servers and the
+aggregator sees the true sum plus the noise of the servers outside it; and a server that is merely curious is itself a
+coalition of one, so h = m − max(1, t) servers are honest and not the observer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field
+
+from tallystick.core.errors import StudyError
+from tallystick.privacy.trust import NoiseMakers, Problem, Trust
+from tallystick.study.sections import Real, TrustSection, Whole
+from tallystick.study.trust import Role, TrustModel, register
+
+__all__ = ["SERVERS", "ServersSection", "honest_servers"]
+
+
+class ServersSection(TrustSection):
+    """[trust] model = "servers": how many servers there are, and how many of them may collude."""
+
+    model: Literal["servers"] = "servers"
+    servers: Whole = 2
+    colluding: Whole | None = Field(default=None, description="servers that may collude; servers - 1 if left out")
+    parties: Whole = 3  # of no meaning here; it is in the hash of every study that was ever approved
+    min_clients: Whole | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
+    round_timeout_s: Real = 60
+
+    @property
+    def coalition(self) -> int:
+        """How many servers may collude."""
+        return self.servers - 1 if self.colluding is None else self.colluding
+
+
+def honest_servers(servers: int, colluding: int) -> int:
+    """h = m − max(1, t): a curious server is itself a coalition of one."""
+    return servers - max(1, colluding)
+
+
+class Servers(TrustModel):
+    """The registration."""
+
+    name = "servers"
+    section = ServersSection
+    roles = (
+        Role(
+            name="server",
+            words="Sums shares and adds its share of the noise.",
+            process="tallystick.roles.processes.server:ServerProcess",
+        ),
+        Role(
+            name="aggregator",
+            words="Adds the servers' noisy sums and runs the program.",
+            process="tallystick.roles.processes.aggregator:AggregatorProcess",
+        ),
+    )
+    helpers = ("server",)
+    coordinator = board = "aggregator"
+    witnesses = makers = "server"
+    simulation = "tallystick.trust.servers.simulation:SimulatedServers"
+    parts = {}
+
+    def trust(self, section: ServersSection) -> Trust:
+        m, t = section.servers, section.coalition
+        honest = honest_servers(m, t)
+        group = "any one of the" if t <= 1 else f"any {t} of the"
+        words = (
+            f"holds against the aggregator, every client and {group} {m} servers together, whatever they do; "
+            f"the noise of {honest} honest server(s) alone carries it."
+        )
+        return Trust(
+            makers=NoiseMakers(count=m, honest=honest),
+            facts=(("model", self.name), ("servers", m), ("colluding", t), ("honest", honest)),
+            words=words,
+            maker="server",
+            problems=tuple(_problems(m, t)),
+        )
+
+    def check_cast(self, section: ServersSection, cast: Mapping[str, int]) -> None:
+        """A server's noise is sized for how many of them are honest: with fewer servers than planned, fewer are."""
+        if section.servers != cast["server"]:
+            raise StudyError(
+                f"the study is for {section.servers} servers, the consortium has {cast['server']}",
+                rule="number-of-servers",
+                remedy="Set servers under [trust] to the number of servers of the consortium.",
+            )
+
+    def describe(self, facts: Mapping[str, Any]) -> str:
+        return (
+            f"{facts['servers']} servers, {facts['colluding']} may collude, "
+            f"{facts['honest']} honest server(s) carry the noise"
+        )
+
+
+def _problems(servers: int, colluding: int) -> list[Problem]:
+    found = []
+    if not 2 <= servers <= 255:
+        found.append(
+            Problem(
+                rule="two-servers-at-least",
+                cause=f"{servers} server(s): whoever runs it would see every institution's sum",
+                remedy="Use servers = 2 or more (at most 255), run by different organisations.",
+            )
+        )
+    if not 0 <= colluding <= servers - 1:
+        found.append(
+            Problem(
+                rule="one-honest-server",
+                cause=f"colluding = {colluding} of {servers} servers leaves no honest one",
+                remedy="Use at most colluding = servers - 1.",
+            )
+        )
+    return found
+
+
+SERVERS = register(Servers())
