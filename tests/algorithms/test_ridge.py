@@ -323,6 +323,12 @@ def test_an_impossible_penalty_is_refused(alpha: Any) -> None:
         design_ridge({"alpha": alpha}, with_number(numbers(2, records=9)), budget_of("gaussian"))
 
 
+@pytest.mark.parametrize("word", ["False", "no", 0, None])
+def test_a_flag_that_only_python_takes_for_one_is_refused(word: Any) -> None:
+    with pytest.raises(StudyError, match="neither true nor false"):
+        design_ridge({"fit_intercept": word}, with_number(numbers(2, records=9)), budget_of("gaussian"))
+
+
 def test_a_category_target_is_refused() -> None:
     with pytest.raises(StudyError, match="needs a number as its target"):
         design_ridge({}, numbers(2, records=9), budget_of("gaussian"))

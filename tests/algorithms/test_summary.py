@@ -279,6 +279,7 @@ def test_a_planted_block_mean_is_caught() -> None:
         ({"columns": ["age", "shoe"]}, "'shoe'"),
         ({"columns": []}, "empty or repeats"),
         ({"columns": ["age", "age"]}, "empty or repeats"),
+        ({"correlations": "False"}, "neither true nor false"),
         ({"bins": 0}, "bins = 0"),
         ({"bins": 2.5}, "bins = 2.5"),
         ({"bins": 10**6}, "bins"),

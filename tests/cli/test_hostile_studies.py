@@ -89,6 +89,9 @@ def test_x26_settings_that_contradict_each_other(
         ("program.learning_rate=-0.1", "learning_rate"),
         ("program.l2=inf", "l2"),
         ("program.rounds=1.5", "rounds"),
+        ("program.fit_intercept=False", "neither true nor false"),  # a text, and every text is true to Python
+        ("program.standardise=no", "neither true nor false"),
+        ("program.average=0", "neither true nor false"),
         ("data.records=-5", "data.records"),
         ("trust.round_timeout_s=1e308", "time limit"),
         ("trust.round_timeout_s=5e-324", "time limit"),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.algorithms.flags import flag
 from tallystick.core.errors import StudyError
 
 __all__ = ["ITEMSET_KEYS", "MAX_LENGTH", "ItemsetSettings", "itemset_settings"]
@@ -49,12 +50,12 @@ def itemset_settings(keywords: Mapping[str, Any]) -> ItemsetSettings:
         min_support=_support(keywords.get("min_support")),
         max_length=_whole("max_length", keywords.get("max_length", 4), 1, MAX_LENGTH),
         method=_one_of("method", keywords.get("method", "auto"), ("auto", "levels", "basis")),
-        singles=_flag("singles", keywords.get("singles", True)),
+        singles=flag("singles", keywords.get("singles", True)),
         cap=_auto("cap", keywords.get("cap", "auto")),
         max_candidates=_auto("max_candidates", keywords.get("max_candidates", "auto")),
-        exclusive=_flag("exclusive", keywords.get("exclusive", True)),
+        exclusive=flag("exclusive", keywords.get("exclusive", True)),
         split=_one_of("split", keywords.get("split", "auto"), ("auto", "uniform")),
-        consistent=_flag("consistent", keywords.get("consistent", True)),
+        consistent=flag("consistent", keywords.get("consistent", True)),
         classes=_auto("classes", keywords.get("classes", "auto"), largest=256),
     )
 
@@ -82,12 +83,6 @@ def _whole(name: str, value: Any, least: int, largest: int) -> int:
     if not least <= value <= largest:
         raise StudyError(f"{name} = {value} is out of range", remedy=f"Use {least} to {largest}.")
     return int(value)
-
-
-def _flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise StudyError(f"{name} = {value!r} is neither true nor false")
-    return value
 
 
 def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:

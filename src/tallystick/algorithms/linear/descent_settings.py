@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.algorithms.flags import flag
 from tallystick.core.errors import StudyError
 
 __all__ = ["DESCENT_KEYS", "DescentSettings", "settings_from"]
@@ -42,10 +43,10 @@ def settings_from(keywords: Mapping[str, Any]) -> DescentSettings:
         clip=_auto("clip", keywords.get("clip", "auto")),
         learning_rate=_auto("learning_rate", keywords.get("learning_rate", "auto")),
         l2=_auto("l2", keywords.get("l2", "auto"), least=0.0),
-        fit_intercept=bool(keywords.get("fit_intercept", True)),
-        standardise=bool(keywords.get("standardise", True)),
+        fit_intercept=flag("fit_intercept", keywords.get("fit_intercept", True)),
+        standardise=flag("standardise", keywords.get("standardise", True)),
         schedule=keywords.get("schedule", "auto"),
-        average=bool(keywords.get("average", True)),
+        average=flag("average", keywords.get("average", True)),
     )
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, least_error
 from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.flags import flag
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.linear.ridge_solution import solve
 from tallystick.algorithms.linear.second_moments import SecondMoments, product_rows
@@ -54,7 +55,7 @@ def design_ridge(keywords: Mapping[str, Any], public: Public, budget: PublicBudg
         public,
         budget,
         alpha=_alpha(keywords.get("alpha", 1.0)),
-        fit_intercept=bool(keywords.get("fit_intercept", True)),
+        fit_intercept=flag("fit_intercept", keywords.get("fit_intercept", True)),
     )
     sizes = program.moments.sizes
     groups = [Group(name="products", size=sizes[0], bound=1.0, nonnegative=True)]

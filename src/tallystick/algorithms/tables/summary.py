@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, least_error
 from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.flags import flag
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import StudyError
@@ -74,7 +75,7 @@ def design_summary(keywords: Mapping[str, Any], public: Public, budget: PublicBu
     # Under add-remove, and where persons are the unit, a stated number of records is a planning figure.
     counts = public.counts_records or budget.neighbours == "add-remove" or budget.person_factor > 1
     program = SummaryProgram(
-        _columns(keywords, public), correlations=bool(keywords.get("correlations", True)), counts=counts
+        _columns(keywords, public), correlations=flag("correlations", keywords.get("correlations", True)), counts=counts
     )
     l1 = budget.mechanism == "laplace"
     ones = sum(c.ones for c in program.columns)
