@@ -84,7 +84,7 @@ def predictor_of(table: Any, *, columns: int, classes: int) -> Predictor:
             "ts.evaluate does it for you.",
         )
     kind = table.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:  # a list or a table cannot even be looked up
         close = difflib.get_close_matches(str(kind), list(KINDS), n=1)
         raise StudyError(
             f"a classifier of kind {kind!r} is not known",

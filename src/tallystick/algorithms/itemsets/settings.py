@@ -78,7 +78,8 @@ def _auto(name: str, value: Any, *, largest: int = _LARGEST) -> int | None:
 
 
 def _whole(name: str, value: Any, least: int, largest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value != int(value):
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not real or not math.isfinite(value) or value != int(value):  # int() of NaN or infinity is no refusal of ours
         raise StudyError(f"{name} = {value!r} is not a whole number", remedy=f"Use {least} to {largest}.")
     if not least <= value <= largest:
         raise StudyError(f"{name} = {value} is out of range", remedy=f"Use {least} to {largest}.")
