@@ -200,6 +200,13 @@ def test_a_source_of_ones_own() -> None:
     assert encode(Warehouse(), Schema({"age": Number(0, 2)})).features.tolist() == [[0.0], [1.0]]
 
 
+@pytest.mark.parametrize("kind", [pl.Int128, pl.UInt128])
+def test_whole_numbers_of_128_bits_are_numbers(kind: Any) -> None:
+    frame = pl.DataFrame({"age": pl.Series([1, 2**100, None], dtype=kind)})
+    got = encode(frame, Schema({"age": Number(0, 2)}), missing=Missing(policy="category"))
+    assert got.features.tolist() == [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+
+
 def test_items_as_lists_and_as_text(tmp_path: Path) -> None:
     schema = Schema({"basket": Items(["milk", "bread", "tea"], 2)})
     lists = [["bread", "milk"], [], ["tea", "bread", "milk"], None, ["coal", "tea", "tea"]]
@@ -216,6 +223,8 @@ def test_items_as_lists_and_as_text(tmp_path: Path) -> None:
         {"basket": lists},
         path,
         pa.table({"basket": array}),
+        pa.table({"basket": pa.array(lists, type=pa.list_view(pa.string()))}),
+        pa.table({"basket": pa.array(lists, type=pa.large_list_view(pa.string()))}),
     ]
     for source in sources:
         got = encode(source, schema, missing=Missing())

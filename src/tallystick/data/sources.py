@@ -324,8 +324,9 @@ def _to_arrow(name: str, values: Any, where: str, party: str | None) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if type(values).__module__.partition(".")[0] == "polars":
-        # A column of Python objects would come as their addresses in memory.
-        return cells_to_arrow(values.to_list()) if str(values.dtype) == "Object" else values.to_arrow()
+        # A column of Python objects would come as their addresses in memory, and Arrow has no integers of 128 bits.
+        own = str(values.dtype) in ("Object", "Int128", "UInt128")
+        return cells_to_arrow(values.to_list()) if own else values.to_arrow()
     if not hasattr(values, "dtype"):
         return cells_to_arrow(list(values))
     if getattr(values, "ndim", 1) != 1:
