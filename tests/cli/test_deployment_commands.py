@@ -52,6 +52,22 @@ def private_keys(folder: Path) -> list[Path]:
 # -- consortium -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("budget", ["nan", "inf", "0", "-1", "5e-324", "1e-200", "1e308"])
+def test_a_budget_that_no_client_starts_with_is_refused_before_keys_are_made(
+    run: Runner, consortium: Path, tmp_path: Path, budget: str
+) -> None:
+    words = ("late", "--role", "client", "--data", "a.csv", "--budget", budget, "--format", "json")
+    for done in (
+        run("consortium", "enrol", *words, "--in", consortium),
+        run("consortium", "request", *words, "--out", tmp_path / "late"),
+    ):
+        assert (done.code, done.error["rule"]) == (2, "number-in-range")
+        assert "--budget" in done.error["cause"]
+    assert not private_keys(consortium / "late")
+    assert not private_keys(tmp_path / "late")
+    assert "late" not in run("consortium", "show", consortium).out
+
+
 def test_create_and_enrol(run: Runner, consortium: Path) -> None:
     shown = run("consortium", "show", consortium / "consortium.toml", "--format", "json").json
     assert [p["role"] for p in shown["parties"]] == ["server", "aggregator", "client", "analyst"]

@@ -16,10 +16,14 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The party's n
 RoleOption = Annotated[str, typer.Option(help="client, server, aggregator or analyst.")]
 AddressOption = Annotated[str | None, typer.Option(help="host:port where others reach a server or the aggregator.")]
 ListenOption = Annotated[str | None, typer.Option(help="Where it listens on its own machine, if that differs.")]
-DataOption = Annotated[str | None, typer.Option(help="A client's records: a CSV or Parquet file.")]
+DataOption = Annotated[
+    str | None,
+    typer.Option(help="A client's records: a CSV or Parquet file; a relative path is taken from its role.toml."),
+]
 DecideOption = Annotated[str, typer.Option(help="A client's studies: ask (a person approves each) or approve.")]
 BudgetOption = Annotated[float, typer.Option(help="A client's budget: the epsilon its records may ever spend.")]
 FolderOption = Annotated[Path, typer.Option("--in", help="The consortium's folder.")]
+PartyFolderOption = Annotated[Path, typer.Option("--in", help="The party's own folder, which request has made.")]
 
 
 def _act(action: str, format: Format, *arguments: Any, **options: Any) -> None:
@@ -87,7 +91,7 @@ def approve(
 def install(
     certificate: Annotated[Path, typer.Argument(help="The certificate that came back.")],
     consortium: Annotated[Path, typer.Option(help="The consortium.toml that came with it.")],
-    directory: FolderOption,
+    directory: PartyFolderOption,
     format: FormatOption = Format.text,
 ) -> None:
     """At the party: check what came back and put it in place."""

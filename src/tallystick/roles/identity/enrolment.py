@@ -40,6 +40,7 @@ from tallystick.crypto.certificates import (
     signing_key_to_pem,
 )
 from tallystick.crypto.signing import SigningKey, VerifyKey
+from tallystick.privacy.ranges import BUDGET_EPSILON
 from tallystick.roles.identity.consortium import LISTENING, Consortium, Party, check_address, split_address
 from tallystick.roles.identity.identity_files import (
     read_consortium,
@@ -386,6 +387,7 @@ def _role_config(
     elif listen is not None:
         _refuse(f"a {role} does not listen", "Leave --listen out: clients and analysts dial out only.")
     if role == "client":
+        BUDGET_EPSILON.check("--budget", budget)  # the client would not start with it, and its keys were made by then
         lines += ["", "[data]", f"source = {json.dumps(data or 'records.parquet', ensure_ascii=False)}"]
         lines += ["# The most these records may ever spend, all studies together; later: tallystick budget grant."]
         lines += [f"budget_epsilon = {float(budget)!r}", "budget_delta = 1e-6"]

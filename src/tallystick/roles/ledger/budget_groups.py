@@ -200,7 +200,8 @@ def _check_budget(budget: Budget | None) -> Budget:
         raise StudyError(
             f"epsilon = {budget.epsilon}, delta = {budget.delta} is no budget",
             rule="budget-stated",
-            remedy="State an epsilon above 0 (1 is a common choice) and a delta from 0 to well below 1/records.",
+            remedy=f"State an epsilon from {BUDGET_EPSILON.least:g} to {BUDGET_EPSILON.most:g} (1 is a common choice) "
+            f"and a delta of 0, or from {BUDGET_DELTA.least:g} to well below 1/records.",
         )
     return budget
 
