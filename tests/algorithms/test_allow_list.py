@@ -207,6 +207,22 @@ def test_hostile_signatures_are_refused_by_their_rule(head, rule):
     assert rule in {f.rule for f in findings("return record", head=head)}
 
 
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ("return np.array([max(record)])", "np.max(x)"),
+        ("return np.array([record.sum()])", "np.sum(x)"),
+        ("return record.copy()", "1.0 * x"),
+        ("return np.outer(record, record).ravel()", "np.concatenate"),
+        ("return np.sum(np.outer(record, record), 0)", "axis=0"),
+        ("return np.maximum(record, 0.0, record)", "output array"),
+    ],
+)
+def test_what_people_write_out_of_habit_is_answered_by_what_to_write(body: str, words: str) -> None:
+    (found,) = findings(body)
+    assert words in found.remedy
+
+
 def test_a_finding_names_the_place_and_the_remedy():
     (found,) = findings("x = 1.0\ny = np.empty(3)\nreturn y")
     assert (found.line, found.column, found.rule) == (3, 9, "uninitialised")

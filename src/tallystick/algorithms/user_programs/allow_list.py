@@ -512,7 +512,7 @@ class _Checker:
         named = {k.arg for k in node.keywords if k.arg in ("axis", "dtype")}
         if not signature.least <= len(node.args) <= signature.most or not named <= signature.keywords:
             cause = f"{ast.unparse(node.func)} takes {signature.words()}"
-            self.refuse(node, "arity", cause, "An output array cannot be given: write x = f(…).")
+            self.refuse(node, "arity", cause, _arity_remedy(node, signature))
 
     def callee(self, function: ast.expr) -> bool:
         """Check what is called; True where any keyword is fine (a state's own fields)."""
@@ -551,7 +551,7 @@ class _Checker:
         else:
             if not isinstance(base, ast.Name):
                 self.expression(base)
-            remedy = "Call functions instead, e.g. np.sum(x)." if where != "self" else "Write its body in place."
+            remedy = _method_remedy(name) if where != "self" else "Write its body in place."
             self.refuse(function, "attribute", f"calling `{where or '…'}.{name}` is not allowed", remedy)
         return False
 
@@ -562,3 +562,31 @@ def _signature(function: ast.expr) -> Signature | None:
     if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
         return {"np": NUMPY, "math": MATH}.get(function.value.id, {}).get(function.attr)
     return None
+
+
+def _arity_remedy(node: ast.Call, signature: Signature) -> str:
+    """What to write instead; only a call with too many arguments can have meant an output array."""
+    called = ast.unparse(node.func)
+    if len(node.args) > signature.most:
+        by_name = f"Give axis by name: {called}(x, axis=0). " if "axis" in signature.keywords else ""
+        return f"{by_name}An output array cannot be given: write x = f(…)."
+    if called in ("min", "max"):
+        return f"Of an array it is np.{called}(x)."
+    return "Give all of them, by position."
+
+
+_OTHER_WAYS = {
+    "copy": "Write 1.0 * x.",
+    "astype": "Write 1.0 * x, or int(x) of one number.",
+    **dict.fromkeys(
+        ("reshape", "ravel", "flatten"), "Join rows: np.concatenate((m[0], m[1])), or fill np.zeros(n) in a loop."
+    ),
+    **dict.fromkeys(("transpose", "swapaxes"), "Swap the indices in a loop, or write y @ m for m.T @ y."),
+}
+
+
+def _method_remedy(name: str) -> str:
+    """What to write instead of ``x.name()``."""
+    if name in MAP_NUMPY:
+        return f"Call functions instead: np.{name}(x)."
+    return _OTHER_WAYS.get(name, "Call functions instead, e.g. np.sum(x).")

@@ -107,7 +107,8 @@ def _slice(b: Builder, node: ast.Slice, length: int, evaluate: Evaluate) -> tupl
     width = _width(lower, upper, length)
     if width is None or stride != 1:
         cause = "how long this slice is is not known before a record is read"
-        remedy = "Let its ends differ by a number that is known, as in x[i : i + 3], or use a loop."
+        remedy = "Its ends may move with a loop's counter, as in x[i : i + 3]. Where a record moves them, use a loop: "
+        remedy += "for j in range(3): x[k + j] = y[j]."
         refuse(node, "shape-unknown", cause, remedy)
     if not 0 <= width <= length:
         refuse(node, "shape", f"a slice of {width} elements of an array of {length}", "Take a shorter one.")
