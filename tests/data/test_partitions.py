@@ -138,7 +138,21 @@ def test_holdout_and_folds_do_not_know_the_clients() -> None:
         assert_partition([fit, held], 23)
 
 
-@pytest.mark.parametrize("text", ["evn", "even:3", "column:", "column", "dirichlet", "dirichlet:0", "dirichlet:x", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "evn",
+        "even:3",
+        "column:",
+        "column",
+        "dirichlet",
+        "dirichlet:0",
+        "dirichlet:5e-324",
+        "dirichlet:1e308",
+        "dirichlet:x",
+        "",
+    ],
+)
 def test_unknown_partitions_are_refused(text: str) -> None:
     with pytest.raises(StudyError) as caught:
         parse_partition(text)

@@ -171,8 +171,11 @@ def _check_clients(clients: int) -> None:
 
 
 def _check_alpha(alpha: float) -> None:
-    if not (math.isfinite(alpha) and alpha > 0):
-        raise StudyError("the Dirichlet parameter is not a positive number", remedy="Use for instance dirichlet:0.5.")
+    if not 1e-9 <= alpha <= 1e9:  # beyond, the variates leave float64, and nobody could tell the split from its limit
+        raise StudyError(
+            "the Dirichlet parameter is not a positive number from 1e-9 to 1e9",
+            remedy="Use for instance dirichlet:0.5.",
+        )
 
 
 def _texts(values: Any) -> list[str]:
