@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -334,3 +335,36 @@ def test_a_sample_is_refused_where_it_cannot_help(model: Any, target: str | None
     with pytest.raises(ts.StudyError) as refused:
         sampled(parts(frame()), 0.2, model, target)
     assert refused.value.rule == "sampling-needs-rounds"
+
+
+@pytest.mark.parametrize(
+    ("settings", "fit", "words"),
+    [
+        ({"missing": "drop"}, {}, "ts.Missing"),
+        ({"schema": {"age": ts.Number(0, 100)}}, {}, "ts.Schema"),
+        ({}, {"features": "age"}, r"features=\['age'\]"),
+    ],
+)
+def test_what_is_nearly_an_argument_is_refused_with_what_to_write(
+    settings: dict[str, Any], fit: dict[str, Any], words: str
+) -> None:
+    data = frame()
+    with pytest.raises(ts.StudyError, match=words):
+        ts.Summary(epsilon=1.0).fit(ts.Federation.simulate(parts(data), **{"schema": schema(), **settings}), **fit)
+
+
+def test_one_frame_or_path_is_not_a_list_of_frames() -> None:
+    import pandas as pd
+    import polars as pl
+
+    data = {"age": [1.0, 2.0]}
+    for one in (data, pd.DataFrame(data), pl.DataFrame(data), "records.csv", Path("records.csv")):
+        with pytest.raises(ts.StudyError, match="not a list of frames"):
+            ts.Federation.simulate(one, schema=schema())  # type: ignore[arg-type]
+
+
+def test_a_bound_or_cut_of_400_digits_is_not_finite() -> None:
+    with pytest.raises(ts.BoundsError, match="finite"):
+        ts.Schema({"age": ts.Number(0, 1, bins=[10**400])})
+    with pytest.raises(ts.BoundsError, match="lower"):
+        ts.KMeans(n_clusters=2, bounds=(10**400, 1)).fit(np.zeros((5, 2)))

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from os import PathLike
 from typing import Any
 
 from tallystick.algorithms.design import Design, PublicBudget
@@ -90,6 +91,12 @@ class Federation:
         ``drop`` is the probability that an institution misses a round. ``min_clients=None`` means 3, or all of them if
         there are fewer: a simulation may be of one institution, a deployment never is.
         """
+        # A frame, a dict and a path can be gone through too, and their parts would be taken for institutions.
+        if isinstance(frames, (str, bytes, PathLike, Mapping)) or hasattr(frames, "columns"):
+            raise StudyError(
+                f"a {type(frames).__name__} is not a list of frames",
+                remedy="Pass one frame per institution: simulate([frame]).",
+            )
         return SimulatedFederation(
             frames=tuple(frames),
             schema=schema,

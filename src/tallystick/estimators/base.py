@@ -29,7 +29,7 @@ from tallystick.engines.thresholding import state_bytes
 from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
 from tallystick.privacy.ledger import Ledger
 from tallystick.study import Study
-from tallystick.study.schema import Column, FeatureLayout, Schema
+from tallystick.study.schema import Column, FeatureLayout, Missing, Schema
 
 __all__ = ["PrivateEstimator"]
 
@@ -108,6 +108,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if schema is None:
             raise undeclared(next(iter(getattr(fed, "frames", ())), None))
         missing = getattr(fed, "missing", None)
+        _check_kinds(schema, missing, features)
         raw: dict[str, Any] = {
             "study": {
                 "name": name or f"{self.program_name} on a federation",
@@ -291,3 +292,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if missing is not None and missing.policy == "drop":
             missing = None  # a prediction is asked for every row; the caller decides what to do with incomplete ones
         return encode(X, schema, features=columns, missing=missing).features
+
+
+def _check_kinds(schema: Any, missing: Any, features: Any) -> None:
+    """What is nearly right by its look, named before it fails somewhere inside."""
+    if not isinstance(schema, Schema):
+        raise StudyError(
+            f"the schema is a {type(schema).__name__}", remedy='Write schema=ts.Schema({"age": ts.Number(17, 90), …}).'
+        )
+    if missing is not None and not isinstance(missing, Missing):
+        raise StudyError(f"missing is a {type(missing).__name__}", remedy='Write missing=ts.Missing("?", "drop").')
+    if isinstance(features, str):  # its letters would be taken for columns
+        raise StudyError("features is one text", remedy=f"Write features=[{features[:80]!r}].")

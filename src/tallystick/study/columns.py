@@ -83,15 +83,21 @@ def _shown(value: float) -> str:
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
 
 
+def _is_finite(value: Any) -> bool:
+    """Whether this is a number that a double can hold."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def _check_bounds(name: str, kind: str, lower: Any, upper: Any) -> None:
     for which, value in (("lower", lower), ("upper", upper)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise BoundsError(f"column {name!r}: {which} is not a number", remedy=paste_bounds(name, kind))
-        try:
-            finite = math.isfinite(value)
-        except OverflowError:
-            finite = False
-        if not finite:
+        if not _is_finite(value):
             raise BoundsError(f"column {name!r}: {which} is not finite", remedy=paste_bounds(name, kind))
     if lower > upper:
         raise BoundsError(
@@ -254,7 +260,7 @@ class Number(_ColumnType):
             raise BoundsError(
                 f"column {name!r}: bins holds no cut point", remedy="Write bins = [20, 40] or leave bins out."
             )
-        if any(isinstance(b, bool) or not isinstance(b, numbers.Real) or not math.isfinite(b) for b in self.bins):
+        if not all(_is_finite(b) for b in self.bins):
             raise BoundsError(f"column {name!r}: a cut point in bins is not a finite number", remedy="Correct bins.")
         if any(a >= b for a, b in itertools.pairwise(self.bins)):
             raise BoundsError(

@@ -154,7 +154,7 @@ class Schema(Mapping[str, Column]):
         for which, given in (("lower", lower), ("upper", upper)):
             try:
                 values = np.asarray(given, dtype=np.float64)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, OverflowError):
                 raise BoundsError(f"bounds: {which} is not a number or a list of numbers") from None
             if values.ndim > 1 or (values.ndim == 1 and len(values) != len(names)):
                 raise BoundsError(
