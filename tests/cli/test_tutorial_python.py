@@ -33,3 +33,12 @@ def test_the_last_lines_print_what_is_shown(
     monkeypatch.delitem(sys.modules, "huber_regression", raising=False)
     exec(compile(PYTHON[-1], "tutorial", "exec"), {})
     assert f"`{capsys.readouterr().out.strip()}`" in TUTORIAL
+
+
+def test_the_program_of_the_readme_may_run_as_a_file(run: Callable[..., Run], tmp_path: Path) -> None:
+    readme = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    block = next(block for block in readme if "class Means" in block)
+    means = tmp_path / "means.py"
+    means.write_text("import numpy as np\n\nimport tallystick as ts\n\n\n" + block.split("\nts.ProgramEstimator")[0])
+    told = run("check-program", means)
+    assert told.code == 0, told.out
