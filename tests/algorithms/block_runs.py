@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.claims import servers_claim
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import BlockProgram, Public, pack_state, unpack_state
@@ -19,7 +20,6 @@ from tallystick.crypto.fixed_point import to_real
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.contribution import total
 from tallystick.privacy.plan import Plan, RoundPlan, make_plan
-from tallystick.privacy.rules import Claim
 
 __all__ = ["budget_of", "encodable", "mixed", "numbers", "plan_of", "random_records", "run", "walk"]
 
@@ -109,7 +109,7 @@ def budget_of(
 
 def plan_of(design: Design, budget: PublicBudget, records: int, *, max_records: int = 1) -> Plan:
     """The plan an engine would make of the design."""
-    claim = Claim(
+    claim = servers_claim(
         epsilon=budget.epsilon if budget.mechanism != "none" else 1.0,
         delta=1e-6 if budget.mechanism == "gaussian" else 0.0,
         neighbours=budget.neighbours,
@@ -124,7 +124,7 @@ def plan_of(design: Design, budget: PublicBudget, records: int, *, max_records: 
         max_records=max_records,
         max_institutions=1,
         shares=(1.0,),
-        simulation=True,
+        allow_not_private=True,
     )
     return make_plan(claim, design.groups, fraction_bits=design.fraction_bits, weights=design.weights)
 

@@ -64,7 +64,7 @@ def noise_of(seed: int) -> Any:
     def draw(number: int, round_plan: Any) -> np.ndarray:
         parts = []
         for n in round_plan.noise:
-            shape = (round_plan.servers, n.group.size)
+            shape = (round_plan.makers, n.group.size)
             gaussian = round_plan.mechanism == "gaussian"
             each = (
                 rng.normal(size=shape) * math.sqrt(n.variance)

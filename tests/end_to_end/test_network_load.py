@@ -91,7 +91,6 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     import logging
 
     from tallystick.crypto.prg import system_stream
-    from tallystick.engines.setup import Setup
     from tallystick.protocol import secure_sum as sums
     from tallystick.protocol.study import participant as study_layer
     from tallystick.roles.governance import review
@@ -99,12 +98,14 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     from tallystick.roles.identity.role_config import load_role_config
     from tallystick.roles.processes import client, participant
     from tallystick.roles.processes.client import ClientProcess, ClientSession
-    from tallystick.roles.processes.process import RECEIPT_LIMIT, Parts
+    from tallystick.roles.processes.process import RECEIPT_LIMIT
+    from tallystick.roles.processes.session import Parts
     from tallystick.roles.processes.start import SystemClock
     from tallystick.roles.storage.stores import RoleStore
     from tallystick.transport.network.admission import Inbox
     from tallystick.transport.network.background import background_loop
     from tallystick.transport.network.options import Options
+    from tallystick.trust.servers import part
 
     logging.basicConfig(level=logging.ERROR)
     made = once(participant.set_up, lambda *facts, **options: (facts, *options.values()))
@@ -113,18 +114,18 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     client.encode = once(client.encode, lambda source, *_schema, **_options: source)
     client.compile_map_of = once(client.compile_map_of, lambda *_program: None)
     study_layer.make_roster = once(study_layer.make_roster, lambda _members, start: start.attempt)
-    Setup.parameters = once(Setup.parameters, lambda _setup, roster: roster.attempt)  # type: ignore[method-assign]
+    part.parameters_of = once(part.parameters_of, lambda _setup, roster: roster.attempt)
 
     class Client(ClientSession):
-        def sum_step(self, step: Any) -> None:
-            if isinstance(step, sums.Compute) and drops_out(self.process.name, step.round):
+        def compute(self, step: Any) -> None:
+            if drops_out(self.process.name, step.round):
                 silent = step.round % SILENT == 0
-                out = self.sum.withdraw(step.round)  # type: ignore[union-attr]
-                self.sums(
+                out = self.part.machine.withdraw(step.round)  # type: ignore[union-attr]
+                self.part.drive(  # type: ignore[union-attr]
                     [s for s in out if not (silent and isinstance(s, sums.Send)) and not isinstance(s, sums.Aborted)]
                 )
             else:
-                super().sum_step(step)
+                super().compute(step)
 
     class Process(ClientProcess):
         session = Client

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.claims import servers_claim
 
 import tallystick as ts
 from tallystick.core.errors import PrivacyRefused, StudyError
@@ -17,7 +18,6 @@ from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Budget, Ledger, charge_of
 from tallystick.privacy.plan import make_plan
-from tallystick.privacy.rules import Claim
 from tallystick.privacy.sampling import curve_epsilon
 
 CLAIM: dict[str, Any] = {
@@ -26,7 +26,7 @@ CLAIM: dict[str, Any] = {
 
 
 def plan(**changes: Any) -> Any:
-    claim = Claim(**{**CLAIM, **changes})
+    claim = servers_claim(**{**CLAIM, **changes})
     return make_plan(claim, [(Group(name="all", size=3, bound=1.0),)] * claim.rounds)
 
 

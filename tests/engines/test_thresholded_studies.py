@@ -130,7 +130,7 @@ def test_each_group_is_measured_by_its_own_noise(mechanism: str) -> None:
 def test_the_edge_stays_and_the_largest_threshold_clears_everything() -> None:
     plan = plan_study(study_of(1.0), Design(program=Counts(), groups=((Group(name="a", size=5, bound=1.0),),)),
                       allow_not_private=True).rounds[0]  # fmt: skip
-    sigma = math.sqrt(plan.noise[0].variance * plan.servers)
+    sigma = math.sqrt(plan.noise[0].variance * plan.makers)
     edge = math.ceil(1.5 * sigma)
     values = np.array([edge, -edge, edge - 1, 1 - edge, 0])
     total = NoisyTotal(values=values, participants=(), dropped=())

@@ -33,9 +33,11 @@ from tallystick.protocol.secure_sum.messages import (
     share_context,
 )
 from tallystick.protocol.study.messages import StudyOpen, StudyStart
-from tallystick.roles.processes import aggregator
+from tallystick.roles.processes import coordinator as aggregator
 from tallystick.roles.processes.process import RoleProcess
+from tallystick.study import study_digest
 from tallystick.transport.wire import GOVERNANCE, HEADER_BYTES, STUDY, SUM, head
+from tallystick.trust.servers.client import ServersClientPart
 
 Send = Callable[..., None]
 
@@ -65,18 +67,14 @@ def _change_sums(process: RoleProcess, change: Callable[[str, Any], Any]) -> Non
 
 
 def _on_shares(process: RoleProcess, act: Callable[[Any, str, Share], list[Share]]) -> None:
-    """``act(session, to, share)`` gives the shares that are sealed and sent to a server in its place."""
-    session_class = process.session  # type: ignore[attr-defined]
+    """``act(part, to, share)`` gives the shares that are sealed and sent to a server in its place."""
+    send = ServersClientPart.send
 
-    class Changed(session_class):  # type: ignore[misc, valid-type]
-        def _send(self, to: str, message: Any) -> None:
-            if not isinstance(message, Share):
-                super()._send(to, message)
-                return
-            for share in act(self, to, message):
-                super()._send(to, share)
+    def changed(self: ServersClientPart, to: str, message: Any) -> None:
+        for one in act(self, to, message) if isinstance(message, Share) else [message]:
+            send(self, to, one)
 
-    process.session = Changed  # type: ignore[attr-defined]
+    ServersClientPart.send = changed  # type: ignore[method-assign]
 
 
 def other_sharing(machine: ClientMachine, server: int, *, value: int | None = None) -> Share:
@@ -90,30 +88,30 @@ def other_sharing(machine: ClientMachine, server: int, *, value: int | None = No
 def equivocate(process: RoleProcess, spec: dict[str, Any]) -> None:
     """X07: two different sharings to server-1, in one round."""
 
-    def act(session: Any, to: str, share: Share) -> list[Share]:
+    def act(part: Any, to: str, share: Share) -> list[Share]:
         if to != "server-1":
             return [share]
-        return [share, other_sharing(session.sum, share.server)]
+        return [share, other_sharing(part.machine, share.server)]
 
     _on_shares(process, act)
 
 
 def unrelated_shares(process: RoleProcess, spec: dict[str, Any]) -> None:
     """X08: each server gets a share of another sharing."""
-    _on_shares(process, lambda session, to, share: [other_sharing(session.sum, share.server)])
+    _on_shares(process, lambda part, to, share: [other_sharing(part.machine, share.server)])
 
 
 def twice(process: RoleProcess, spec: dict[str, Any]) -> None:
     """X07: everything is sent three times, same bytes (sealed anew each time)."""
-    _on_shares(process, lambda session, to, share: [share] * 3)
+    _on_shares(process, lambda part, to, share: [share] * 3)
 
 
 def huge(process: RoleProcess, spec: dict[str, Any]) -> None:
     """X12: a valid sharing of values no record can have."""
     kept: dict[int, tuple[Share, ...]] = {}
 
-    def act(session: Any, to: str, share: Share) -> list[Share]:
-        machine = session.sum
+    def act(part: Any, to: str, share: Share) -> list[Share]:
+        machine = part.machine
         if machine.round not in kept:
             p = machine.parameters
             context = share_context(
@@ -129,7 +127,7 @@ def huge(process: RoleProcess, spec: dict[str, Any]) -> None:
 def wrong_rounds(process: RoleProcess, spec: dict[str, Any]) -> None:
     """X05, X06, X02: with every share come others, of past, future and unknown rounds, studies and shapes."""
 
-    def act(session: Any, to: str, share: Share) -> list[Share]:
+    def act(part: Any, to: str, share: Share) -> list[Share]:
         return [
             replace(share, round=share.round + 1),
             replace(share, round=share.round + 100),
@@ -147,7 +145,7 @@ def wrong_rounds(process: RoleProcess, spec: dict[str, Any]) -> None:
 def to_one_server(process: RoleProcess, spec: dict[str, Any]) -> None:
     """X21, as seen from outside: the shares of round 2 reach server-1 only."""
 
-    def act(session: Any, to: str, share: Share) -> list[Share]:
+    def act(part: Any, to: str, share: Share) -> list[Share]:
         return [] if share.round == 2 and to != "server-1" else [share]
 
     _on_shares(process, act)
@@ -156,12 +154,12 @@ def to_one_server(process: RoleProcess, spec: dict[str, Any]) -> None:
 def object_in_round_two(process: RoleProcess, spec: dict[str, Any]) -> None:
     """A client that claims the model of round 2 is bad: it may stop the round, and is named."""
 
-    def act(session: Any, to: str, share: Share) -> list[Share]:
+    def act(part: Any, to: str, share: Share) -> list[Share]:
         if share.round == 2:
             abort = Abort(
                 study_hash=share.study_hash, round=2, code=Code.BAD_MODEL, party="aggregator", cause="x", remedy="y"
             )
-            session.process.send(to, head(SUM, session.study_hash) + sums.encode(abort))
+            part.session.process.send(to, head(SUM, part.session.study_hash) + sums.encode(abort))
             return []
         return [share]
 
@@ -299,7 +297,7 @@ def starts_anyway(process: RoleProcess, spec: dict[str, Any]) -> None:
     If there once were approvals, it first signs a start that names the oldest of them, dated before the expiry.
     """
 
-    def approved(self: aggregator.AggregatorSession) -> None:
+    def approved(self: aggregator.CoordinatorSession) -> None:
         exchange = self.process.exchange
         docket = exchange.docket(self.study_hash)
         approvals: dict[str, str] = {}
@@ -316,16 +314,16 @@ def starts_anyway(process: RoleProcess, spec: dict[str, Any]) -> None:
             "proposal": named,
             "attempt": 1,
             "at": min(int(exchange.wall()), proposal.body["expires"] - 1),
-            "parties": [*self.process.members.servers, *approvals],
+            "parties": [*self.cast.helpers, *approvals],
             "approvals": approvals,
         }
         exchange.say("start", body)
 
-    def take_up(study_hash: bytes, sender: str) -> aggregator.AggregatorSession:
-        return aggregator.AggregatorSession(process, study_hash)
+    def take_up(study_hash: bytes, sender: str) -> aggregator.CoordinatorSession:
+        return aggregator.CoordinatorSession(process, study_hash)
 
     process.make_session = take_up  # type: ignore[method-assign, assignment]
-    aggregator.AggregatorSession._approved = approved  # type: ignore[method-assign]
+    aggregator.CoordinatorSession._approved = approved  # type: ignore[method-assign]
 
 
 def wrong_partial(process: RoleProcess, spec: dict[str, Any]) -> None:
@@ -446,7 +444,7 @@ def made_up_studies(process: RoleProcess, spec: dict[str, Any]) -> None:
     """An aggregator that opens studies nobody has proposed: a short one, then one of ``size`` bytes."""
 
     def opening(study: bytes) -> bytes:
-        named = studies.study_digest(study)
+        named = study_digest(study)
         made = StudyOpen(
             study_hash=named, attempt=1, ready_ms=1000, min_clients=3,
             consortium_hash=process.members.consortium_hash, study=study, program="",

@@ -15,10 +15,10 @@ from tallystick.crypto.key_agreement import AgreementKey
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.protocol.secure_sum.client import ClientMachine
 from tallystick.protocol.secure_sum.records import SeedRecord
-from tallystick.roles.processes import server
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.storage import erasure
 from tallystick.roles.storage.stores import RoleStore
+from tallystick.trust.servers import server
 
 
 def note_secrets(note: Callable[[str], None]) -> None:

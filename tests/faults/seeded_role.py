@@ -29,7 +29,8 @@ from tallystick.roles.identity.identity_files import load_identity, read_consort
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.processes import start
 from tallystick.roles.processes.logs import configure_logs
-from tallystick.roles.processes.process import Parts, RoleProcess
+from tallystick.roles.processes.process import RoleProcess
+from tallystick.roles.processes.session import Parts
 from tallystick.roles.storage import crash_points
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.transport.network.options import Options
@@ -131,7 +132,7 @@ def build(role: str, config_path: str, spec: dict[str, Any]) -> RoleProcess:
         options=OPTIONS,
         wall=lambda: unix_time() + spec.get("wall_ahead", 0.0),
     )
-    process = start.PROCESSES[role](parts)
+    process = start.process_of(role)(parts)
     note_sent_partials(process, notes)
     if spec.get("least_piece"):
         from tallystick.roles.shares import sharded_sum

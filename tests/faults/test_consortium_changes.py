@@ -11,8 +11,8 @@ from consortium_fixture import Parties, health, wait_for
 from tallystick.core.errors import RoundAborted
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.places import node_for
 from tallystick.roles.identity.role_config import load_role_config
-from tallystick.roles.processes.process import node_for
 from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.transport.network import Reason
 from tallystick.transport.network.options import Options

@@ -12,10 +12,10 @@ from tallystick.core.identifiers import format_hash
 from tallystick.engines.setup import set_up
 from tallystick.protocol.governance import summarise
 from tallystick.protocol.governance.statements import make
-from tallystick.protocol.study import study_digest
 from tallystick.roles.analyst.connection import Desk
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
+from tallystick.study import study_digest
 
 HOSTILE: dict[str, tuple[str, str, Any]] = {
     "the smallest epsilon": ("privacy", "epsilon", 5e-324),

@@ -16,12 +16,12 @@ from tallystick.engines.federation import plan_study
 from tallystick.privacy.ledger import charge_of
 from tallystick.protocol.governance.bodies import check_plan
 from tallystick.protocol.governance.plan_summary import summarise
-from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.statements import canonical
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.enrolment import Request
 from tallystick.roles.identity.role_config import parse_role_config
 from tallystick.study import Study
+from tallystick.study.proposed import proposed_study
 
 __all__ = ["study_target"]
 
@@ -47,7 +47,7 @@ def study_target(data: bytes) -> None:
     if "[request]" in text:
         with contextlib.suppress(StudyError):
             Request.parse(text)
-    ProposedStudy(text)
+    proposed_study(text)
 
 
 def _shown(refusal: TallystickError) -> None:

@@ -26,12 +26,11 @@ from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance import statements
 from tallystick.protocol.governance.docket import Docket
-from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.receipt_check import check_receipt
+from tallystick.protocol.members import Members
 from tallystick.protocol.secure_sum import codec as sum_codec
 from tallystick.protocol.secure_sum.records import ClientRecord, EquivocatorsRecord, ResultRecord, RoundRecord
 from tallystick.protocol.sparse_model import expand, sparse_parts
-from tallystick.protocol.study import Members
 from tallystick.protocol.study import codec as study_codec
 from tallystick.roles.analyst.connected import _told
 from tallystick.roles.governance.clearance import unpack_head
@@ -40,6 +39,7 @@ from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.results import is_interim
 from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.report import check_export
+from tallystick.study.proposed import proposed_study
 from tallystick.transport import wire
 from tallystick.transport.network import frames
 
@@ -55,10 +55,13 @@ def members() -> Members:
     """The consortium of the golden vectors."""
     return Members(
         consortium_hash=derive(bytes(range(32)), b"consortium"),
-        aggregator="hub",
-        analysts=("ana", "bob"),
-        servers=("s0", "s1"),
-        clients=("c0", "c1", "c2", "c3"),
+        board="hub",
+        roles={
+            "client": ("c0", "c1", "c2", "c3"),
+            "server": ("s0", "s1"),
+            "aggregator": ("hub",),
+            "analyst": ("ana", "bob"),
+        },
         identities={name: key.public for name, key in KEYS.items()},
     )
 
@@ -110,7 +113,7 @@ def statement(raw: bytes) -> None:
         docket.apply(said)
     docket.standing(1_800_000_000.0)
     if said.kind == "proposal":
-        shown = ProposedStudy(said.body["study"])
+        shown = proposed_study(said.body["study"])
         assert all(isinstance(text, str) for text in (shown.name, *shown.columns))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.claims import servers_claim
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
@@ -17,7 +18,6 @@ from tallystick.privacy.chain import Head, Link, make_link
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, admit, charge_of, covers, steps
 from tallystick.privacy.plan import make_plan
-from tallystick.privacy.rules import Claim
 from tallystick.roles.ledger.account import Account, DataSet, Fingerprint, charge_facts, dataset_facts
 from tallystick.study.schema import Number, Schema
 
@@ -95,8 +95,8 @@ def test_x23_decimal_budgets_cover_their_decimal_parts(asked: tuple[float, ...])
     """0.1 + 0.2 is 0.30000000000000004 in floats; studies asking for these fit a budget of 0.3 all the same."""
     totals, budget = Totals(), Budget(epsilon=0.3, delta=0.0)
     for number, epsilon in enumerate(asked):
-        claim = Claim(
-            epsilon=epsilon, delta=0.0, neighbours="add-remove", mechanism="laplace", rounds=1, simulation=True
+        claim = servers_claim(
+            epsilon=epsilon, delta=0.0, neighbours="add-remove", mechanism="laplace", rounds=1, allow_not_private=True
         )
         plan = make_plan(claim, [(Group(name="g", size=1, bound=1.0),)])
         totals = admit(totals, charge_of(bytes([number]) * 32, plan), budget)

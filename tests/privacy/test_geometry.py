@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.claims import servers_claim
 
 from tallystick.core.errors import BoundsError
 from tallystick.privacy.contribution import Dense, Factored, GridRows, Sparse, densify, total, total_by_person
 from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.plan import make_plan
-from tallystick.privacy.rules import Claim
 from tallystick.privacy.sensitivity import (
     blocks_sensitivity,
     counts_sensitivity,
@@ -186,7 +186,7 @@ def test_a_vector_without_a_count_adds_nothing():
 
 
 def claim(**more):
-    return Claim(
+    return servers_claim(
         **{
             "epsilon": 1.0,
             "delta": 1e-6,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.claims import servers_claim
 
 import tallystick
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
@@ -14,19 +15,18 @@ from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, charge_of, covers, steps
 from tallystick.privacy.plan import make_plan
 from tallystick.privacy.release import release
-from tallystick.privacy.rules import Claim
 
 STUDY = b"s" * 32
 
 
 def plan_for(epsilon, mechanism="gaussian"):
-    c = Claim(
+    c = servers_claim(
         epsilon=epsilon,
         delta=1e-6 if mechanism == "gaussian" else 0.0,
         neighbours="add-remove",
         mechanism=mechanism,
         rounds=1,
-        simulation=True,
+        allow_not_private=True,
     )
     return make_plan(c, [(Group(name="g", size=1, bound=1.0),)])
 

@@ -5,12 +5,13 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.claims import servers_claim
 
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group
-from tallystick.privacy.plan import honest_servers, make_plan
-from tallystick.privacy.rules import Claim
+from tallystick.privacy.plan import make_plan
+from tallystick.trust.servers import honest_servers
 
 
 def claim(**changes):
@@ -26,7 +27,7 @@ def claim(**changes):
     }
     if changes.get("mechanism") == "laplace":
         facts["delta"] = 0.0
-    return Claim(**{**facts, **changes})
+    return servers_claim(**{**facts, **changes})
 
 
 ONE = (Group(name="all", size=10, bound=1.0),)
@@ -95,13 +96,13 @@ def test_the_spent_budget_never_exceeds_the_claim(epsilon, weights, mechanism, n
 def test_add_remove_needs_half_the_noise():
     r1 = make_plan(claim(), [ONE]).rounds[0]
     ar = make_plan(claim(neighbours="add-remove"), [ONE]).rounds[0]
-    assert r1.per_server_std == pytest.approx(2 * ar.per_server_std, rel=1e-6)
+    assert r1.per_maker_std == pytest.approx(2 * ar.per_maker_std, rel=1e-6)
 
 
 def test_bound_per_round_and_weights():
     groups = [(Group(name="g", size=2, bound=b),) for b in (4.0, 2.0, 1.0)]
     plan = make_plan(claim(rounds=3), groups, weights=[1, 1, 2])
-    stds = [r.per_server_std for r in plan.rounds]
+    stds = [r.per_maker_std for r in plan.rounds]
     assert stds[0] == pytest.approx(2 * stds[1], rel=1e-6)
     assert stds[1] == pytest.approx(2 * 2**0.5 * stds[2], rel=1e-6)
     assert [float(r.rho / plan.rho) for r in plan.rounds] == pytest.approx([0.25, 0.25, 0.5], rel=1e-6)
@@ -111,7 +112,7 @@ def test_unit_person_multiplies_bound_and_sensitivity():
     record = make_plan(claim(), [ONE]).rounds[0]
     person = make_plan(claim(unit="person", max_records=4, max_institutions=2), [ONE]).rounds[0]
     assert person.grid.groups[0].bound == 4.0
-    assert person.per_server_std == pytest.approx(8 * record.per_server_std, rel=1e-6)
+    assert person.per_maker_std == pytest.approx(8 * record.per_maker_std, rel=1e-6)
 
 
 def test_planted_bug_noise_split_over_all_servers_is_refused_by_the_table():
@@ -123,8 +124,8 @@ def test_planted_bug_noise_split_over_all_servers_is_refused_by_the_table():
 
 
 def test_none_has_no_noise_and_says_so():
-    plan = make_plan(claim(mechanism="none", simulation=True), [ONE])
-    assert plan.rounds[0].per_server_std == 0
+    plan = make_plan(claim(mechanism="none", allow_not_private=True), [ONE])
+    assert plan.rounds[0].per_maker_std == 0
     assert not plan.differentially_private
     assert plan.spent_epsilon() is None
 

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.claims import servers_claim
 
 from tallystick.core.errors import PrivacyRefused, StudyError
-from tallystick.privacy.rules import RULES, Claim, check_claim, default_delta
+from tallystick.privacy.rules import RULES, check_claim, default_delta
 
 GOOD = {
     "epsilon": 1.0,
@@ -57,7 +58,7 @@ HOSTILE = {
 @pytest.mark.parametrize(("rule", "changes"), [(r, c) for r, cases in HOSTILE.items() for c in cases])
 def test_x26_hostile_study(rule, changes):
     with pytest.raises(PrivacyRefused) as caught:
-        check_claim(Claim(**{**GOOD, **changes}))
+        check_claim(servers_claim(**{**GOOD, **changes}))
     assert caught.value.rule == rule
     assert caught.value.exit_code == 3
     assert caught.value.remedy
@@ -75,17 +76,17 @@ def test_every_rule_has_a_hostile_case():
         {"mechanism": "laplace", "delta": 0.0},
         {"epsilon": 1e4},
         {"servers": 3, "colluding": 0},
-        {"mechanism": "none", "simulation": True},
+        {"mechanism": "none", "allow_not_private": True},
         {"unit": "person", "max_records": 4, "max_institutions": 2},
     ],
 )
 def test_an_ordinary_study_passes(changes):
-    assert check_claim(Claim(**{**GOOD, **changes})) is None
+    assert check_claim(servers_claim(**{**GOOD, **changes})) is None
 
 
 def test_words_for_numbers_are_a_study_error():
     with pytest.raises(StudyError):
-        check_claim(Claim(**{**GOOD, "epsilon": "one"}))
+        check_claim(servers_claim(**{**GOOD, "epsilon": "one"}))
 
 
 def test_default_delta():

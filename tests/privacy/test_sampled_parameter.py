@@ -14,15 +14,15 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from tests.claims import servers_claim
 
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.privacy import noise as noises
-from tallystick.privacy import plan as plans
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.grid import Group
 from tallystick.privacy.plan import Plan, make_plan
-from tallystick.privacy.rules import Claim
+from tallystick.trust import servers as trusted
 
 BITS, SHARES, WEIGHTS = 20, (Fraction(1, 4), Fraction(3, 4)), (1, 2, 5)
 GROUPS = (Group(name="counts", size=3, bound=1.0, share=0.25), Group(name="sums", size=5, bound=7.0, share=0.75))
@@ -30,7 +30,7 @@ SETTINGS = [(2, 1), (2, 0), (3, 1), (3, 2), (5, 3), (7, 2)]  # servers, colludin
 
 
 def plan_of(mechanism: str, servers: int, colluding: int, neighbours: str = "replace-one") -> Plan:
-    claim = Claim(
+    claim = servers_claim(
         epsilon=1.0, delta=0.0 if mechanism == "laplace" else 1e-6, neighbours=neighbours, mechanism=mechanism,
         rounds=len(WEIGHTS), servers=servers, colluding=colluding, records=1000,
     )  # fmt: skip
@@ -103,8 +103,8 @@ BUGS: dict[str, tuple[str, Any]] = {
     "a thousandth less": ("tallystick.engines.round_vectors.draw_noise", scaled(Fraction(999, 1000))),
     "a millionth more": ("tallystick.engines.round_vectors.draw_noise", scaled(Fraction(10**6 + 1, 10**6))),
     "every round as the first": ("tallystick.engines.round_vectors.draw_noise", first_round(noises.draw_noise)),
-    "all servers counted as honest": ("tallystick.privacy.plan.honest_servers", lambda m, t: m),
-    "a curious server forgotten": ("tallystick.privacy.plan.honest_servers", lambda m, t: m - t),
+    "all servers counted as honest": ("tallystick.trust.servers.honest_servers", lambda m, t: m),
+    "a curious server forgotten": ("tallystick.trust.servers.honest_servers", lambda m, t: m - t),
     "sensitivity of add-remove": ("tallystick.privacy.plan.vector_sensitivity", lambda bound, neighbours: bound),
 }
 
@@ -120,4 +120,4 @@ def test_planted_bugs_are_caught(bug: str) -> None:
             except (AssertionError, ZeroDivisionError):
                 caught += 1
     assert caught
-    assert plans.honest_servers(2, 0) == 1  # and the bug is gone again
+    assert trusted.honest_servers(2, 0) == 1  # and the bug is gone again

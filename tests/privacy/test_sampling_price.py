@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.claims import servers_claim
 
 from tallystick.privacy.grid import Group
 from tallystick.privacy.plan import make_plan
-from tallystick.privacy.rules import Claim
 
 
 def plan(rate: float | None, rounds: int, epsilon: float, *, servers: int = 2, weights: Any = None) -> Any:
-    claim = Claim(
+    claim = servers_claim(
         epsilon=epsilon, delta=1e-6, neighbours="add-remove", mechanism="gaussian",
         rounds=rounds, servers=servers, colluding=1, sampling=rate,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.claims import servers_claim
 
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy import plan as plans
@@ -107,7 +108,7 @@ def test_noise_grows_until_its_charge_fits_the_budget() -> None:
 
 def claim(**changes: Any) -> Claim:
     facts = {"epsilon": 8.0, "delta": 1e-6, "neighbours": "replace-one", "mechanism": "gaussian", "rounds": 1}
-    return Claim(**{**facts, "servers": 4, "colluding": 1, "records": 1000, **changes})
+    return servers_claim(**{**facts, "servers": 4, "colluding": 1, "records": 1000, **changes})
 
 
 def test_a_plan_on_a_coarse_grid() -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.claims import servers_claim
 
 import tallystick as ts
 from tallystick.core.errors import BudgetExceeded, StudyError
@@ -22,7 +23,6 @@ from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, admit, charge_of, covers, steps
 from tallystick.privacy.plan import make_plan
 from tallystick.privacy.release import state_privacy
-from tallystick.privacy.rules import Claim
 from tallystick.privacy.sensitivity import Neighbours, vector_sensitivity
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.roles.ledger.account import charge_facts
@@ -271,7 +271,7 @@ def test_links_about_records_are_what_they_were_to_the_byte() -> None:
 
 
 def _plan(**more: Any) -> Any:
-    claim = Claim(epsilon=1.0, delta=1e-6, neighbours="add-remove", mechanism="gaussian", rounds=1, **more)
+    claim = servers_claim(epsilon=1.0, delta=1e-6, neighbours="add-remove", mechanism="gaussian", rounds=1, **more)
     return make_plan(claim, [(Group(name="g", size=1, bound=1.0),)])
 
 

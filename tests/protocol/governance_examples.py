@@ -10,7 +10,8 @@ from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.governance import Statement, make, plan_digest
-from tallystick.protocol.study import Members, study_digest
+from tallystick.protocol.members import Members
+from tallystick.study import study_digest
 
 SEED = bytes(range(32))
 CONSORTIUM = derive(SEED, b"consortium")
@@ -37,10 +38,8 @@ def members(clients: int = 4) -> Members:
         KEYS.setdefault(name, SigningKey.generate(AesStream(derive(SEED, b"identity", name.encode()))))
     return Members(
         consortium_hash=CONSORTIUM,
-        aggregator="hub",
-        analysts=("ana", "bob"),
-        servers=SERVERS,
-        clients=names,
+        board="hub",
+        roles={"client": names, "server": SERVERS, "aggregator": ("hub",), "analyst": ("ana", "bob")},
         identities={n: KEYS[n].public for n in ("hub", "ana", "bob", *SERVERS, *names)},
     )
 

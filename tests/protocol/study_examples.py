@@ -5,7 +5,8 @@ from __future__ import annotations
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey
-from tallystick.protocol.study import Members, StudyCode, result_digest, study_digest
+from tallystick.protocol.members import Cast, Members
+from tallystick.protocol.study import StudyCode, result_digest
 from tallystick.protocol.study.messages import (
     Failed,
     Message,
@@ -21,6 +22,8 @@ from tallystick.protocol.study.messages import (
     StudyStart,
     Ticket,
 )
+from tallystick.study import study_digest
+from tallystick.trust.servers import SERVERS
 
 SEED = bytes(range(32))
 STUDY = b'{"study":{"name":"flu"}}'
@@ -42,16 +45,14 @@ def study_key(name: str, *, draw: int = 1, study: bytes = HASH, role: str | None
     )
 
 
-def members(clients: int = 4, servers: int = 2) -> Members:
+def members(clients: int = 4, servers: int = 2) -> Cast:
     s, c = tuple(f"s{j}" for j in range(servers)), tuple(f"c{i}" for i in range(clients))
     return Members(
         consortium_hash=CONSORTIUM,
-        aggregator="hub",
-        analysts=("ana", "bob"),
-        servers=s,
-        clients=c,
+        board="hub",
+        roles={"client": c, "server": s, "aggregator": ("hub",), "analyst": ("ana", "bob")},
         identities={name: identity(name).public for name in (*s, *c)},
-    )
+    ).cast(SERVERS)
 
 
 def ticket(name: str, **changes) -> Ticket:

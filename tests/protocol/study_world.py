@@ -36,6 +36,7 @@ from tallystick.protocol.study import (
 )
 from tallystick.protocol.study.messages import StudyEnd, StudyReady, StudyStart
 from tallystick.transport.memory import Faults, MemoryNetwork
+from tallystick.trust.servers.part import sum_parameters
 
 MAX_STEPS = 20_000
 READY_SECONDS = 30.0
@@ -171,7 +172,7 @@ class Process:
         world = self.world
         if not self.alive or step.study != STUDY or step.program != PROGRAM:
             return
-        if self.name == world.members.aggregator:
+        if self.name == world.members.coordinator:
             if self.machine.state.value == "reviewing":
                 out = self.machine.accept(min_clients=MIN_CLIENTS, ready_seconds=READY_SECONDS, now=world.now)
                 self.carry_out(out)
@@ -214,7 +215,7 @@ class World:
         self.members = members(plan.clients, plan.servers)
         self.network = MemoryNetwork(plan.faults, AesStream(derive(plan.seed.to_bytes(32, "little"), b"network")))
         m = self.members
-        self.processes = {n: Process(self, n) for n in (m.aggregator, *m.servers, *m.clients, *m.analysts)}
+        self.processes = {n: Process(self, n) for n in (m.coordinator, *m.helpers, *m.clients, *m.analysts)}
         self.timers: list = []
         self.log: list[tuple[str, str, bytes]] = []
         self.declining: set[str] = set()
@@ -260,11 +261,11 @@ class World:
             raise Broken("two parties started with different rosters")
         if process.name != "hub" and process.key is None:
             raise Broken(f"{process.name} started without its key")
-        if roster.servers != self.members.servers or len(roster.clients) < MIN_CLIENTS:
-            raise Broken(f"a roster of {roster.servers} and {roster.clients}")
+        if roster.helpers != self.members.helpers or len(roster.clients) < MIN_CLIENTS:
+            raise Broken(f"a roster of {roster.helpers} and {roster.clients}")
         if set(roster.clients) & self.declining:
             raise Broken("a client that declined is in the roster")
-        parameters = roster.sum_parameters(size=4, honest=1, colluding=len(roster.servers) - 1, result_limit=1000)
+        parameters = sum_parameters(roster, size=4, honest=1, colluding=len(roster.helpers) - 1, result_limit=1000)
         session = digest(b"tallystick/study/session", HASH, roster.digest)
         if parameters.clients != roster.clients or parameters.study_hash != session:
             raise Broken("the parameters are not the roster's")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -48,7 +49,7 @@ from tallystick.protocol.governance import (
     plan_digest,
 )
 from tallystick.protocol.governance import receipt as receipts
-from tallystick.protocol.study import Members
+from tallystick.protocol.members import Members
 
 MEMBERS = members()
 FILE = '[consortium]\nname = "flu"\n'
@@ -178,7 +179,7 @@ def test_what_is_lacking_is_named_before_it_is_made() -> None:
 
 
 SMALL_STUDY = study_text(3, min_clients=2)
-SMALL = Members(**{**vars(MEMBERS), "servers": ("s0",), "clients": ("c0", "c1"), "analysts": ("ana",)})
+SMALL = replace(MEMBERS, roles={"client": ("c0", "c1"), "server": ("s0",), "aggregator": ("hub",), "analyst": ("ana",)})
 
 
 def small_receipt() -> bytes:
@@ -444,10 +445,10 @@ def test_signed_by_somebody_else() -> None:
 def test_another_consortium() -> None:
     report = check(GOOD, consortium_hash=bytes(32))
     assert rules(report) == {"other-consortium"}
-    elsewhere_ = Members(**{**vars(MEMBERS), "consortium_hash": bytes(32)})
+    elsewhere_ = replace(MEMBERS, consortium_hash=bytes(32))
     report = check(GOOD, members_of=lambda _: elsewhere_, consortium_hash=bytes(32))
     assert "not-this-study" in rules(report)  # the proposal was made to the other one
-    nobody = Members(**{**vars(MEMBERS), "identities": {n: k for n, k in MEMBERS.identities.items() if n != "hub"}})
+    nobody = replace(MEMBERS, identities={n: k for n, k in MEMBERS.identities.items() if n != "hub"})
     assert "receipt-signature" in rules(check(GOOD, members_of=lambda _: nobody))
 
 
@@ -521,7 +522,7 @@ def stream_receipt(rounds: list[list[str]], servers: Mapping[str, dict[str, Any]
     approved = [decision(c, **of, proposal=proposed.ident) for c in ALL]
     charged = [charge(c, **of) for c in ALL]
     said = [proposed, *approved, start(approved, **of, proposal=proposed.ident), *charged, outcome(**of)]
-    said += [countersignature(s, one, **of) for one in charged for s in MEMBERS.servers]
+    said += [countersignature(s, one, **of) for one in charged for s in MEMBERS.helpers]
     for server, told in servers.items():
         attests = {"plan": plan_digest(STREAM_PLAN), "noise": STREAM_PLAN["noise"], **of, **told}
         attests["partials"] = [digest_of(f"{server} {r}") if r != 2 else "" for r in range(1, told["rounds"] + 1)]

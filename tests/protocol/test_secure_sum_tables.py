@@ -9,9 +9,9 @@ import pytest
 
 import tallystick.protocol.secure_sum as room
 from tallystick.core.errors import LocalProtocolError
+from tallystick.protocol.machine import transition_table
 from tallystick.protocol.secure_sum.aggregator import AggregatorEvent, AggregatorMachine, AggregatorState
 from tallystick.protocol.secure_sum.client import ClientEvent, ClientMachine, ClientState
-from tallystick.protocol.secure_sum.machine import transition_table
 from tallystick.protocol.secure_sum.open_round import ServerEvent, ServerState
 from tallystick.protocol.secure_sum.server import ServerMachine
 

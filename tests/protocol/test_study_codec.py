@@ -209,8 +209,7 @@ def test_digests_and_signatures_by_hand() -> None:
 
 
 def test_the_study_hash_is_the_engines() -> None:
-    from tallystick.protocol.study import study_digest
-    from tallystick.study import Study
+    from tallystick.study import Study, study_digest
 
     study = Study.from_dict({"study": {"name": "x", "program": "logistic_regression"}})
     assert study_digest(study.canonical()) == study.hash

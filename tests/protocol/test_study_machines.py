@@ -36,7 +36,7 @@ from tallystick.core.errors import (
     TooFewParties,
     VerificationError,
 )
-from tallystick.protocol.secure_sum.machine import transition_table
+from tallystick.protocol.machine import transition_table
 from tallystick.protocol.study import (
     AggregatorMachine,
     AnalystMachine,
@@ -44,7 +44,6 @@ from tallystick.protocol.study import (
     Delivered,
     Ended,
     Erase,
-    Members,
     ParticipantMachine,
     Persist,
     Review,
@@ -71,6 +70,7 @@ from tallystick.protocol.study.messages import (
 )
 from tallystick.protocol.study.participant import ParticipantEvent, ParticipantState
 from tallystick.protocol.study.roster import make_roster
+from tallystick.trust.servers.part import sum_parameters
 
 README = Path(room.__file__).with_name("README.md")
 MACHINES = {
@@ -363,7 +363,7 @@ def test_the_whole_way_at_a_party(name: str) -> None:
     assert sent(out, type(ready("c0"))) == [("hub", ready(name))]
     roster = only(out, Started).roster
     assert roster == make_roster(members(), start(*ALL))
-    assert roster.server_identities == (identity("s0").public, identity("s1").public)
+    assert roster.helper_identities == (identity("s0").public, identity("s1").public)
     assert machine.receive("hub", start(*ALL), 2.0) == []
     end = StudyEnd(study_hash=HASH, attempt=1, code=StudyCode.FINISHED, result=result_digest(HASH, PACKED))
     out = machine.receive("hub", end, 3.0)
@@ -653,20 +653,20 @@ def test_refusals_are_not_refused() -> None:
 
 def test_members_and_rosters() -> None:
     good = members()
+    roles = good.members.roles
     for change in (
-        {"clients": ("c0", "c0", "c1")},
-        {"clients": ("c0", "../x")},
+        {"roles": {**roles, "client": ("c0", "c0", "c1")}},
+        {"roles": {**roles, "client": ("c0", "../x")}},
         {"consortium_hash": b""},
         {"identities": {}},
     ):
         with pytest.raises(StudyError):
-            replace(good, **change)
-    assert isinstance(good, Members)
+            replace(good.members, **change)
     assert good.consortium_hash == CONSORTIUM
     roster = make_roster(good, start("s0", "s1", "c1", "c3"))
-    p = roster.sum_parameters(size=3, honest=1, colluding=1, result_limit=99, round_seconds=7.0)
+    p = sum_parameters(roster, size=3, honest=1, colluding=1, result_limit=99, round_seconds=7.0)
     assert (p.clients, p.servers, p.aggregator, p.min_clients) == (("c1", "c3"), ("s0", "s1"), "hub", 2)
-    assert p.server_keys == roster.server_identities
+    assert p.server_keys == roster.helper_identities
     assert len({make_roster(good, s).digest for s in (start("s0", "s1", "c1", "c3"), start(*ALL))}) == 2
     with pytest.raises(RemoteProtocolError):
         make_roster(members(clients=2), start(*ALL))

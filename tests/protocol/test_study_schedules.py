@@ -136,7 +136,7 @@ def test_planted_bugs_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def start_at_once(self: AggregatorMachine, now: float) -> list:
     """Start with whoever is there, were it one client."""
-    if self.state.value != "gathering" or not set(self.members.servers) < set(self._ready):
+    if self.state.value != "gathering" or not set(self.cast.helpers) < set(self._ready):
         return []
     names = [name for name in self.members.parties if name in self._ready]
     tickets = tuple(

@@ -11,10 +11,11 @@ import pytest
 
 from tallystick.core.errors import RoundAborted
 from tallystick.engines.totals import NoisyTotal
-from tallystick.roles.processes.aggregator import AggregatorSession, pack_total
+from tallystick.roles.processes.coordinator import CoordinatorSession
+from tallystick.roles.processes.packed import pack_total
 
 
-class Session(AggregatorSession):
+class Session(CoordinatorSession):
     """Its loop runs when the test says so."""
 
     def __init__(self) -> None:
@@ -23,7 +24,7 @@ class Session(AggregatorSession):
         self.study_hash, self._answers, self._clock, self._awaited = b"s" * 32, queue.Queue(), None, None
         self.kept: dict[int, bytes] = {}
         self.posted: list[Callable[[], None]] = []
-        self.sum: Any = SimpleNamespace(round=2)
+        self.part: Any = SimpleNamespace(round=2)
         self.process: Any = SimpleNamespace(store=SimpleNamespace(release=lambda _study, round: self.kept.get(round)))
 
     def _post(self, work: Callable[[], None]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +19,8 @@ from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.privacy.chain import extend, genesis
 from tallystick.roles.governance.exchange import Op, pack_parts
 from tallystick.roles.ledger.seen_heads import SeenHeads
-from tallystick.roles.processes import server
-from tallystick.roles.processes.server import ServerProcess
+from tallystick.roles.processes import witness as server
+from tallystick.roles.processes.witness import Witness
 
 STUDY = parse_hash(HASH)
 
@@ -54,70 +53,62 @@ def board(tmp_path: Path) -> Iterator[Board]:
 
 
 @pytest.fixture
-def process(board: Board) -> ServerProcess:
+def process(board: Board) -> Witness:
     """A server without a network: its statements and what it has seen are real files."""
-    made: Any = ServerProcess.__new__(ServerProcess)
-    made.name, made.members, made.exchange, made.conduct = "s0", board.members, board.exchange, board.conduct
-    made.seen = board.seen  # type: ignore[attr-defined]
-    made.parts = SimpleNamespace(clock=SimpleNamespace(now=lambda: board.clock))
-    made.following, made.links = server.allowances()
-    assert isinstance(made, ServerProcess)
-    return made
+    return Witness(board.exchange, board.seen, board.conduct, lambda: board.clock)  # type: ignore[attr-defined]
 
 
 def signed(board: Board, client: str) -> int:
     return sum(s.kind == "countersignature" and s.body["client"] == client for s in board.store.statements(STUDY))
 
 
-def test_one_client_cannot_use_up_the_countersignatures_of_a_study(board: Board, process: ServerProcess) -> None:
+def test_one_client_cannot_use_up_the_countersignatures_of_a_study(board: Board, process: Witness) -> None:
     """A server's countersignatures of one study are limited: one client's ever longer ledger once took them all."""
     rogue, honest = Ledger("c3"), Ledger("c0")
     for _ in range(150):
         rogue.grow(1)
         try:
-            process.governance("c3", STUDY, Op.NOTICE, rogue.notice(len(rogue.contents) - 1))
+            process.receive("c3", STUDY, Op.NOTICE, rogue.notice(len(rogue.contents) - 1))
         except RemoteProtocolError as error:
             assert error.party == "c3"  # noqa: PT017
     honest.grow(3)
-    process.governance("c0", STUDY, Op.NOTICE, honest.notice(0))
+    process.receive("c0", STUDY, Op.NOTICE, honest.notice(0))
     assert signed(board, "c0") == 1
     assert 1 <= signed(board, "c3") <= server.HEADS_OF_A_STUDY
 
 
-def test_a_notice_that_is_shown_again_is_answered_again(board: Board, process: ServerProcess) -> None:
+def test_a_notice_that_is_shown_again_is_answered_again(board: Board, process: Witness) -> None:
     honest = Ledger("c0")
     honest.grow(3)
     for _ in range(20):
-        process.governance("c0", STUDY, Op.NOTICE, honest.notice(0))
+        process.receive("c0", STUDY, Op.NOTICE, honest.notice(0))
     assert signed(board, "c0") == 1
     answers = [to for to, op, _ in board.sent if op == Op.STATEMENTS and to == "c0"]
     assert len(answers) == 20
     assert board.conduct.counts() == {}
 
 
-def test_a_ledger_fills_a_server_at_a_rate(
-    board: Board, process: ServerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_fills_a_server_at_a_rate(board: Board, process: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A notice may hold as many links as a message does: eight of them a second were kept, for ever."""
     monkeypatch.setattr(server, "HEADS_OF_A_STUDY", 1000)
     monkeypatch.setattr(process.links, "burst", 500.0)
     rogue, shown = Ledger("c3"), 0
     for _ in range(20):
         rogue.grow(400)
-        process.governance("c3", STUDY, Op.NOTICE, rogue.notice(shown))
+        process.receive("c3", STUDY, Op.NOTICE, rogue.notice(shown))
         last = process.seen.last("c3")
         shown = 0 if last is None else last.sequence
     assert shown <= 1200
     assert board.limits("c3") == {"ledger-links": 18}
     board.clock += 1e6
-    process.governance("c3", STUDY, Op.NOTICE, rogue.notice(shown))
+    process.receive("c3", STUDY, Op.NOTICE, rogue.notice(shown))
     last = process.seen.last("c3")
     assert last is not None
     assert last.sequence == len(rogue.contents)  # later it is heard
 
 
 def test_following_one_ledger_takes_a_tenth_of_a_servers_time(
-    board: Board, process: ServerProcess, monkeypatch: pytest.MonkeyPatch
+    board: Board, process: Witness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "HEADS_OF_A_STUDY", 1000)
     accept = process.seen.accept
@@ -130,6 +121,6 @@ def test_following_one_ledger_takes_a_tenth_of_a_servers_time(
     rogue = Ledger("c3")
     for _ in range(100):
         rogue.grow(1)
-        process.governance("c3", STUDY, Op.NOTICE, rogue.notice(0))
+        process.receive("c3", STUDY, Op.NOTICE, rogue.notice(0))
     assert board.clock < 10.0
     assert board.limits("c3")["ledger-links"] > 80

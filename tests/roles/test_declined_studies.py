@@ -15,12 +15,12 @@ from test_hostile_proposals import KEYS, MEMBERS, NOW, Client, approval, changed
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance import make
-from tallystick.protocol.study import study_digest
 from tallystick.protocol.study.messages import StudyOpen
 from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.processes.client import ClientProcess, ClientSession
-from tallystick.roles.processes.process import Health
+from tallystick.roles.processes.session import Health
 from tallystick.roles.storage.stores import RoleStore
+from tallystick.study import study_digest
 from tallystick.transport.wire import STUDY
 
 RAW = changed()
@@ -42,6 +42,7 @@ class Place:
     def start(self) -> Any:
         made: Any = ClientProcess.__new__(ClientProcess)
         given = self.client.process
+        made.role, made.witness = "client", None
         made.name, made.members, made.exchange, made.ledger = "c0", MEMBERS, given.exchange, given.ledger
         made.store = RoleStore(self.folder / "state" / "role.sqlite", party="c0")
         made.refusals = Refusals(self.folder / "refusals.sqlite", party="c0")

@@ -18,11 +18,11 @@ from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.protocol.governance import Statement, make
-from tallystick.protocol.study import study_digest
 from tallystick.roles.governance import room
 from tallystick.roles.governance import store as module
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.storage.stores import is_storage_failure
+from tallystick.study import study_digest
 
 TEXTS = ['{"study":{"version":1}}', '{"study":{"version":2}}']
 HASHES = [study_digest(text.encode()) for text in TEXTS]

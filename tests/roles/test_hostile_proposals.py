@@ -26,7 +26,7 @@ from tallystick.privacy.contribution import Dense
 from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance import Statement, canonical, decode, make, summarise
 from tallystick.protocol.governance.statements import signed_bytes
-from tallystick.protocol.study import Members, study_digest
+from tallystick.protocol.members import Members
 from tallystick.roles.governance.exchange import Exchange
 from tallystick.roles.governance.review import review
 from tallystick.roles.governance.store import GovernanceStore
@@ -34,7 +34,8 @@ from tallystick.roles.identity.role_config import Policy, RoleConfig
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.processes.client import ClientProcess, ClientSession
-from tallystick.study import Study
+from tallystick.study import Study, study_digest
+from tallystick.trust.servers import SERVERS
 
 NOW = 1_800_000_000.0
 STUDY = """
@@ -63,10 +64,8 @@ KEYS = {
 }
 MEMBERS = Members(
     consortium_hash=bytes(32),
-    aggregator="hub",
-    analysts=("ana",),
-    servers=("s0", "s1"),
-    clients=CLIENTS,
+    board="hub",
+    roles={"client": CLIENTS, "server": ("s0", "s1"), "aggregator": ("hub",), "analyst": ("ana",)},
     identities={name: key.public for name, key in KEYS.items()},
 )
 GOOD = json.loads(Study.parse(STUDY).canonical())
@@ -208,7 +207,9 @@ class Client:
     def decide(self, study: bytes) -> None:
         """What the client does when the aggregator opens the study: the last word before it takes part."""
         setup = set_up(study, "")
-        session: Any = SimpleNamespace(own=self.process, process=self.process, study_hash=study_digest(study))
+        session: Any = SimpleNamespace(
+            own=self.process, process=self.process, study_hash=study_digest(study), cast=MEMBERS.cast(SERVERS)
+        )
         ClientSession.decide(session, setup)
 
     def untouched(self) -> bool:

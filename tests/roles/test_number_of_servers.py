@@ -7,7 +7,7 @@ server, the client before it reserves anything, the aggregator, and the paramete
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +18,12 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.engines.setup import Setup, set_up
 from tallystick.protocol.secure_sum import SumParameters
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.processes.aggregator import AggregatorSession
 from tallystick.roles.processes.client import ClientSession
-from tallystick.roles.processes.server import ServerSession
+from tallystick.roles.processes.coordinator import CoordinatorSession
+from tallystick.roles.processes.helper import HelperSession
 from tallystick.study import Study
+from tallystick.trust.servers import SERVERS, Servers, ServersSection
+from tallystick.trust.servers.part import parameters_of
 
 STUDY = """
 [study]
@@ -66,15 +68,15 @@ def asked(name: str) -> Any:
 
 
 def server(setup: Setup, members: Any) -> None:
-    ServerSession.decide(SimpleNamespace(process=SimpleNamespace(members=members)), setup)  # type: ignore[arg-type]
+    HelperSession.decide(SimpleNamespace(cast=members), setup)  # type: ignore[arg-type]
     raise Reached
 
 
 def client(setup: Setup, members: Any) -> None:
     """Before its approval and its ledger are looked at, and so before anything is reserved."""
     exchange = SimpleNamespace(standing=asked("standing"))
-    process = SimpleNamespace(members=members, name="a", exchange=exchange, check_ledger=asked("ledger"))
-    session: Any = SimpleNamespace(own=process, process=process, study_hash=bytes(32))
+    process = SimpleNamespace(name="a", exchange=exchange, check_ledger=asked("ledger"))
+    session: Any = SimpleNamespace(own=process, process=process, study_hash=bytes(32), cast=members)
     ClientSession.decide(session, setup)
 
 
@@ -84,12 +86,12 @@ def aggregator(setup: Setup, members: Any) -> None:
 
     study = setup.study.canonical()
     session: Any = SimpleNamespace(
-        process=SimpleNamespace(members=members),
+        cast=members,
         _approved=asked("approved"),
         _machine=SimpleNamespace(reject=reject),
         _study=lambda steps: None,
     )
-    AggregatorSession._review(session, SimpleNamespace(study=study, program=""))  # type: ignore[arg-type]
+    CoordinatorSession._review(session, SimpleNamespace(study=study, program=""))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("party", [server, client, aggregator], ids=lambda p: p.__name__)
@@ -98,9 +100,13 @@ def test_a_party_takes_up_a_study_for_exactly_its_servers(party: Callable[[Setup
         setup = setup_for(planned, planned - 1)
         for there in SIZES:
             with pytest.raises(Reached if there == planned else StudyError) as caught:
-                party(setup, SimpleNamespace(servers=names(there)))
+                party(setup, cast(there))
             if there != planned:
                 assert caught.value.rule == "number-of-servers", (planned, there)
+
+
+def cast(servers: int) -> Any:
+    return SimpleNamespace(model=SERVERS, counts=lambda: {"server": servers})
 
 
 def roster(servers: int) -> Roster:
@@ -109,11 +115,11 @@ def roster(servers: int) -> Roster:
         study_hash=bytes(32),
         attempt=1,
         consortium_hash=bytes(32),
-        aggregator="agg",
-        servers=names(servers),
+        coordinator="agg",
+        helpers=names(servers),
         clients=CLIENTS,
         min_clients=3,
-        server_identities=keys,
+        helper_identities=keys,
         keys=dict.fromkeys((*names(servers), *CLIENTS), SimpleNamespace(public=bytes(32))),  # type: ignore[arg-type]
     )
 
@@ -125,11 +131,11 @@ def test_the_parameters_of_a_sum_fit_the_servers_that_there_are() -> None:
             setup = setup_for(planned, colluding)
             for there in SIZES:
                 if there == planned:
-                    made = setup.parameters(roster(there))
+                    made = parameters_of(setup, roster(there))
                     assert (made.honest, made.colluding) == (planned - max(1, colluding), colluding)
                 else:
                     with pytest.raises(StudyError, match="honest"):
-                        setup.parameters(roster(there))
+                        parameters_of(setup, roster(there))
 
 
 def test_the_case_of_the_review() -> None:
@@ -146,14 +152,14 @@ def test_the_case_of_the_review() -> None:
             SumParameters(**facts, honest=honest, colluding=colluding)
 
 
-def only_too_few(self: Setup, servers: int) -> None:
-    if servers < self.plan.claim.servers:
+def only_too_few(self: Servers, section: ServersSection, there: Mapping[str, int]) -> None:
+    if there["server"] < section.servers:
         raise StudyError("too few", rule="number-of-servers")
 
 
-@pytest.mark.parametrize("wrong", [lambda self, servers: None, only_too_few], ids=["not asked", "at least"])
+@pytest.mark.parametrize("wrong", [lambda self, section, there: None, only_too_few], ids=["not asked", "at least"])
 @pytest.mark.parametrize("party", [server, client, aggregator], ids=lambda p: p.__name__)
 def test_planted_bugs_are_caught(monkeypatch: pytest.MonkeyPatch, party: Any, wrong: Any) -> None:
-    monkeypatch.setattr(Setup, "check_servers", wrong)
+    monkeypatch.setattr(Servers, "check_cast", wrong)
     with pytest.raises(Reached):  # where a refusal was expected
         test_a_party_takes_up_a_study_for_exactly_its_servers(party)

@@ -18,7 +18,6 @@ from tallystick.core.errors import NotApproved, PrivacyRefused, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance import Rule, Statement, make
-from tallystick.protocol.study import study_digest
 from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
 from tallystick.roles.governance.refusals import Refusal, Refusals
 from tallystick.roles.governance.review import review
@@ -26,6 +25,7 @@ from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.role_config import Policy
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.seen_heads import SeenHeads
+from tallystick.study import study_digest
 
 STUDY = changed()
 HASH = study_digest(STUDY)

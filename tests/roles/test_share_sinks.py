@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,6 @@ from tallystick.protocol.secure_sum.messages import (
     share_digest,
 )
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.processes.server import ServerSession
 from tallystick.roles.shares.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.shares.spool import SpoolShares
 from tallystick.transport.network.admission import Unwanted
@@ -39,6 +39,8 @@ from tallystick.transport.network.frame_buffers import Room
 from tallystick.transport.network.frames import HEADER_BYTES as FRAME_HEADER
 from tallystick.transport.network.frames import Kind
 from tallystick.transport.wire import HEADER_BYTES, SEALED, Seals
+from tallystick.trust.servers.part import sum_parameters
+from tallystick.trust.servers.server import ServerPart
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-0", "client-1", "client-2")
 SIZE = 20_000  # 160 KB: more than one frame, less than a chunk
@@ -50,8 +52,8 @@ def roster_and_keys() -> tuple[Roster, dict[str, AgreementKey], SigningKey]:
     own = {name: AgreementKey.generate(SOURCE) for name in (*SERVERS, *CLIENTS)}
     signing = SigningKey.generate(SOURCE)
     roster = Roster(
-        study_hash=STUDY, attempt=1, consortium_hash=bytes(32), aggregator="aggregator", servers=SERVERS,
-        clients=CLIENTS, min_clients=2, server_identities=(signing.public, SigningKey.generate(SOURCE).public),
+        study_hash=STUDY, attempt=1, consortium_hash=bytes(32), coordinator="aggregator", helpers=SERVERS,
+        clients=CLIENTS, min_clients=2, helper_identities=(signing.public, SigningKey.generate(SOURCE).public),
         keys={
             name: StudyKey(study_hash=STUDY, party=name, role="", public=key.public, signature=b"")
             for name, key in own.items()
@@ -66,7 +68,7 @@ class World:
     def __init__(self, folder: Path, size: int = SIZE) -> None:
         self.roster, keys, self.signing = roster_and_keys()
         self.parameters = replace_study(
-            self.roster.sum_parameters(size=size, honest=1, colluding=1, result_limit=2**40)
+            sum_parameters(self.roster, size=size, honest=1, colluding=1, result_limit=2**40)
         )
         self.spool = SpoolShares(folder / "spool", party="server-1")
         self.round, self.announced = 1, 0
@@ -319,14 +321,15 @@ class _NoNoise:
         return np.zeros(SIZE, dtype=np.int64)
 
 
-class _Session(ServerSession):
+class _Part(ServerPart):
     """Notes what is done, in order."""
 
     def __init__(self, world: World) -> None:
-        self.process = _Process()  # type: ignore[assignment]
-        self.study_hash, self.log = STUDY, []  # type: ignore[var-annotated]
-        self.seals, self.spool = world.seals["server-1"], world.spool
-        self.sum = sums.ServerMachine(
+        process, self.log = _Process(), []  # type: ignore[var-annotated]
+        self.spool, self.parameters = world.spool, world.parameters
+        self.session = SimpleNamespace(process=process, study_hash=STUDY, seals=world.seals["server-1"])
+        self.drive = lambda steps: self.log.extend(s for s in steps if isinstance(s, sums.Send))  # type: ignore[assignment]
+        self.machine = sums.ServerMachine(
             world.parameters,
             "server-1",
             key=world.signing,
@@ -334,21 +337,18 @@ class _Session(ServerSession):
             blinds=system_stream(),
             shares=world.spool,
         )
-        self.arrivals = world.arrivals = self.open_for_shares(self.sum, self.spool, self.seals)
+        self.arrivals = world.arrivals = self.open_for_shares(self.machine, self.spool, self.session.seals)
 
-    def sums(self, instructions: Any) -> None:
-        self.log += [step for step in instructions if isinstance(step, sums.Send)]
-
-    def sum_step(self, step: Any) -> None:
+    def step(self, step: Any) -> None:
         self.log.append(step)
 
 
 def test_one_fsync_for_all_that_wait_and_nobody_is_answered_before_it(tmp_path: Path) -> None:
     world = World(tmp_path)
     world.parameters = replace(world.parameters, model_size=0)
-    session = _Session(world)
+    session = _Part(world)
     opening = RoundOpen(study_hash=STUDY, round=1, deadline_ms=1000, model_hash=model_digest(STUDY, 1, b""), model=b"")
-    session.sum.receive("aggregator", opening, 0.0)
+    session.machine.receive("aggregator", opening, 0.0)
     model = opening.model_hash
     for client in (0, 1):
         machine = sums.ClientMachine(world.parameters, CLIENTS[client])
@@ -376,7 +376,7 @@ def test_one_fsync_for_all_that_wait_and_nobody_is_answered_before_it(tmp_path: 
 
 def test_a_share_the_machine_refuses_gives_its_room_back(tmp_path: Path) -> None:
     world = World(tmp_path)
-    session = _Session(world)
+    session = _Part(world)
     world.arrivals.put(Arrival("client-0", vector(0)))  # no round is open
     session.process.events[0]()
     (said,) = session.log

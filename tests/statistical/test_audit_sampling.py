@@ -54,7 +54,7 @@ class HonestNoiseOnly(RoundNoise):
 
     def draw(self, round: int) -> NDArray[np.int64]:
         noise = super().draw(round)
-        return noise if self._server == "server-1" else np.zeros_like(noise)
+        return noise if self._maker == "server-1" else np.zeros_like(noise)
 
 
 def study_of(sampling: Any) -> Study:

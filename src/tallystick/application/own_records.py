@@ -14,15 +14,15 @@ from typing import NamedTuple
 from tallystick.core.errors import TallystickError
 from tallystick.engines.study_records import study_records
 from tallystick.protocol.governance.docket import Docket
-from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import unix_time
+from tallystick.roles.identity.places import members_of
 from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.fingerprints import is_address
-from tallystick.roles.processes.process import members_of
 from tallystick.study import Study
+from tallystick.study.proposed import proposed_study
 
 __all__ = ["OwnRecords", "own_records", "records_of_open_studies"]
 
@@ -61,6 +61,6 @@ def records_of_open_studies(config: RoleConfig, consortium: Consortium) -> Itera
                 continue
             found = own_records(standing.proposal, config.data, party=config.name)
             if found is not None:
-                yield ProposedStudy(standing.proposal.body["study"]).name, found
+                yield proposed_study(standing.proposal.body["study"]).name, found
     finally:
         store.close()

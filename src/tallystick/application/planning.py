@@ -10,6 +10,7 @@ from tallystick.core.errors import StudyError
 from tallystick.engines.federation import plan_study
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.release import state_privacy
+from tallystick.study.trust import trust_model
 
 __all__ = ["describe", "plan"]
 

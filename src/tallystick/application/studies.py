@@ -23,7 +23,6 @@ from tallystick.engines.federation import plan_study
 from tallystick.engines.setup import set_up
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.docket import Docket
-from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.protocol.governance.taking_part import check_taking_part
@@ -34,10 +33,11 @@ from tallystick.roles.governance.results import is_interim
 from tallystick.roles.governance.review import BY_POLICY, DEFAULT_DAYS, Review, decision_body, lapsed, review
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, unix_time, wall_clock
+from tallystick.roles.identity.places import members_of
 from tallystick.roles.identity.role_config import RoleConfig, load_role_config
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
-from tallystick.roles.processes.process import members_of
 from tallystick.study import Study
+from tallystick.study.proposed import proposed_study
 
 __all__ = ["Place", "decide", "listing", "propose", "propose_study", "receipt", "result", "run", "show", "withdraw"]
 
@@ -108,7 +108,7 @@ class Place:
 
 
 def _study_name(standing: Standing) -> str:
-    return "" if standing.proposal is None else ProposedStudy(standing.proposal.body["study"]).name
+    return "" if standing.proposal is None else proposed_study(standing.proposal.body["study"]).name
 
 
 def _analyst(config: Path) -> RoleConfig:
@@ -293,7 +293,7 @@ def show(name: str, config: Path) -> dict[str, Any]:
         if place.config.role == "client" and standing.proposal is not None:
             with place.ledger() as ledger:
                 found["own"] = _own(
-                    review(standing.proposal, place.config, ledger, servers=len(place.consortium.by_role("server"))),
+                    review(standing.proposal, place.config, ledger, members=place.members),
                     docket,
                     place.config.name,
                 )
@@ -337,7 +337,7 @@ def decide(
         docket = place.docket(study)
         with place.ledger() as ledger:
             proposal = _open_to(decision, docket, ledger.standing(study))
-            seen = review(proposal, place.config, ledger, servers=len(place.consortium.by_role("server")))
+            seen = review(proposal, place.config, ledger, members=place.members)
             if decision == "approve":
                 check_own_ledger(ledger, place.config, place.consortium)  # a ledger set back would say it has more
                 _may_approve(seen)
@@ -396,7 +396,7 @@ def _may_approve(seen: Review) -> None:
 def _terms(decision: str, epsilon: float | None, proposal: Statement) -> dict[str, Any]:
     if decision != "counter":
         return {}
-    asked = ProposedStudy(proposal.body["study"]).number("privacy", "epsilon")
+    asked = proposed_study(proposal.body["study"]).number("privacy", "epsilon")
     if asked is None:
         raise StudyError("the study asks for no epsilon that could be lowered", rule="lower-cap", remedy="Reject it.")
     if epsilon is None or not 0 < epsilon < asked:
@@ -418,7 +418,7 @@ def _time(seconds: Any) -> str:
 def _about(proposal: Statement | None) -> dict[str, Any]:
     if proposal is None:
         return {"study": None}
-    study = ProposedStudy(proposal.body["study"])
+    study = proposed_study(proposal.body["study"])
     version = study.number("study", "version")
     return {
         "study": {"name": study.name, "version": version, "hash": proposal.body["hash"]},
@@ -450,7 +450,7 @@ def _stands(standing: Standing) -> dict[str, Any]:
 
 
 def _contents(proposal: Statement) -> dict[str, Any]:
-    study = ProposedStudy(proposal.body["study"])
+    study = proposed_study(proposal.body["study"])
     return {
         "contents": {
             "target": study.text("study", "target") or None,

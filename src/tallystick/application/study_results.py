@@ -26,13 +26,13 @@ from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.receipt_check import Report, check_receipt
 from tallystick.protocol.governance.statements import canonical
+from tallystick.protocol.members import Members
 from tallystick.protocol.study.messages import result_digest
-from tallystick.protocol.study.roster import Members
 from tallystick.roles.analyst.connected import unpack_result
 from tallystick.roles.governance.results import is_interim
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import read_consortium
-from tallystick.roles.processes.process import members_of
+from tallystick.roles.identity.places import members_of
 from tallystick.study import Study
 
 __all__ = ["describe_verdict", "document", "fitted", "read_receipt", "verify", "write_canonical"]

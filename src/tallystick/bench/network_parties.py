@@ -32,15 +32,20 @@ from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.messages import RoundOpen, Share, ShareKind, model_digest
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.places import node_for
 from tallystick.roles.identity.role_config import load_role_config
+from tallystick.roles.processes.driver import Driver
 from tallystick.roles.processes.heap import keep_freed_memory
-from tallystick.roles.processes.process import Parts, Session, node_for
-from tallystick.roles.processes.server import ServerProcess, ServerSession
+from tallystick.roles.processes.helper import HelperSession
+from tallystick.roles.processes.part import ROUNDS
+from tallystick.roles.processes.session import Parts, Session
 from tallystick.roles.processes.start import SystemClock
 from tallystick.roles.shares.spool import SpoolShares
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.transport.network.node import Node
 from tallystick.transport.wire import HEADER_BYTES, SUM, Seals
+from tallystick.trust.servers.part import sum_parameters
+from tallystick.trust.servers.server import ServerPart, ServerProcess
 
 __all__ = ["STUDY", "serve"]
 
@@ -67,15 +72,21 @@ class _Plan:
             study_hash=STUDY,
             attempt=1,
             consortium_hash=self.consortium.hash,
-            aggregator="aggregator",
-            servers=servers,
+            coordinator="aggregator",
+            helpers=servers,
             clients=(*clients, ABSENT),
             min_clients=2,
-            server_identities=identities,
+            helper_identities=identities,
             keys=keys,
         )
-        self.parameters = self.roster.sum_parameters(
-            size=self.size, honest=1, colluding=len(servers) - 1, result_limit=2**60, model_size=0, round_seconds=3600.0
+        self.parameters = sum_parameters(
+            self.roster,
+            size=self.size,
+            honest=1,
+            colluding=len(servers) - 1,
+            result_limit=2**60,
+            model_size=0,
+            round_seconds=3600.0,
         )
 
     def opening(self, round: int) -> bytes:
@@ -109,16 +120,15 @@ class _UnsyncedShares(SpoolShares):
         return
 
 
-class _Session(ServerSession):
-    """A study that is already under way."""
+class _Part(ServerPart):
+    """A server's part in rounds that are opened by hand."""
 
-    def __init__(self, process: ServerProcess, plan: _Plan, fsync: bool) -> None:
-        Session.__init__(self, process, STUDY)
-        self.setup = None
-        self.seals = plan.seals(process.name)
-        store = SpoolShares if fsync else _UnsyncedShares
-        self.spool = store(process.directory(STUDY), party=process.name)
-        self.sum = sums.ServerMachine(
+    def __init__(self, session: HelperSession, plan: _Plan, fsync: bool) -> None:
+        process = session.process
+        self.session, self.parameters = session, plan.parameters
+        self.drive = Driver(session, ROUNDS, send=self.send, other=self.step)
+        self.spool = (SpoolShares if fsync else _UnsyncedShares)(process.directory(STUDY), party=process.name)
+        self.machine = sums.ServerMachine(
             plan.parameters,
             process.name,
             key=process.parts.identity.signing,
@@ -127,7 +137,18 @@ class _Session(ServerSession):
             shares=self.spool,
             boot=1,
         )
-        self.arrivals = self.open_for_shares(self.sum, self.spool, self.seals)
+        self.arrivals = self.open_for_shares(self.machine, self.spool, plan.seals(process.name))
+
+
+class _Session(HelperSession):
+    """A study that is already under way."""
+
+    part: _Part
+
+    def __init__(self, process: ServerProcess, plan: _Plan, fsync: bool) -> None:
+        Session.__init__(self, process, STUDY)
+        self.setup, self._stored, self.seals = None, True, plan.seals(process.name)
+        self.part = _Part(self, plan, fsync)
 
     def connected(self, peer: str) -> None:
         return
@@ -168,8 +189,9 @@ class _Server:
 
     def forget(self) -> None:
         """The shares of the rounds before."""
-        if self._session.spool is not None and self._session.sum is not None:
-            self._session.spool.drop(self._session.sum.round - 1)
+        part = self._session.part
+        if part.spool is not None:
+            part.spool.drop(part.machine.round - 1)
 
     def stop(self) -> None:
         self.process.stop()

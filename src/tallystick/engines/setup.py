@@ -9,24 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick.algorithms.design import Design
-from tallystick.algorithms.program import Public, State, pack_state
+from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import StudyError, TallystickError
-from tallystick.crypto.field import HALF
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, public_facts
 from tallystick.engines.round_vectors import result_limit
 from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.privacy.plan import Plan
 from tallystick.protocol.governance.plan_summary import summarise
-from tallystick.protocol.secure_sum import SumParameters
-from tallystick.protocol.study.roster import Roster
+from tallystick.protocol.members import Cast
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
 
 __all__ = ["Setup", "set_up"]
-
-RETRY_SECONDS = 2.0
-LEAST_AGREEMENT_SECONDS = 10.0  # a server that crashed may take so long to be back, however short the rounds are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,21 +46,9 @@ class Setup:
         stated = self.study.trust.min_clients
         return DEFAULT_MIN_CLIENTS if stated is None else stated
 
-    def parameters(self, roster: Roster) -> SumParameters:
-        """The secure sum's parameters: equal at every party."""
-        records = self.study.data.records
-        limit = HALF if records is None else result_limit(self.plan, records)
-        return roster.sum_parameters(
-            size=self.size,
-            honest=self.plan.honest,
-            colluding=self.plan.claim.colluding,
-            result_limit=min(limit, HALF),
-            model_size=len(pack_state(self.design.program.query(self.template))) // 8,
-            round_seconds=self.study.trust.round_timeout_s,
-            agreement_seconds=max(LEAST_AGREEMENT_SECONDS, self.study.trust.round_timeout_s),
-            retry_seconds=RETRY_SECONDS,
-            last_round=len(self.plan.rounds),
-        )
+    def check_cast(self, cast: Cast) -> None:
+        """Refuse a study that was planned for other parties than there are."""
+        cast.model.check_cast(self.study.trust, cast.counts())
 
     def close(self) -> None:
         """End the locked children of a program file, if it is one. They come back if they are asked again."""

@@ -32,10 +32,15 @@ from tallystick.study.sections import (
 from tallystick.study.settings import apply_settings
 from tallystick.study.trust import DEFAULT_TRUST, TrustModel, registered, trust_model
 
-__all__ = ["CANONICAL_BYTES", "Study", "json_schema"]
+__all__ = ["CANONICAL_BYTES", "Study", "json_schema", "study_digest"]
 
 CANONICAL_BYTES = 64 << 20
 """Of the JSON form. What is proposed has 4 MiB at most; a simulation's own may be longer than its TOML."""
+
+
+def study_digest(canonical: bytes) -> bytes:
+    """The hash of a study, from its canonical form: what clients approve."""
+    return digest(b"tallystick/study/1", canonical)
 
 
 class Study(Section):
@@ -109,7 +114,7 @@ class Study(Section):
     @property
     def hash(self) -> bytes:
         """What clients approve."""
-        return digest(b"tallystick/study/1", self.canonical())
+        return study_digest(self.canonical())
 
     @property
     def printed_hash(self) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
 
-from tallystick.core.errors import TrustModelError
+from tallystick.core.errors import StudyError, TrustModelError
 from tallystick.privacy.trust import Trust
 from tallystick.study.sections import TrustSection
 
@@ -57,6 +57,7 @@ class TrustModel(ABC):
     """Whether it computes sums of the records' vectors; the programs of rounds run on those that do."""
     simulation: ClassVar[str]
     """What answers for all parties in one process, as ``module:class``."""
+
     parts: ClassVar[Mapping[str, str]]
     """What carries out a study's rounds at each role, as ``module:class``."""
 
@@ -64,8 +65,15 @@ class TrustModel(ABC):
     def trust(self, section: Any) -> Trust:
         """What a study's section says to plan and statement; settings that cannot be are its ``problems``."""
 
+    def check_plan(self, facts: Mapping[str, Any], cast: Mapping[str, int]) -> tuple[str, str] | None:
+        """Why a plan with these ``trust`` facts cannot be one of so many parties of each role: rule and sentence."""
+        return None
+
     def check_cast(self, section: Any, cast: Mapping[str, int]) -> None:
         """Raise ``StudyError`` if the study cannot be run by so many parties of each role."""
+        wrong = self.check_plan(dict(self.trust(section).facts), cast)
+        if wrong is not None:
+            raise StudyError(wrong[1].rstrip("."), rule=wrong[0], remedy="Make [trust] fit the consortium.")
 
     def describe(self, facts: Mapping[str, Any]) -> str:
         """The ``trust`` object of a result or plan in a few words."""

@@ -18,14 +18,13 @@ from typing import Any
 from tallystick.core.identifiers import format_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.core.readable_text import what_is_unreadable, what_is_wrong_with_name
-from tallystick.protocol.study.messages import study_digest
+from tallystick.study.proposed import MAX_NUMBER, check_value
+from tallystick.study.study import study_digest
 
-__all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_folded_names", "check_plan", "check_value"]
+__all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_folded_names", "check_plan"]
 
-MAX_NUMBER = 2**53  # whole numbers any JSON reader keeps
 MAX_LIFE = 400 * 86400  # a proposal is open for at most so many seconds
 MAX_TIME = 253_402_300_799  # the last second of the year 9999: later ones have no date that could be shown
-MAX_DEPTH = 12
 MAX_STUDY = 4 << 20
 MAX_DIGITS = 4000
 DECISIONS = ("approve", "reject", "counter")
@@ -125,26 +124,6 @@ def _terms(value: Any) -> str | None:
         if type(epsilon) not in (int, float) or not 0 < epsilon < MAX_NUMBER:
             return "has an epsilon that is not a positive number"
     return _list(_text(200, least=1), 10_000, distinct=True)(value["columns"]) if "columns" in value else None
-
-
-def check_value(value: Any, depth: int = MAX_DEPTH) -> str | None:
-    """Any JSON value fit to be shown: what is wrong with it, or None."""
-    if value is None or type(value) is bool:
-        return None
-    if type(value) is int:
-        return None if -MAX_NUMBER < value < MAX_NUMBER else "holds a number beyond 2^53"
-    if type(value) is float:
-        return None if math.isfinite(value) else "holds a number that is not finite"
-    if type(value) is str:
-        return "holds control or invisible characters" if what_is_unreadable(value) else None
-    if depth == 0 or type(value) not in (list, dict):
-        return "is nested too deeply" if depth == 0 else "holds something that is not JSON"
-    inner: list[Any] = list(value)
-    if isinstance(value, dict):
-        if not all(type(key) is str and what_is_unreadable(key) is None for key in value):
-            return "has a key that is not a printable text"
-        inner = list(value.values())
-    return next((wrong for wrong in (check_value(v, depth - 1) for v in inner) if wrong is not None), None)
 
 
 def _plan(value: Any) -> str | None:

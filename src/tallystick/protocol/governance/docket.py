@@ -25,7 +25,8 @@ from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.protocol.governance.standing import DEFAULT_QUORUM, Standing, quorum_of
 from tallystick.protocol.governance.statements import Statement, verify
-from tallystick.protocol.study.roster import Members
+from tallystick.protocol.members import Cast, Members
+from tallystick.study.proposed import proposed_study
 
 __all__ = ["Docket", "check_speaker", "in_order", "order_of"]
 
@@ -34,10 +35,10 @@ _SPEAKERS = {
     "withdrawal": "analyst",
     "decision": "client",
     "charge": "client",
-    "start": "aggregator",
-    "outcome": "aggregator",
-    "countersignature": "server",
-    "attestation": "server",
+    "start": "coordinator",
+    "outcome": "coordinator",
+    "countersignature": "witness",
+    "attestation": "maker",
 }
 _ORDER = {kind: i for i, kind in enumerate(_SPEAKERS)}
 
@@ -101,7 +102,8 @@ class Docket:
             raise _refuse("a proposal to another consortium, or to another version of it", statement, "consortium")
         if statement.kind == "start":
             clients = [name for name in members.clients if name in body["approvals"]]
-            if body["parties"] != [*members.servers, *clients] or len(clients) != len(body["approvals"]):
+            helpers = [name for name in members.helpers if name in body["parties"]]
+            if body["parties"] != [*helpers, *clients] or len(clients) != len(body["approvals"]):
                 raise _refuse("a start with other parties than the consortium's", statement, "bad-roster")
         if statement.kind == "countersignature" and body["client"] not in members.clients:
             raise _refuse("a countersignature for no client of the consortium", statement, "wrong-signer")
@@ -179,6 +181,14 @@ class Docket:
     def _quorum_for(self, proposal: Statement) -> int:
         return self._quorum if self._quorum is not None else quorum_of(proposal.body["study"])
 
+    def cast(self, proposal: Statement) -> Cast | None:
+        """Who does what in the study as it is proposed; None if nobody here knows such a study."""
+        model = proposed_study(proposal.body["study"]).trust_model
+        try:
+            return None if model is None else self.members.cast(model)
+        except TallystickError:
+            return None
+
     def _proposals(self) -> dict[str, Statement]:
         return {ident: p for ident, p in self._kept["proposal"].items() if p.body["hash"] == self._hash}
 
@@ -238,6 +248,11 @@ class Docket:
         body, proposal = start.body, self._proposals().get(start.body["proposal"])
         if proposal is None or body["at"] >= proposal.body["expires"]:
             return False
+        cast = self.cast(proposal)
+        if cast is None or start.signer != cast.coordinator:
+            return False
+        if body["parties"][: len(cast.helpers)] != list(cast.helpers) or set(body["parties"]) - set(cast.parties):
+            return False  # without somebody who must be there, or with somebody who has no part in such a study
         if len(body["approvals"]) < self._quorum_for(proposal):
             return False
         for client, ident in body["approvals"].items():
@@ -248,6 +263,11 @@ class Docket:
                 return False
         return True
 
+    def started_proposal(self) -> Statement | None:
+        """The proposal that was started, if any was."""
+        started = self._started()
+        return self._proposals()[started[0].body["proposal"]] if started else None
+
     def _running(
         self, proposal: Statement, started: Sequence[Statement], quorum: int, equivocators: tuple[str, ...]
     ) -> Standing:
@@ -255,13 +275,13 @@ class Docket:
         ends = in_order(self._kept["outcome"].values())
         told = {(o.body["result"], o.body["code"]) for o in ends}
         if len(started) > 1 or len(told) > 1:
-            equivocators = (*equivocators, self.members.aggregator)
+            equivocators = (*equivocators, start.signer)
         approvals = {c: self._kept["decision"][i] for c, i in start.body["approvals"].items()}
         by = f"with {_listed(approvals)}"
         if not ends:
             state, words = "running", f"Running {by}."
         elif len(told) > 1:
-            state, words = "failed", f"Run {by}; the aggregator has told {len(told)} different outcomes."
+            state, words = "failed", f"Run {by}; {start.signer} has told {len(told)} different outcomes."
         elif ends[0].body["result"]:
             state, words = "finished", f"Run {by}."
         else:
@@ -283,8 +303,9 @@ def _parties(members: Members, role: str) -> tuple[str, ...]:
     return {
         "analyst": members.analysts,
         "client": members.clients,
-        "server": members.servers,
-        "aggregator": (members.aggregator,),
+        "witness": members.witnesses,
+        "maker": members.makers,
+        "coordinator": members.coordinators,
     }[role]
 
 

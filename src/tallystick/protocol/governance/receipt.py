@@ -24,8 +24,8 @@ from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.governance.docket import Docket, in_order
 from tallystick.protocol.governance.plan_summary import fold
-from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.statements import Statement, canonical
+from tallystick.study.proposed import proposed_study
 
 __all__ = ["MAX_BYTES", "SCHEMA", "Unreadable", "make_receipt", "read_receipt", "study_facts"]
 
@@ -73,7 +73,7 @@ class Document:
 
 def study_facts(proposal: Statement) -> dict[str, Any]:
     """What a receipt repeats of the study for its reader."""
-    head = ProposedStudy(proposal.body["study"]).section("study")
+    head = proposed_study(proposal.body["study"]).section("study")
     facts = {key: head.get(key) for key in ("name", "version", "program", "program_hash")}
     return {**facts, "hash": proposal.body["hash"], "purpose": proposal.body["purpose"]}
 

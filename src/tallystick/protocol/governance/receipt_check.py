@@ -33,7 +33,8 @@ from tallystick.protocol.governance.receipt_contents import (
     released,
 )
 from tallystick.protocol.governance.statements import Statement, canonical, decode, verify
-from tallystick.protocol.study.roster import Members
+from tallystick.protocol.members import Members
+from tallystick.study.proposed import proposed_study
 
 __all__ = ["Finding", "MembersOf", "PlanOf", "Report", "check_receipt"]
 
@@ -129,13 +130,13 @@ def _consortium(document: Document, members: Members, own: bytes | None) -> Iter
         what = f"it has {format_hash(members.consortium_hash)}, yours has {format_hash(own)}."
         who = "It is another consortium, or another version of yours."
         yield Finding(rule="other-consortium", where="the consortium", what=what, who=who)
-    key = members.identities.get(members.aggregator)
+    key = members.identities.get(members.board)
     try:
         if key is None:
-            raise VerificationError("the aggregator has no identity")
+            raise VerificationError(f"{members.board} has no identity")
         document.verify(key)
     except VerificationError:
-        what = f"it is not that of {members.aggregator} over these digests."
+        what = f"it is not that of {members.board} over these digests."
         yield Finding(rule="receipt-signature", where="the receipt's signature", what=what, who=_HOLDER)
 
 
@@ -178,23 +179,30 @@ def _contents(
     plan_of: PlanOf | None,
     result: str | None,
 ) -> Iterator[Finding]:
-    yield from released(sections, members, known, result)
     start = next((s for s in known if s.kind == "start"), None)
     if start is None:
+        yield from released(sections, members.board, known, result)
         yield Finding(rule="missing-start", where="the start", what="it is missing.", who=MAKER)
         return
+    yield from released(sections, start.signer, known, result)
     proposal = next((s for s in known if s.kind == "proposal" and s.ident == start.body["proposal"]), None)
     if proposal is None:
         what = f"{start.body['proposal']}, on which the study was started, is missing."
         yield Finding(rule="missing-proposal", where="the proposal", what=what, who=MAKER)
         return
-    yield from agreed(sections, members, known, start, proposal)
+    model = proposed_study(proposal.body["study"]).trust_model
+    if model is None:
+        what = "it names a trust model that this program does not know."
+        yield Finding(rule="trust-model", where="the study", what=what, who=f"{proposal.signer} proposed it.")
+        return
+    cast = members.cast(model)
+    yield from agreed(sections, cast, known, start, proposal)
     plan, findings = planned(sections, proposal, plan_of)
     yield from findings
-    stated = plan.get("privacy", {}).get("trust", {}).get("servers")
-    if stated is not None and stated != len(members.servers):
-        what = f"its noise is planned for {stated} servers, and the consortium has {len(members.servers)}."
-        yield Finding(rule="number-of-servers", where="the plan", what=what, who="Every party that took part let it.")
+    wrong = model.check_plan(plan.get("privacy", {}).get("trust", {}), cast.counts())
+    if wrong is not None:
+        rule, what = wrong
+        yield Finding(rule=rule, where="the plan", what=what, who="Every party that took part let it.")
     took_part = clients_of(sections)
-    yield from paid(known, [c for c in members.clients if c in took_part], members.servers, plan["rho"])
-    yield from attested(sections, members, known, plan)
+    yield from paid(known, [c for c in members.clients if c in took_part], cast.witnesses, plan["rho"])
+    yield from attested(sections, cast, known, plan)

@@ -15,11 +15,11 @@ from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.protocol.governance.bodies import check_folded_names
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold
-from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.receipt import study_facts
 from tallystick.protocol.governance.standing import quorum_of
 from tallystick.protocol.governance.statements import Statement, canonical
-from tallystick.protocol.study.roster import Members
+from tallystick.protocol.members import Cast
+from tallystick.study.proposed import proposed_study
 
 __all__ = ["MAKER", "Finding", "PlanOf", "agreed", "attested", "clients_of", "lacking", "paid", "planned", "released"]
 
@@ -66,10 +66,10 @@ def clients_of(sections: Mapping[str, Any]) -> set[str]:
 
 
 def agreed(
-    sections: Mapping[str, Any], members: Members, known: Sequence[Statement], start: Statement, proposal: Statement
+    sections: Mapping[str, Any], cast: Cast, known: Sequence[Statement], start: Statement, proposal: Statement
 ) -> Iterator[Finding]:
     """The proposal is of this study, and everybody who took part had approved it before it started."""
-    docket = Docket(proposal.study_hash, members)
+    docket = Docket(proposal.study_hash, cast.members)
     for statement in known:
         try:
             docket.apply(statement)
@@ -82,49 +82,49 @@ def agreed(
         yield _finding("study", "section study", "it is not the study that was proposed and approved.", MAKER)
     if len(_of(known, "start")) > 1:
         what = "the study was started twice, or by different accounts of it."
-        yield _finding("start", "the start", what, f"{members.aggregator} signed them.")
+        yield _finding("start", "the start", what, f"{cast.coordinator} signed them.")
     expires, quorum = proposal.body["expires"], quorum_of(proposal.body["study"])
     if start.body["at"] >= expires:
         what = "it was made after the proposal had expired."
-        yield _finding("start", "the start", what, f"{members.aggregator} started it, and the clients took part.")
+        yield _finding("start", "the start", what, f"{cast.coordinator} started it, and the clients took part.")
     by_ident = {s.ident: s for s in _of(known, "decision")}
     approvals = start.body["approvals"]
     if len(approvals) < quorum:
         what = f"{len(approvals)} clients, and the study asks for {quorum} approvals."
-        yield _finding("quorum", "the start", what, f"{members.aggregator} started it.")
+        yield _finding("quorum", "the start", what, f"{cast.coordinator} started it.")
     for client, ident in approvals.items():
         where, approval = f"approval of {client}", by_ident.get(ident)
         if approval is None:
             yield _finding("missing-approval", where, f"{ident}, on which the study was started, is missing.", MAKER)
         elif approval.signer != client or approval.body["decision"] != "approve":
             what = f"what the study was started on is a {approval.body['decision']} of {approval.signer}."
-            yield _finding("not-approved", where, what, f"{members.aggregator} started it all the same.")
+            yield _finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
         elif approval.body["proposal"] != proposal.ident or approval.body["at"] >= expires:
             what = "it is of another proposal, or was given after this one had expired."
-            yield _finding("not-approved", where, what, f"{members.aggregator} started it all the same.")
+            yield _finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
     rounds = _participants(sections)
     if not any(names for _, names in rounds):
         yield _finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
-    stream = ProposedStudy(proposal.body["study"]).is_stream
+    stream = proposed_study(proposal.body["study"]).is_stream
     for number, names in rounds:
         if stream and not names:
             continue  # a tick that was lost: nothing was released in it
         strangers = [name for name in names if name not in approvals]
         if strangers:
             what = f"{', '.join(strangers)} took part, and the study was not started with them."
-            yield _finding("participants", f"round {number}", what, f"{members.aggregator} and the servers let them.")
+            yield _finding("participants", f"round {number}", what, f"{cast.coordinator} and all that sum let them.")
         if len(names) < quorum:
             what = f"{len(names)} clients took part, and the study asks for {quorum}."
-            yield _finding("quorum", f"round {number}", what, f"{members.aggregator} and the servers went on.")
+            yield _finding("quorum", f"round {number}", what, f"{cast.coordinator} and all that sum went on.")
 
 
 # -- paid: charges and their countersignatures -------------------------------------------------------------------------
 
 
 def paid(
-    known: Sequence[Statement], clients: Sequence[str], servers: Sequence[str], rho: str | None
+    known: Sequence[Statement], clients: Sequence[str], witnesses: Sequence[str], rho: str | None
 ) -> Iterator[Finding]:
-    """Each client's ledger holds the whole charge, and every server has countersigned that ledger's head."""
+    """Each client's ledger holds the whole charge, and every witness has countersigned that ledger's head."""
     for client in clients:
         where = f"charge of {client}"
         own = sorted(_of(known, "charge", client), key=lambda s: (s.body["sequence"], s.ident))
@@ -140,16 +140,16 @@ def paid(
         if rho is not None and last["rho"] != rho:
             what = f"it charged rho = {last['rho']}, and the study costs {rho}."
             yield _finding("wrong-charge", where, what, f"{client} signed it.")
-        for server in servers:
-            place = f"countersignature of {server} for {client}"
-            mine = [s for s in _of(known, "countersignature", server) if s.body["client"] == client]
+        for witness in witnesses:
+            place = f"countersignature of {witness} for {client}"
+            mine = [s for s in _of(known, "countersignature", witness) if s.body["client"] == client]
             if not mine:
                 yield _finding(
-                    "missing-countersignature", place, "it is missing.", f"{server} did not sign, or: {MAKER}"
+                    "missing-countersignature", place, "it is missing.", f"{witness} did not sign, or: {MAKER}"
                 )
             elif not any(all(s.body[k] == last[k] for k in ("ledger", "sequence", "head")) for s in mine):
                 what = f"it is of another head than the one {client} charged the study on."
-                yield _finding("wrong-countersignature", place, what, f"{client} told {server} something else.")
+                yield _finding("wrong-countersignature", place, what, f"{client} told {witness} something else.")
 
 
 # -- attested, planned, released ---------------------------------------------------------------------------------------
@@ -160,33 +160,33 @@ _ATTESTED = ("rounds", "participants", "plan", "noise")
 
 
 def _padded(body: Mapping[str, Any], rounds: int) -> list[list[str]]:
-    """A server's participants by round, and nobody in the rounds after its last one."""
+    """One's participants by round, and nobody in the rounds after its last one."""
     names = unfold(body["participants"], body["rounds"])
     return [*names, *([] for _ in range(rounds - len(names)))]
 
 
 def attested(
-    sections: Mapping[str, Any], members: Members, known: Sequence[Statement], plan: Mapping[str, Any]
+    sections: Mapping[str, Any], cast: Cast, known: Sequence[Statement], plan: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Every server says the same of rounds, participants, plan and noise, and it is what the receipt says.
+    """Everybody who makes noise says the same of rounds, participants, plan and noise, and it is what the receipt says.
 
-    Of a stream's tick that the receipt calls lost (no participants) a server may have released its part before another
+    Of a stream's tick that the receipt calls lost (no participants) one may have released its part before another
     one was missed, or not; of the last ticks, if lost, it may not even have heard. Everything else must be the same.
     """
     rounds, told = sections["rounds"], _participants(sections)
-    span = min(rounds, MAX_ROUNDS)  # a receipt can claim any number; no server attests to more
+    span = min(rounds, MAX_ROUNDS)  # a receipt can claim any number; nobody attests to more
     lost = {number for number, names in enumerate(unfold(told, span), start=1) if not names}
     if not 1 <= rounds <= plan["rounds"]:
         what = f"{rounds} rounds were run, and the plan has {plan['rounds']}."
-        yield _finding("rounds", "section rounds", what, "The aggregator and all servers went on, or it was changed.")
-    for server in members.servers:
-        where, own = f"attestation of {server}", _of(known, "attestation", server)
+        yield _finding("rounds", "section rounds", what, "Everybody who sums went on, or it was changed.")
+    for maker in cast.makers:
+        where, own = f"attestation of {maker}", _of(known, "attestation", maker)
         if not own:
-            yield _finding("missing-attestation", where, "it is missing.", f"{server} did not make it, or: {MAKER}")
+            yield _finding("missing-attestation", where, "it is missing.", f"{maker} did not make it, or: {MAKER}")
             continue
         body = own[0].body
         if any(s.body[key] != body[key] for s in own for key in ("partials", *_ATTESTED)):
-            yield _finding("two-attestations", where, "it says two different things.", f"{server} signed both.")
+            yield _finding("two-attestations", where, "it says two different things.", f"{maker} signed both.")
         attests = fold([[] if n in lost else names for n, names in enumerate(_padded(body, span), start=1)])
         reaches = body["rounds"] <= rounds and all(n in lost for n in range(body["rounds"] + 1, rounds + 1))
         noise = [entry for entry in plan["noise"] if entry[0] <= body["rounds"]]
@@ -200,7 +200,7 @@ def attested(
         different = [key for key, value in wanted.items() if has[key] != value]
         if different:
             what = f"{', '.join(different)} differ from what was approved and from the rest of the receipt."
-            yield _finding("wrong-attestation", where, what, f"{server} did, or signed, something else than agreed.")
+            yield _finding("wrong-attestation", where, what, f"{maker} did, or signed, something else than agreed.")
 
 
 def planned(
@@ -226,7 +226,7 @@ def planned(
 
 
 def released(
-    sections: Mapping[str, Any], members: Members, known: Sequence[Statement], result: str | None
+    sections: Mapping[str, Any], teller: str, known: Sequence[Statement], result: str | None
 ) -> Iterator[Finding]:
     """One result, the one that was announced, and the one at hand."""
     told = {(s.body["result"], s.body["code"]) for s in _of(known, "outcome")}
@@ -234,16 +234,19 @@ def released(
         yield _finding("missing-outcome", "the outcome", "it is missing.", MAKER)
     elif told != {(sections["result"], next(iter(told))[1])}:
         what = "the result that was announced is another one, or several were."
-        yield _finding("outcome", "the outcome", what, f"{members.aggregator} signed it.")
+        yield _finding("outcome", "the outcome", what, f"{teller} signed it.")
     if result is not None and result != sections["result"]:
         what = f"this result is {result}, the receipt is of {sections['result']}."
         yield _finding("result", "the result", what, "Whoever had the result, or swapped the receipts, could have.")
 
 
 def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """What a receipt of this study would still lack, in words: the aggregator waits until this is empty."""
-    known, members = docket.statements(), docket.members
-    clients = [c for c in members.clients if any(c in names for names in participants)]
-    found = [f"{f.where}: {f.what}" for f in paid(known, clients, members.servers, None)]
-    found += [f"attestation of {s}: it is missing." for s in members.servers if not _of(known, "attestation", s)]
+    """What a receipt of this study would still lack, in words: the coordinator waits until this is empty."""
+    known, proposal = docket.statements(), docket.started_proposal()
+    cast = None if proposal is None else docket.cast(proposal)
+    if cast is None:
+        return ("the start: it is missing.",)
+    clients = [c for c in cast.clients if any(c in names for names in participants)]
+    found = [f"{f.where}: {f.what}" for f in paid(known, clients, cast.witnesses, None)]
+    found += [f"attestation of {s}: it is missing." for s in cast.makers if not _of(known, "attestation", s)]
     return tuple(found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.statements import Statement
+from tallystick.study.proposed import proposed_study
 
 __all__ = ["DEFAULT_QUORUM", "STATES", "Standing", "quorum_of"]
 
@@ -27,7 +27,7 @@ STATES = (
 
 def quorum_of(study: str) -> int:
     """How many clients must approve: the study's own ``trust.min_clients``, which its hash covers."""
-    stated = ProposedStudy(study).number("trust", "min_clients")
+    stated = proposed_study(study).number("trust", "min_clients")
     return max(2, stated) if type(stated) is int else DEFAULT_QUORUM
 
 

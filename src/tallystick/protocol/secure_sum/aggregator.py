@@ -20,10 +20,11 @@ import numpy as np
 
 from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.crypto.field import decode_signed, from_bytes, sum_vectors
+from tallystick.protocol.machine import Transitions
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import decode, encode
 from tallystick.protocol.secure_sum.instructions import Aborted, Finished, Instruction, NoisySum, Persist, Send, Wake
-from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model, remedy_for
+from tallystick.protocol.secure_sum.machine import SumMachine, abort_error, check_model, remedy_for
 from tallystick.protocol.secure_sum.messages import (
     Abort,
     Agreement,
@@ -60,7 +61,7 @@ class AggregatorEvent(Enum):
 _S, _E = AggregatorState, AggregatorEvent
 
 
-class AggregatorMachine(Machine):
+class AggregatorMachine(SumMachine):
     """Starts rounds and adds the servers' noised sums."""
 
     TRANSITIONS: ClassVar[Transitions] = {

@@ -28,8 +28,9 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.additive import VectorShare, split
 from tallystick.crypto.field import to_bytes
 from tallystick.crypto.prg import SEED_BYTES, AesStream
+from tallystick.protocol.machine import Transitions
 from tallystick.protocol.secure_sum.instructions import Aborted, Compute, Forget, Instruction, Persist, Send, Wake
-from tallystick.protocol.secure_sum.machine import Machine, Transitions, abort_error, check_model
+from tallystick.protocol.secure_sum.machine import SumMachine, abort_error, check_model
 from tallystick.protocol.secure_sum.messages import (
     Abort,
     Accepted,
@@ -69,7 +70,7 @@ class ClientEvent(Enum):
 _S, _E = ClientState, ClientEvent
 
 
-class ClientMachine(Machine):
+class ClientMachine(SumMachine):
     """One institution's part in the secure sums of a study."""
 
     TRANSITIONS: ClassVar[Transitions] = {

@@ -33,9 +33,10 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import SEED_BYTES
 from tallystick.crypto.signing import SigningKey
+from tallystick.protocol.machine import Transitions
 from tallystick.protocol.secure_sum.boots import BootBook
 from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction, Persist, Send, Sync, Wake
-from tallystick.protocol.secure_sum.machine import Transitions, check_model
+from tallystick.protocol.secure_sum.machine import check_model
 from tallystick.protocol.secure_sum.messages import (
     BOOT_VALUE_BYTES,
     Abort,

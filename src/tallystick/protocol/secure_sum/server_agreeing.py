@@ -20,7 +20,7 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import encode
 from tallystick.protocol.secure_sum.instructions import Aborted, Blame, Drop, Forget, Instruction, Persist, Send, Wake
-from tallystick.protocol.secure_sum.machine import Machine, abort_error, remedy_for
+from tallystick.protocol.secure_sum.machine import SumMachine, abort_error, remedy_for
 from tallystick.protocol.secure_sum.messages import (
     BOOT_VALUE_BYTES,
     Abort,
@@ -39,7 +39,7 @@ __all__ = ["AgreeingServer"]
 _S, _E = ServerState, ServerEvent
 
 
-class AgreeingServer(Machine):
+class AgreeingServer(SumMachine):
     """A server that has its shares: agrees on the set with its peers, sums it once, or gives the round up."""
 
     def __init__(

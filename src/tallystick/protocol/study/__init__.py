@@ -16,9 +16,9 @@ from tallystick.protocol.study.instructions import (
     Told,
     Wake,
 )
-from tallystick.protocol.study.messages import StudyCode, result_digest, study_digest
+from tallystick.protocol.study.messages import StudyCode, result_digest
 from tallystick.protocol.study.participant import ParticipantMachine
-from tallystick.protocol.study.roster import Members, Roster
+from tallystick.protocol.study.roster import Roster
 
 __all__ = [
     "AggregatorMachine",
@@ -28,7 +28,6 @@ __all__ = [
     "Ended",
     "Erase",
     "Instruction",
-    "Members",
     "ParticipantMachine",
     "Persist",
     "Review",
@@ -42,6 +41,5 @@ __all__ = [
     "encode",
     "is_study_message",
     "result_digest",
-    "study_digest",
     "study_of",
 ]

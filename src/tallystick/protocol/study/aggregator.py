@@ -16,7 +16,8 @@ from enum import Enum, unique
 from typing import ClassVar
 
 from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError, TooFewParties
-from tallystick.protocol.secure_sum.machine import Transitions
+from tallystick.protocol.machine import Transitions
+from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import decode, encode
 from tallystick.protocol.study.instructions import Ended, Instruction, Persist, Review, Send, Started, Wake
 from tallystick.protocol.study.machine import StudyMachine, error_of, rule_of
@@ -35,9 +36,9 @@ from tallystick.protocol.study.messages import (
     StudyStart,
     Ticket,
     result_digest,
-    study_digest,
 )
-from tallystick.protocol.study.roster import Members, Roster, check_ticket, make_roster
+from tallystick.protocol.study.roster import Roster, check_ticket, make_roster
+from tallystick.study import study_digest
 
 __all__ = ["AggregatorEvent", "AggregatorMachine", "AggregatorState"]
 
@@ -80,8 +81,8 @@ class AggregatorMachine(StudyMachine):
         (_S.FAILED, _E.PROPOSE): _S.REVIEWING,
     }
 
-    def __init__(self, members: Members, study_hash: bytes, *, retry_seconds: float = 5.0) -> None:
-        super().__init__(members, members.aggregator, study_hash, _S.IDLE)
+    def __init__(self, cast: Cast, study_hash: bytes, *, retry_seconds: float = 5.0) -> None:
+        super().__init__(cast, cast.coordinator, study_hash, _S.IDLE)
         self._retry = retry_seconds
         self.attempt = 0
         self.roster: Roster | None = None
@@ -112,11 +113,11 @@ class AggregatorMachine(StudyMachine):
     # -- a proposal ------------------------------------------------------------------------------------------------
 
     def _on_propose(self, sender: str, message: Propose, now: float) -> list[Instruction]:
-        if sender not in self.members.analysts:
+        if sender not in self.cast.analysts:
             return self._refuse(sender, message, StudyCode.WRONG_PARTY, "only an analyst of the consortium proposes")
         if study_digest(message.study) != self.study_hash:
             return self._refuse(sender, message, StudyCode.WRONG_STUDY, "the study does not have the hash named")
-        if message.consortium_hash != self.members.consortium_hash:
+        if message.consortium_hash != self.cast.consortium_hash:
             cause = "the analyst's consortium file is not the aggregator's"
             return self._refuse(sender, message, StudyCode.OTHER_CONSORTIUM, cause)
         self._listeners[sender] = message.request
@@ -181,11 +182,11 @@ class AggregatorMachine(StudyMachine):
 
     def _ask(self, opening: StudyOpen, now: float) -> list[Instruction]:
         self._deadline = now + opening.ready_ms / 1000
-        asked: list[Instruction] = [Send(party, opening) for party in self.members.parties]
+        asked: list[Instruction] = [Send(party, opening) for party in self.cast.parties]
         return [*asked, Wake(min(now + self._retry, self._deadline))]
 
     def _on_ready(self, sender: str, message: StudyReady, now: float) -> list[Instruction]:
-        if message.party != sender or self.members.role(sender) is None:
+        if message.party != sender or self.cast.role(sender) is None:
             return self._refuse(sender, message, StudyCode.WRONG_PARTY, "a party speaks for itself only")
         if message.attempt != self.attempt or self.state is _S.REVIEWING:
             return []  # of another attempt; whoever it is will be asked
@@ -195,7 +196,7 @@ class AggregatorMachine(StudyMachine):
             return self._refuse(sender, message, StudyCode.WRONG_STUDY, "another min_clients was approved")
         ticket = Ticket(party=sender, public=message.public, signature=message.signature)
         try:
-            check_ticket(self.members, self.study_hash, ticket)
+            check_ticket(self.cast, self.study_hash, ticket)
             twins = [p for p, r in self._ready.items() if p != sender and r.public == message.public]
         except TallystickError as error:
             return self._refuse(sender, message, StudyCode.BAD_ROSTER, error.cause)
@@ -206,7 +207,7 @@ class AggregatorMachine(StudyMachine):
         return self._try_start(now) or [Send(sender, self._progress_message())]  # heard: no need to give up waiting
 
     def _on_declined(self, sender: str, message: StudyDeclined, now: float) -> list[Instruction]:
-        if message.party != sender or self.members.role(sender) is None:
+        if message.party != sender or self.cast.role(sender) is None:
             return self._refuse(sender, message, StudyCode.WRONG_PARTY, "a party speaks for itself only")
         if message.attempt != self.attempt:
             return []
@@ -215,7 +216,7 @@ class AggregatorMachine(StudyMachine):
             self._declined[sender] = message
             return self._try_start(now)
         inside = self.roster is not None and sender in self.roster.keys
-        fatal = sender in self.members.servers or message.code == StudyCode.BAD_ROSTER
+        fatal = sender in self.cast.helpers or message.code == StudyCode.BAD_ROSTER
         if self.state is _S.RUNNING and inside and fatal:
             return self.fail(self._left(sender, message))
         return []  # a client that goes away is left out of the rounds
@@ -234,17 +235,17 @@ class AggregatorMachine(StudyMachine):
         opening = self._opening
         if self.state is not _S.GATHERING or opening is None:
             return []
-        members = self.members
-        for server in members.servers:
+        cast = self.cast
+        for server in cast.helpers:
             if server in self._declined:
                 return self._fail(StudyCode.MISSING_SERVER, self._left(server, self._declined[server]))
         over = now >= self._deadline
         self._leave_out()
-        clients = [name for name in members.clients if name in self._ready]
-        possible = len(members.clients) - sum(name in self._declined for name in members.clients)
+        clients = [name for name in cast.clients if name in self._ready]
+        possible = len(cast.clients) - sum(name in self._declined for name in cast.clients)
         if possible < opening.min_clients or (over and len(clients) < opening.min_clients):
             return self._fail(StudyCode.TOO_FEW_CLIENTS, self._too_few(len(clients), opening.min_clients))
-        missing = [name for name in members.servers if name not in self._ready]
+        missing = [name for name in cast.helpers if name not in self._ready]
         if missing and over:
             error = RoundAborted(
                 f"no answer from {', '.join(missing)} in time",
@@ -257,15 +258,15 @@ class AggregatorMachine(StudyMachine):
             return []
         tickets = [
             Ticket(party=name, public=self._ready[name].public, signature=self._ready[name].signature)
-            for name in (*members.servers, *clients)
+            for name in (*cast.helpers, *clients)
         ]
         start = StudyStart(
             study_hash=self.study_hash, attempt=self.attempt, min_clients=opening.min_clients, tickets=tuple(tickets)
         )
-        self._start, self.roster = start, make_roster(members, start)
+        self._start, self.roster = start, make_roster(cast, start)
         self._move(_E.START)
         out: list[Instruction] = [Persist("study/start", encode(start)), *self._tell_start()]
-        for party in members.clients:  # who said nothing need not wait
+        for party in cast.clients:  # who said nothing need not wait
             if party not in self.roster.keys and party not in self._declined:
                 cause = "the study started without this party"
                 out.append(Send(party, StudyRefused(study_hash=self.study_hash, code=StudyCode.LATE, cause=cause)))
@@ -274,7 +275,7 @@ class AggregatorMachine(StudyMachine):
     def _leave_out(self) -> None:
         """A start with a client that has not approved would be no start: nobody may spoil it for the others."""
         known = self.approvers
-        for name in [n for n in self._ready if known is not None and n not in known and n in self.members.clients]:
+        for name in [n for n in self._ready if known is not None and n not in known and n in self.cast.clients]:
             del self._ready[name]
             cause = "it is ready and its approval is not known here"
             self._declined[name] = StudyDeclined(
@@ -347,7 +348,7 @@ class AggregatorMachine(StudyMachine):
     def _tell_end(self) -> list[Instruction]:
         end = self._end
         out: list[Instruction] = []
-        for party in self.roster.keys if self.roster is not None else self.members.parties:
+        for party in self.roster.keys if self.roster is not None else self.cast.parties:
             out += self._say_end(party)
         for analyst in self._listeners:
             out += self._answer(analyst)
@@ -368,12 +369,12 @@ class AggregatorMachine(StudyMachine):
         return [Send(party, message)]
 
     def _on_inquiry(self, sender: str, message: StudyInquiry, now: float) -> list[Instruction]:
-        if sender in self.members.analysts:
+        if sender in self.cast.analysts:
             if self.state is _S.IDLE:
                 return self._refuse(sender, message, StudyCode.UNKNOWN_STUDY, "this study was never proposed here")
             self._listeners[sender] = message.request
             return self._answer(sender)
-        if self.members.role(sender) is None:
+        if self.cast.role(sender) is None:
             return self._refuse(sender, message, StudyCode.WRONG_PARTY, "this party is not in the study")
         if self.state is _S.IDLE:
             return self._refuse(sender, message, StudyCode.UNKNOWN_STUDY, "this study was never proposed here")
@@ -390,13 +391,13 @@ class AggregatorMachine(StudyMachine):
             return []
         if now >= self._deadline:
             return self._try_start(now)
-        silent = [p for p in self.members.parties if p not in self._ready and p not in self._declined]
+        silent = [p for p in self.cast.parties if p not in self._ready and p not in self._declined]
         again: list[Instruction] = [Send(party, self._opening) for party in silent]
         return [*again, Wake(min(now + self._retry, self._deadline))]
 
     def ask_again(self, party: str) -> list[Instruction]:
         """A line to this party has come up: what it was asked may be lost."""
-        answered = party in self._ready or party in self._declined or self.members.role(party) is None
+        answered = party in self._ready or party in self._declined or self.cast.role(party) is None
         if self.state is not _S.GATHERING or self._opening is None or answered:
             return []
         return [Send(party, self._opening)]
@@ -406,7 +407,7 @@ class AggregatorMachine(StudyMachine):
     @classmethod
     def restore(
         cls,
-        members: Members,
+        cast: Cast,
         study_hash: bytes,
         records: Mapping[str, bytes],
         now: float,
@@ -414,7 +415,7 @@ class AggregatorMachine(StudyMachine):
         retry_seconds: float = 5.0,
     ) -> tuple[AggregatorMachine, list[Instruction]]:
         """The machine as its records have it, and what to do first."""
-        machine = cls(members, study_hash, retry_seconds=retry_seconds)
+        machine = cls(cast, study_hash, retry_seconds=retry_seconds)
         said = {
             key: decode(records[f"study/{key}"])
             for key in ("proposal", "open", "start", "end")
@@ -428,7 +429,7 @@ class AggregatorMachine(StudyMachine):
         if isinstance(opening, StudyOpen):
             machine._opening, machine.attempt = opening, opening.attempt
         if isinstance(start, StudyStart):
-            machine._start, machine.roster = start, make_roster(members, start)
+            machine._start, machine.roster = start, make_roster(cast, start)
         if isinstance(end, (Result, Failed)) and end.attempt >= machine.attempt:
             machine._end, machine.attempt = end, end.attempt
             again = isinstance(end, Failed) and not end.final and end.request != proposal.request

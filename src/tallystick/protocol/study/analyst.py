@@ -10,7 +10,8 @@ from enum import Enum, unique
 from typing import ClassVar
 
 from tallystick.core.errors import RoundAborted, TallystickError
-from tallystick.protocol.secure_sum.machine import Transitions
+from tallystick.protocol.machine import Transitions
+from tallystick.protocol.members import Cast
 from tallystick.protocol.study.instructions import Delivered, Ended, Instruction, Send, Told, Wake
 from tallystick.protocol.study.machine import StudyMachine, error_of, rule_of
 from tallystick.protocol.study.messages import (
@@ -22,9 +23,8 @@ from tallystick.protocol.study.messages import (
     StudyInquiry,
     StudyRefused,
     result_digest,
-    study_digest,
 )
-from tallystick.protocol.study.roster import Members
+from tallystick.study import study_digest
 
 __all__ = ["AnalystEvent", "AnalystMachine", "AnalystState"]
 
@@ -58,7 +58,7 @@ class AnalystMachine(StudyMachine):
 
     def __init__(
         self,
-        members: Members,
+        cast: Cast,
         name: str,
         *,
         study: bytes,
@@ -67,11 +67,11 @@ class AnalystMachine(StudyMachine):
         retry_seconds: float = 5.0,
         patience_seconds: float = 300.0,
     ) -> None:
-        super().__init__(members, name, study_digest(study), _S.IDLE)
+        super().__init__(cast, name, study_digest(study), _S.IDLE)
         self._proposal = Propose(
             study_hash=self.study_hash,
             request=request,
-            consortium_hash=members.consortium_hash,
+            consortium_hash=cast.consortium_hash,
             study=study,
             program=program,
         )
@@ -90,10 +90,10 @@ class AnalystMachine(StudyMachine):
         """Say what is wanted."""
         self._move(_E.PROPOSE)
         self._heard = now
-        return [Send(self.members.aggregator, self._proposal), Wake(now + self._retry)]
+        return [Send(self.cast.coordinator, self._proposal), Wake(now + self._retry)]
 
     def _from_aggregator(self, sender: str, now: float) -> bool:
-        if sender != self.members.aggregator or self.state is not _S.WAITING:
+        if sender != self.cast.coordinator or self.state is not _S.WAITING:
             return False
         self._heard = now
         return True
@@ -140,7 +140,7 @@ class AnalystMachine(StudyMachine):
         """Ask again; give up after silence."""
         if self.state is not _S.WAITING:
             return []
-        aggregator = self.members.aggregator
+        aggregator = self.cast.coordinator
         if now >= self._heard + self._patience:
             error = RoundAborted(
                 f"no word from the aggregator for {self._patience:g} s",

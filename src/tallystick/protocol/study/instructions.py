@@ -1,8 +1,5 @@
-"""What a study machine asks its driver to do, in the order given.
+"""What a study's machines ask for beside the instructions that every protocol has.
 
-Persist    (as in the secure sum) write this record under this key; durable before anything after it
-Send       encode with this layer's codec and deliver
-Wake       (as in the secure sum) call ``tick`` at this time at the latest
 Review     look at this study and decide: then ``accept``/``reject`` (aggregator), ``approve``/``decline`` (party)
 Confirm    (party) the start is in order: look once more whether to take part, then ``begin`` or ``decline``
 Started    the study runs, with this roster; after a restart it is said again
@@ -17,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tallystick.core.errors import TallystickError
-from tallystick.protocol.secure_sum.instructions import Persist, Wake
-from tallystick.protocol.study.messages import Message
+from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.study.roster import Roster
 
 __all__ = [
@@ -34,12 +30,6 @@ __all__ = [
     "Told",
     "Wake",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    to: str
-    message: Message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

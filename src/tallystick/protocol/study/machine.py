@@ -6,12 +6,9 @@ the time, and carries out what comes back. States move only along ``TRANSITIONS`
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
-from typing import Any, ClassVar
 
 from tallystick.core.errors import (
-    LocalProtocolError,
     PrivacyRefused,
     RemoteProtocolError,
     RoundAborted,
@@ -20,11 +17,11 @@ from tallystick.core.errors import (
     TooFewParties,
     VerificationError,
 )
-from tallystick.protocol.secure_sum.machine import Transitions
+from tallystick.protocol.machine import Machine
+from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import decode
 from tallystick.protocol.study.instructions import Instruction, Send
 from tallystick.protocol.study.messages import Failed, Message, Progress, StudyCode, StudyRefused
-from tallystick.protocol.study.roster import Members
 
 __all__ = ["StudyMachine", "error_of", "rule_of"]
 
@@ -55,48 +52,25 @@ def error_of(message: Failed) -> TallystickError:
     )
 
 
-class StudyMachine:
-    """Base of analyst, aggregator and participant."""
+class StudyMachine(Machine):
+    """Base of analyst, coordinator and participant."""
 
-    TRANSITIONS: ClassVar[Transitions]
+    def __init__(self, cast: Cast, name: str, study_hash: bytes, state: Enum) -> None:
+        super().__init__(name, study_hash, state)
+        self.cast = cast
 
-    def __init__(self, members: Members, name: str, study_hash: bytes, state: Enum) -> None:
-        self.members = members
-        self.name = name
-        self.study_hash = study_hash
-        self.state: Any = state
-        self._handlers: dict[type[Any], Callable[[str, Any, float], list[Instruction]]] = {}
+    def _decode(self, raw: bytes, limit: int | None) -> Message:
+        return decode(raw, limit=limit)
 
-    def receive(self, sender: str, message: Message, now: float) -> list[Instruction]:
-        """Take one message from an authenticated sender."""
-        if message.study_hash != self.study_hash:
-            return self._refuse(sender, message, StudyCode.WRONG_STUDY, "this is not the study named")
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            cause = f"a {type(message).__name__} is not for this party"
-            return self._refuse(sender, message, StudyCode.NOT_EXPECTED, cause)
-        return handler(sender, message, now)
+    def _wrong_study(self, sender: str, message: Message) -> list[Instruction]:
+        return self._refuse(sender, message, StudyCode.WRONG_STUDY, "this is not the study named")
 
-    def receive_bytes(self, sender: str, raw: bytes, now: float, *, limit: int | None = None) -> list[Instruction]:
-        """Decode and take one message; one that does not decode is refused, with nothing of it kept (X14)."""
-        try:
-            message = decode(raw, limit=limit)
-        except RemoteProtocolError as error:
-            code = StudyCode.OTHER_VERSION if error.rule == "X13" else StudyCode.MALFORMED
-            return [Send(sender, StudyRefused(study_hash=self.study_hash, code=code, cause=error.cause))]
-        return self.receive(sender, message, now)
+    def _not_expected(self, sender: str, message: Message, cause: str) -> list[Instruction]:
+        return self._refuse(sender, message, StudyCode.NOT_EXPECTED, cause)
 
-    def tick(self, now: float) -> list[Instruction]:
-        """Take notice of the time; calling it more often than asked does no harm."""
-        raise NotImplementedError
-
-    def _move(self, event: Enum) -> None:
-        try:
-            self.state = self.TRANSITIONS[(self.state, event)]
-        except KeyError:
-            raise LocalProtocolError(
-                f"{type(self).__name__} has no transition from {self.state.value} on {event.value}", party=self.name
-            ) from None
+    def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Instruction]:
+        code = StudyCode.OTHER_VERSION if error.rule == "X13" else StudyCode.MALFORMED
+        return [Send(sender, StudyRefused(study_hash=self.study_hash, code=code, cause=error.cause))]
 
     def _refuse(self, sender: str, message: Message, code: StudyCode, cause: str) -> list[Instruction]:
         if isinstance(message, (StudyRefused, Progress)):  # answering an answer would never end

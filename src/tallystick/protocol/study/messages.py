@@ -29,7 +29,6 @@ __all__ = [
     "StudyStart",
     "Ticket",
     "result_digest",
-    "study_digest",
 ]
 
 
@@ -197,11 +196,6 @@ Message = (
     | StudyInquiry
     | StudyRefused
 )
-
-
-def study_digest(canonical: bytes) -> bytes:
-    """The hash of a study: what ``engines.study.Study.hash`` computes and clients approve."""
-    return digest(b"tallystick/study/1", canonical)
 
 
 def result_digest(study_hash: bytes, packed: bytes) -> bytes:

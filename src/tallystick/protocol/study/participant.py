@@ -22,7 +22,8 @@ from typing import ClassVar
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.crypto.key_agreement import StudyKey
-from tallystick.protocol.secure_sum.machine import Transitions
+from tallystick.protocol.machine import Transitions
+from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import decode, encode
 from tallystick.protocol.study.instructions import (
     Confirm,
@@ -46,9 +47,9 @@ from tallystick.protocol.study.messages import (
     StudyReady,
     StudyRefused,
     StudyStart,
-    study_digest,
 )
-from tallystick.protocol.study.roster import Members, Roster, make_roster
+from tallystick.protocol.study.roster import Roster, make_roster
+from tallystick.study import study_digest
 
 __all__ = ["ParticipantEvent", "ParticipantMachine", "ParticipantState"]
 
@@ -99,15 +100,15 @@ class ParticipantMachine(StudyMachine):
 
     def __init__(
         self,
-        members: Members,
+        cast: Cast,
         name: str,
         study_hash: bytes,
         *,
         retry_seconds: float = 5.0,
         patience_seconds: float = 3600.0,
     ) -> None:
-        super().__init__(members, name, study_hash, _S.IDLE)
-        role = members.role(name)
+        super().__init__(cast, name, study_hash, _S.IDLE)
+        role = cast.role(name)
         if role is None:
             raise LocalProtocolError("this party is neither server nor client of the study", party=name)
         self.role = role
@@ -130,12 +131,12 @@ class ParticipantMachine(StudyMachine):
     # -- deciding --------------------------------------------------------------------------------------------------
 
     def _on_open(self, sender: str, message: StudyOpen, now: float) -> list[Instruction]:
-        if sender != self.members.aggregator:
+        if sender != self.cast.coordinator:
             return self._refuse(sender, message, StudyCode.WRONG_PARTY, "only the aggregator opens studies")
         self._heard = now
         if study_digest(message.study) != self.study_hash:
             return self._turn_down(message, StudyCode.WRONG_STUDY, "the study does not have the hash named")
-        if message.consortium_hash != self.members.consortium_hash:
+        if message.consortium_hash != self.cast.consortium_hash:
             return self._turn_down(message, StudyCode.OTHER_CONSORTIUM, "the consortium file is not this party's")
         if self._start is not None:
             if message.attempt <= self.attempt:
@@ -158,7 +159,7 @@ class ParticipantMachine(StudyMachine):
         said = StudyDeclined(
             study_hash=self.study_hash, attempt=message.attempt, party=self.name, code=code, cause=cause
         )
-        return [Send(self.members.aggregator, said)]
+        return [Send(self.cast.coordinator, said)]
 
     def approve(self, key: StudyKey, *, attempt: int, min_clients: int) -> list[Instruction]:
         """Take part with this key, whose private half is on disk; ``min_clients`` is what this party's study says.
@@ -172,7 +173,7 @@ class ParticipantMachine(StudyMachine):
             return self.decline(StudyCode.WRONG_STUDY, cause, attempt=attempt)
         if (key.party, key.role, key.study_hash) != (self.name, self.role, self.study_hash):
             raise LocalProtocolError("this key was signed for something else", party=self.name)
-        key.verify(self.members.identities[self.name])
+        key.verify(self.cast.identities[self.name])
         ready = StudyReady(
             study_hash=self.study_hash,
             attempt=attempt,
@@ -202,12 +203,12 @@ class ParticipantMachine(StudyMachine):
 
     def _say(self, answer: StudyReady | StudyDeclined) -> list[Instruction]:
         self._answer = answer
-        return [Persist("study/ready", encode(answer)), Send(self.members.aggregator, answer)]
+        return [Persist("study/ready", encode(answer)), Send(self.cast.coordinator, answer)]
 
     # -- taking part -----------------------------------------------------------------------------------------------
 
     def _on_start(self, sender: str, message: StudyStart, now: float) -> list[Instruction]:
-        if sender != self.members.aggregator:
+        if sender != self.cast.coordinator:
             return self._refuse(sender, message, StudyCode.WRONG_PARTY, "only the aggregator starts studies")
         self._heard = now
         if self.state is _S.RUNNING:
@@ -220,7 +221,7 @@ class ParticipantMachine(StudyMachine):
             return []  # of another attempt, or after the end
         mine = self._answer
         try:
-            roster = make_roster(self.members, message)
+            roster = make_roster(self.cast, message)
             own = roster.keys.get(self.name)
             if not isinstance(mine, StudyReady) or own is None or own.public != mine.public:
                 raise RemoteProtocolError("the start has another key for this party than it signed")
@@ -244,11 +245,11 @@ class ParticipantMachine(StudyMachine):
         """Leave a study that runs, for good. The driver's word: nothing of this party has been sent yet."""
         if self.state is not _S.RUNNING:
             return []
-        said = Send(self.members.aggregator, self._declined(code, error.cause))
+        said = Send(self.cast.coordinator, self._declined(code, error.cause))
         return [*self._finish(code, NO_RESULT, error), said]
 
     def _object(self, cause: str) -> list[Instruction]:
-        aggregator = self.members.aggregator
+        aggregator = self.cast.coordinator
         error = RoundAborted(
             cause,
             party=aggregator,
@@ -275,7 +276,7 @@ class ParticipantMachine(StudyMachine):
             code=StudyCode.OTHER_CONSORTIUM,
             cause=cause,
         )
-        return [*self._finish(StudyCode.OTHER_CONSORTIUM, NO_RESULT, error), Send(self.members.aggregator, said)]
+        return [*self._finish(StudyCode.OTHER_CONSORTIUM, NO_RESULT, error), Send(self.cast.coordinator, said)]
 
     def _finish(self, code: int, result: bytes, error: TallystickError | None) -> list[Instruction]:
         end = StudyEnd(study_hash=self.study_hash, attempt=self.attempt, code=code, result=result)
@@ -284,7 +285,7 @@ class ParticipantMachine(StudyMachine):
         return [Persist("study/end", encode(end)), Erase(), Ended(done, error)]
 
     def _on_end(self, sender: str, message: StudyEnd, now: float) -> list[Instruction]:
-        if sender != self.members.aggregator:
+        if sender != self.cast.coordinator:
             return self._refuse(sender, message, StudyCode.WRONG_PARTY, "only the aggregator ends studies")
         self._heard = now
         if message.attempt != self.attempt or self.state in (_S.IDLE, _S.ENDED):
@@ -301,13 +302,13 @@ class ParticipantMachine(StudyMachine):
         }
         return RoundAborted(
             causes.get(StudyCode(code), "the study ended without a result"),
-            party=self.members.aggregator,
+            party=self.cast.coordinator,
             rule=rule_of(code),
             remedy="The keys of this study are erased; it may be proposed again.",
         )
 
     def _on_refused(self, sender: str, message: StudyRefused, now: float) -> list[Instruction]:
-        if sender != self.members.aggregator:
+        if sender != self.cast.coordinator:
             return []
         self._heard = now
         late = message.code == StudyCode.LATE and self.state in (_S.REVIEWING, _S.READY)
@@ -317,7 +318,7 @@ class ParticipantMachine(StudyMachine):
         return []
 
     def _on_progress(self, sender: str, message: Progress, now: float) -> list[Instruction]:
-        if sender == self.members.aggregator:
+        if sender == self.cast.coordinator:
             self._heard = now
         return []
 
@@ -329,7 +330,7 @@ class ParticipantMachine(StudyMachine):
             return self._finish(StudyCode.SILENT, NO_RESULT, self._ended_error(StudyCode.SILENT))
         wait = self._retry * (RUNNING_RETRIES if self.state is _S.RUNNING else 1)
         out: list[Instruction] = [Wake(min(now + wait, self._heard + self._patience))]
-        aggregator = self.members.aggregator
+        aggregator = self.cast.coordinator
         if self.state is _S.READY and self._answer is not None:
             return [Send(aggregator, self._answer), *out]
         return [Send(aggregator, StudyInquiry(study_hash=self.study_hash)), *out]
@@ -339,7 +340,7 @@ class ParticipantMachine(StudyMachine):
     @classmethod
     def restore(
         cls,
-        members: Members,
+        cast: Cast,
         name: str,
         study_hash: bytes,
         records: Mapping[str, bytes],
@@ -349,7 +350,7 @@ class ParticipantMachine(StudyMachine):
         patience_seconds: float = 3600.0,
     ) -> tuple[ParticipantMachine, list[Instruction]]:
         """The machine as its records have it, and what to do first."""
-        machine = cls(members, name, study_hash, retry_seconds=retry_seconds, patience_seconds=patience_seconds)
+        machine = cls(cast, name, study_hash, retry_seconds=retry_seconds, patience_seconds=patience_seconds)
         machine._heard = now
         said = {key: decode(records[f"study/{key}"]) for key in ("ready", "start", "end") if f"study/{key}" in records}
         answer, start, end = said.get("ready"), said.get("start"), said.get("end")
@@ -357,7 +358,7 @@ class ParticipantMachine(StudyMachine):
             machine._answer, machine.attempt = answer, answer.attempt
             machine.state = _S.READY if isinstance(answer, StudyReady) else _S.DECLINED
         if isinstance(start, StudyStart):
-            machine._start, machine.roster, machine.attempt = start, make_roster(members, start), start.attempt
+            machine._start, machine.roster, machine.attempt = start, make_roster(cast, start), start.attempt
             machine.state = _S.RUNNING
         if isinstance(end, StudyEnd) and end.attempt >= machine.attempt:
             machine.attempt, machine.state = end.attempt, _S.ENDED

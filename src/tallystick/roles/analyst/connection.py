@@ -17,7 +17,6 @@ from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import system_stream
 from tallystick.privacy.plan import Plan
 from tallystick.protocol import study as studies
-from tallystick.protocol.governance.proposed_study import ProposedStudy
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.governance.exchange import Exchange, Op
@@ -27,9 +26,10 @@ from tallystick.roles.governance.review import DEFAULT_DAYS, proposal_statement
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import load_identity, unix_time, wall_clock
+from tallystick.roles.identity.places import members_of, node_for
 from tallystick.roles.identity.role_config import RoleConfig
-from tallystick.roles.processes.process import members_of, node_for
 from tallystick.study import Study
+from tallystick.study.proposed import proposed_study
 from tallystick.transport.link import Envelope
 from tallystick.transport.wire import GOVERNANCE, STUDY, head, parse
 
@@ -63,13 +63,13 @@ class Desk:
             wall=unix_time,
         )
         self._node = node_for(self._identity, consortium, listen=None)
-        self._node.allow(_RESULT_LIMIT, self.members.aggregator)
+        self._node.allow(_RESULT_LIMIT, self.members.board)
         self.receipts = ReceiptBook(config.state)
         self._study: Callable[[Envelope], None] | None = None
         self._answers: list[tuple[int, bytes, bytes]] = []
 
     def __enter__(self) -> Self:
-        aggregator = self.members.aggregator
+        aggregator = self.members.board
         try:
             self._node.__enter__()
             if not self._node.wait_connected([aggregator], self._timeout):
@@ -116,7 +116,7 @@ class Desk:
         kind, study_hash, payload = parse(envelope.raw, envelope.sender)
         if kind == STUDY and self._study is not None:
             self._study(envelope)
-        elif kind == GOVERNANCE and envelope.sender == self.members.aggregator and payload:
+        elif kind == GOVERNANCE and envelope.sender == self.members.board and payload:
             op, body = payload[0], bytes(payload[1:])
             if not self.exchange.receive(envelope.sender, op, body):
                 self._answers.append((op, study_hash, body))
@@ -158,7 +158,7 @@ class Desk:
     def run(self, canonical: bytes, program: str, progress: Progress | None = None) -> bytes:
         """Have an approved study run, or fetch what it came to; the packed result."""
         machine = studies.AnalystMachine(
-            self.members,
+            self.members.cast(Study.from_canonical(canonical).trust_model),
             self._identity.party,
             study=canonical,
             program=program,
@@ -221,7 +221,7 @@ class Desk:
 
     def result(self, study: bytes, seconds: float = 60.0) -> bytes:
         """The result of a finished study, or what a running stream has released, if it is shown to this analyst."""
-        aggregator, stream = self.members.aggregator, self._is_running_stream(study)
+        aggregator, stream = self.members.board, self._is_running_stream(study)
         if not stream and not self.wait(lambda: bool(self._outcome(study)), SYNC_SECONDS):
             raise NotApproved(
                 f"the study {format_hash(study)[:19]} has no result", rule="no-result", remedy="Run it: study run."
@@ -250,11 +250,11 @@ class Desk:
         standing = self.exchange.standing(study)
         if standing.state != "running" or standing.proposal is None:
             return False
-        return ProposedStudy(standing.proposal.body["study"]).is_stream
+        return proposed_study(standing.proposal.body["study"]).is_stream
 
     def receipt(self, study: bytes, seconds: float = 20.0) -> bytes | None:
         """The study's privacy receipt; None if its last signature is not in yet."""
-        aggregator = self.members.aggregator
+        aggregator = self.members.board
 
         def there() -> bytes | None:
             return next((body for op, of, body in self._answers if op == Op.RECEIPT and of == study), None)

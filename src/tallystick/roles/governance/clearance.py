@@ -1,7 +1,7 @@
-"""Before a client's first share of a study leaves: the charge is durable, and every server has countersigned it.
+"""Before a client's first share of a study leaves: the charge is durable, and every witness has countersigned it.
 
-    client   release (durable) → charge statement, links of the ledger since the server's last word   NOTICE
-    server   follows the links from the head it has seen; signs the new one and remembers it          countersignature
+    client   release (durable) → charge statement, links of the ledger since the witness's last word   NOTICE
+    witness  follows the links from the head it has seen; signs the new one and remembers it          countersignature
              or says which head it has seen (SEEN): another one means a ledger that was rolled back or runs twice
 
 So an owner that restores an old copy of its ledger, by mistake or by a burglar's hand, finds out before it spends
@@ -10,7 +10,7 @@ anything twice; and the receipt of the study shows that each participant's accou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 
 from tallystick.core.errors import RemoteProtocolError
@@ -30,7 +30,7 @@ _HEAD = Struct(f"<{LEDGER_BYTES}sQ{HASH_BYTES}s")
 
 
 def pack_head(head: Head) -> bytes:
-    """A head of a ledger as servers and clients tell it each other."""
+    """A head of a ledger as witnesses and clients tell it each other."""
     return _HEAD.pack(head.ledger, head.sequence, head.hash)
 
 
@@ -43,7 +43,7 @@ def unpack_head(raw: bytes, sender: str) -> Head:
 
 
 class Clearance:
-    """One study's charge at a client, on its way to all servers."""
+    """One study's charge at a client, on its way to all witnesses."""
 
     def __init__(
         self,
@@ -54,13 +54,14 @@ class Clearance:
         seen_by: dict[str, int],
         check: Callable[[], None],
         again: Callable[[], None],
+        witnesses: Sequence[str],
     ) -> None:
         """``check`` raises if the ledger is not the newest copy; ``again`` has :meth:`ask` called a little later."""
         self._study, self._exchange, self._ledger = study_hash, exchange, ledger
         self._seen_by, self._check, self._again = seen_by, check, again
         self._charge: Statement | None = None
         self._given = False
-        self._servers = exchange.members.servers  # of this study, whoever joins meanwhile
+        self._witnesses = tuple(witnesses)  # of this study, whoever joins meanwhile
 
     def given(self, setup: Setup) -> bool:
         """Whether shares may leave; asks for what is missing if not."""
@@ -75,9 +76,9 @@ class Clearance:
         return self._given
 
     def _missing(self) -> list[str]:
-        """Servers that have not countersigned this very head."""
+        """Witnesses that have not countersigned this very head."""
         if self._charge is None:
-            return list(self._servers)
+            return list(self._witnesses)
         body = self._charge.body
         wanted = (body["ledger"], body["sequence"], body["head"])
         signed = {
@@ -87,19 +88,19 @@ class Clearance:
             and s.body["client"] == self._exchange.name
             and (s.body["ledger"], s.body["sequence"], s.body["head"]) == wanted
         }
-        return [name for name in self._servers if name not in signed]
+        return [name for name in self._witnesses if name not in signed]
 
     def ask(self) -> None:
-        """Show the charge to the servers that have not signed it, and come back to it later."""
+        """Show the charge to the witnesses that have not signed it, and come back to it later."""
         charge = self._charge
         if charge is None:
             return
         sequence = int(charge.body["sequence"])
-        for server in self._missing():
-            since = self._seen_by.get(server, 0)
+        for witness in self._missing():
+            since = self._seen_by.get(witness, 0)
             links = self._ledger.links(since, sequence) if since < sequence else []
             notice = pack_parts([charge.encode(), b"".join(links[:MAX_LINKS])])
-            self._exchange.send(server, Op.NOTICE, notice, self._study)
+            self._exchange.send(witness, Op.NOTICE, notice, self._study)
         self._again()
 
     def __repr__(self) -> str:

@@ -35,7 +35,7 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.governance.docket import Docket, check_speaker, order_of
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, decode, ident_of, make
-from tallystick.protocol.study.roster import Members
+from tallystick.protocol.members import Members
 from tallystick.roles.governance.board import FOR_ALL, Board
 from tallystick.roles.governance.early import EarlyStatements
 from tallystick.roles.governance.room import GRACE_SECONDS
@@ -137,9 +137,9 @@ class Exchange:
         self._idents: dict[str, tuple[str, str]] = {}  # what is held: its kind and its signer
         self._offered: dict[str, set[str]] = {}  # by the aggregator: what it holds and has not told yet
         self._row = 0
-        self._hub = name == members.aggregator
+        self._hub = name == members.board
         self._clients = frozenset(members.clients)
-        self._others = (*members.servers, *members.analysts)
+        self._others = (*members.helpers, *members.analysts)
         self._dockets: dict[bytes, tuple[int, Docket]] = {}
         self._board: Board | None = None
         self._held: dict[str, list[Statement]] | None = None  # to be passed on at the end of a turn
@@ -152,13 +152,13 @@ class Exchange:
         judged = {study: (self.docket(study), self.store.last()) for study in running}
         self.store.pin(members.identities)
         self.members, self._clients = members, frozenset(members.clients)
-        self._others = (*members.servers, *members.analysts)
-        self._hub = self.name == members.aggregator
+        self._others = (*members.helpers, *members.analysts)
+        self._hub = self.name == members.board
         self._dockets = {study: (number, docket) for study, (docket, number) in judged.items()}
         self._board = None
         self._idents = {kept.ident: (kept.kind, kept.signer) for _, kept in self.store.since(0)}
         self._offered.clear()
-        for peer in (members.aggregator,) if not self._hub else (*members.parties, *members.analysts):
+        for peer in (members.board,) if not self._hub else (*members.parties, *members.analysts):
             self.compare_again(peer)
 
     # -- what is known -------------------------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ class Exchange:
 
     def _pass_on(self, statement: Statement, sender: str) -> None:
         if not self._hub:
-            if sender != self.members.aggregator and statement.signer == self.name:
-                self._tell(self.members.aggregator, [statement])
+            if sender != self.members.board and statement.signer == self.name:
+                self._tell(self.members.board, [statement])
             return
         everybody = statement.kind in FOR_ALL or len(self._clients) <= SHARED_DECISIONS
         for party in (*self._others, *(self.members.clients if everybody else ())):
@@ -289,7 +289,7 @@ class Exchange:
 
     def connected(self, peer: str) -> None:
         """A line is there (again): compare notes with the aggregator, or as the aggregator."""
-        if self._hub or peer == self.members.aggregator:
+        if self._hub or peer == self.members.board:
             told = [ident for ident, of in self._idents.items() if not self._hub or self._concerns(*of, peer)]
             self.send(peer, Op.HAVE, b"".join(map(parse_hash, sorted(told))))
 
@@ -324,7 +324,7 @@ class Exchange:
                 if ident_of(raw) in self._idents:
                     continue
                 # The aggregator passes on what all the others say: what it may bring is limited signer by signer.
-                if sender != self.members.aggregator and not self._statements.take(sender, self._now()):
+                if sender != self.members.board and not self._statements.take(sender, self._now()):
                     self._limited(sender, "statements", len(parts) - i)
                     self.compare_again(sender)
                     break
@@ -348,7 +348,7 @@ class Exchange:
         """Keep a statement and pass it on, if there is room for it: the cheap questions first."""
         statement = decode(raw, party=sender)
         self._offered.get(sender, set()).discard(statement.ident)
-        if sender not in (statement.signer, self.members.aggregator):
+        if sender not in (statement.signer, self.members.board):
             raise RemoteProtocolError("a statement must come from who signed it", party=sender)
         if statement.signer not in self.members.identities:
             raise RemoteProtocolError("a statement of nobody in the consortium", party=sender, rule="unknown-signer")
@@ -382,7 +382,7 @@ class Exchange:
 
     def _compare(self, sender: str, idents: Sequence[str]) -> None:
         theirs = set(idents)
-        if sender == self.members.aggregator:
+        if sender == self.members.board:
             self._offered[sender] = theirs
         wanted = [ident for ident in idents if ident not in self._idents]
         self._give(sender, [ident for ident in self._idents if ident not in theirs])

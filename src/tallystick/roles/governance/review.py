@@ -19,6 +19,7 @@ from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import Statement, make, shown
+from tallystick.protocol.members import Members
 from tallystick.roles.identity.role_config import Policy, RoleConfig
 from tallystick.roles.ledger.datasets import check_fits, check_unit
 from tallystick.roles.ledger.store import LedgerStore
@@ -87,16 +88,16 @@ def proposal_statement(
     return make("proposal", analyst, body, key)
 
 
-def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, servers: int | None = None) -> Review:
-    """Look at a proposal with this client's eyes: reads no record, spends nothing. ``servers``: the consortium has."""
+def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, members: Members | None = None) -> Review:
+    """Look at a proposal with this client's eyes: reads no record, spends nothing. ``members``: who there is."""
     policy = config.policy or Policy()
     body = proposal.body
     try:
         setup = set_up(str(body["study"]).encode(), str(body["program"]), allow_not_private=policy.allow_not_private)
         if summarise(setup.plan) != body["plan"]:
             raise StudyError("the proposal's summary is not that of its study", rule="plan-summary")
-        if servers is not None:
-            setup.check_servers(servers)
+        if members is not None:
+            setup.check_cast(members.cast(setup.study.trust_model))
         charge = charge_of(proposal.study_hash, setup.plan)
         for known in ledger.datasets():
             if known.name == config.dataset:

@@ -22,12 +22,29 @@ from tallystick.core.identifiers import check_party_name, digest, format_hash
 from tallystick.core.outside_text import NotReadable, read_toml
 from tallystick.crypto.certificates import certificate_facts, dns_name
 from tallystick.crypto.signing import VerifyKey
+from tallystick.study.trust import registered
 
-__all__ = ["LISTENING", "ROLES", "Consortium", "Party", "check_address", "dials", "split_address"]
+__all__ = [
+    "Consortium",
+    "Party",
+    "check_address",
+    "consortium_roles",
+    "dials",
+    "listening_roles",
+    "split_address",
+]
 
-ROLES = ("client", "server", "aggregator", "analyst")
-LISTENING = ("server", "aggregator")
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+
+def consortium_roles() -> tuple[str, ...]:
+    """The roles there are: institutions, analysts, and the cast of every trust model."""
+    return ("client", *dict.fromkeys(role.name for model in registered() for role in model.roles), "analyst")
+
+
+def listening_roles() -> tuple[str, ...]:
+    """The roles that others connect to."""
+    return tuple(dict.fromkeys(role.name for model in registered() for role in model.roles if role.listens))
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -58,9 +75,12 @@ class Party:
 
     def __post_init__(self) -> None:
         check_party_name(self.name)
-        if self.role not in ROLES:
-            _refuse(f"party {self.name} has the unknown role {ascii(self.role)[:40]}", f"Roles: {', '.join(ROLES)}.")
-        if self.role in LISTENING:
+        if self.role not in consortium_roles():
+            _refuse(
+                f"party {self.name} has the unknown role {ascii(self.role)[:40]}",
+                f"Roles: {', '.join(consortium_roles())}.",
+            )
+        if self.role in listening_roles():
             if self.address is None:
                 _refuse(f"{self.role} {self.name} has no address", 'Give address = "host:port".')
             check_address(self.address)
@@ -99,8 +119,9 @@ class Consortium:
         _distinct([p.dns_name for p in self.parties], "two parties' names differ in punctuation or case only:")
         _distinct([f for p in self.parties for f in p.fingerprints], "two parties share the certificate")
         _distinct([p.identity.encoded.hex() for p in self.parties], "two parties share the identity")
-        if len(self.by_role("aggregator")) > 1:
-            _refuse("there are two aggregators", "A consortium has one.")
+        for role in sorted({model.board for model in registered()}):
+            if len(self.by_role(role)) > 1:
+                _refuse(f"there are two {role}s", "A consortium has one.")
 
     @classmethod
     def parse(cls, text: str) -> Consortium:
@@ -201,15 +222,17 @@ class Consortium:
 
 
 def dials(consortium: Consortium, name: str) -> tuple[Party, ...]:
-    """Whom this party connects to: clients aggregator and servers, server i the later ones and the aggregator,
-    the analyst the aggregator, the aggregator nobody."""
+    """Whom this party connects to: a client everybody who listens, an analyst the notice board, and of those who listen
+    each the later ones; the board comes last, and dials nobody."""
     me = consortium.party(name)
-    aggregator, servers = consortium.by_role("aggregator"), consortium.by_role("server")
+    boards = {model.board for model in registered()}
+    listening = [p for role in listening_roles() for p in consortium.by_role(role)]
+    listening.sort(key=lambda p: p.role in boards)
     if me.role == "client":
-        return (*aggregator, *servers)
-    if me.role == "server":
-        return (*servers[servers.index(me) + 1 :], *aggregator)
-    return aggregator if me.role == "analyst" else ()
+        return tuple(sorted(listening, key=lambda p: p.role not in boards))
+    if me.role == "analyst":
+        return tuple(p for p in listening if p.role in boards)
+    return tuple(listening[listening.index(me) + 1 :]) if me in listening else ()
 
 
 def _party(raw: Mapping[str, Any], where: str) -> Party:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
-from tallystick.protocol.study.roster import Members
+from tallystick.protocol.members import Members
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.enrolment import check_successor
 from tallystick.roles.identity.identity_files import Identity, read_consortium
@@ -45,11 +45,8 @@ def check_taken_over(old: Consortium, new: Consortium, identity: Identity) -> No
 def left(old: Members, new: Members) -> tuple[str, ...]:
     """Parties of the old file that the new one does not have, or has under another key or role."""
 
-    def role(members: Members, name: str) -> str | None:
-        return "aggregator" if name == members.aggregator else members.role(name)
-
-    names = (old.aggregator, *old.servers, *old.clients)
-    return tuple([n for n in names if role(old, n) != role(new, n) or old.identities.get(n) != new.identities.get(n)])
+    names = (old.board, *old.helpers, *old.clients)
+    return tuple([n for n in names if old.role(n) != new.role(n) or old.identities.get(n) != new.identities.get(n)])
 
 
 def change_of_members(gone: Sequence[str]) -> tuple[str, str | None]:

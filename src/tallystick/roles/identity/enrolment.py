@@ -41,7 +41,7 @@ from tallystick.crypto.certificates import (
 )
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.ranges import BUDGET_EPSILON
-from tallystick.roles.identity.consortium import LISTENING, Consortium, Party, check_address, split_address
+from tallystick.roles.identity.consortium import Consortium, Party, check_address, listening_roles, split_address
 from tallystick.roles.identity.identity_files import (
     read_consortium,
     read_private,
@@ -380,7 +380,7 @@ def _role_config(
         f'identity = "{IDENTITY}"',
         'state = "state"',
     ]
-    if role in LISTENING and address is not None:
+    if role in listening_roles() and address is not None:
         host, port = split_address(address)
         own = address if host in ("127.0.0.1", "::1", "localhost") else f"0.0.0.0:{port}"
         lines.append(f"listen = {json.dumps(check_address(listen or own))}")

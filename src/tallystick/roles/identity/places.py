@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tallystick.core.errors import RemoteProtocolError
-from tallystick.protocol.study.roster import Members
-from tallystick.roles.identity.consortium import Consortium, dials
+from tallystick.protocol.members import Members
+from tallystick.roles.identity.consortium import Consortium, consortium_roles, dials
 from tallystick.roles.identity.identity_files import Identity
+from tallystick.study.trust import registered
 from tallystick.transport.network.admission import SinkFactory
 from tallystick.transport.network.credentials import Credentials, Peer
 from tallystick.transport.network.node import Node
@@ -18,17 +19,16 @@ __all__ = ["members_of", "node_for", "peers_of"]
 
 def members_of(consortium: Consortium) -> Members:
     """The consortium as the study layer knows it."""
-    aggregators = consortium.by_role("aggregator")
-    if len(aggregators) != 1:
+    boards = [p.name for role in sorted({m.board for m in registered()}) for p in consortium.by_role(role)]
+    if len(boards) != 1:
+        wanted = " or ".join(sorted({m.board for m in registered()}))
         raise RemoteProtocolError(
-            f"the consortium has {len(aggregators)} aggregators", remedy="Enrol exactly one aggregator."
+            f"the consortium has {len(boards)} parties for the notice board", remedy=f"Enrol exactly one {wanted}."
         )
     return Members(
         consortium_hash=consortium.hash,
-        aggregator=aggregators[0].name,
-        analysts=tuple(p.name for p in consortium.by_role("analyst")),
-        servers=tuple(p.name for p in consortium.by_role("server")),
-        clients=tuple(p.name for p in consortium.by_role("client")),
+        board=boards[0],
+        roles={role: tuple(p.name for p in consortium.by_role(role)) for role in consortium_roles()},
         identities={p.name: p.identity for p in consortium.parties},
     )
 

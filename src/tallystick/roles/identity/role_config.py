@@ -26,7 +26,7 @@ from tallystick.core.readable_text import what_is_unreadable
 from tallystick.data.files import read_text
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.protocol.governance.policy import Rule, parse_rules
-from tallystick.roles.identity.consortium import LISTENING, ROLES, check_address
+from tallystick.roles.identity.consortium import check_address, consortium_roles, listening_roles
 
 __all__ = ["Policy", "RoleConfig", "load_role_config", "parse_role_config"]
 
@@ -93,9 +93,9 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
     sections = _Section(raw, "the config")
     head = sections.table("role")
     role = head.text("role")
-    if role not in ROLES:
-        _refuse(f"[role] role = {ascii(role)[:40]} is unknown", f"Roles: {', '.join(ROLES)}.")
-    listening, client = role in LISTENING, role == "client"
+    if role not in consortium_roles():
+        _refuse(f"[role] role = {ascii(role)[:40]} is unknown", f"Roles: {', '.join(consortium_roles())}.")
+    listening, client = role in listening_roles(), role == "client"
     folder = path.parent
     data = _data(sections.table("data"), folder) if client else {}
     config = RoleConfig(

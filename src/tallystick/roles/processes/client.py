@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
 from pathlib import Path
 
 from tallystick.core.allowance import Allowances
@@ -22,18 +21,14 @@ from tallystick.core.errors import (
     VerificationError,
 )
 from tallystick.core.redaction import Secret
-from tallystick.crypto.field import encode_signed
 from tallystick.engines.client_map import ClientMap, compile_map_of
 from tallystick.engines.record_choice import ChosenMap, record_choice
 from tallystick.engines.round_vectors import padded
 from tallystick.engines.setup import Setup
 from tallystick.engines.study_records import study_records
 from tallystick.privacy.ledger import Budget, charge_of
-from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.governance.statements import Statement
-from tallystick.protocol.secure_sum.machine import Machine as SumMachine
-from tallystick.protocol.secure_sum.messages import Inquiry, Message, Share
-from tallystick.protocol.study.roster import Roster
+from tallystick.protocol.instructions import Compute
 from tallystick.roles.governance.clearance import ASK_SECONDS, CLEARANCE, Clearance, unpack_head
 from tallystick.roles.governance.exchange import Op
 from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
@@ -43,9 +38,10 @@ from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import write_private
 from tallystick.roles.ledger.datasets import make_dataset
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
+from tallystick.roles.processes.part import ClientPart
 from tallystick.roles.processes.participant import ParticipantProcess, ParticipantSession
-from tallystick.roles.processes.process import Parts
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.processes.session import Parts
+from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.roles.storage.stores import is_storage_failure
 from tallystick.roles.streams.batches import StreamMap
 from tallystick.roles.streams.ticks import TICKS, SeenTicks
@@ -60,6 +56,8 @@ LOOKING, LOOKING_AT_ONCE = 0.1, 60.0  # of a client's time for one analyst's pro
 class ClientSession(ParticipantSession):
     """A study at a client."""
 
+    part: ClientPart | None
+
     key_kept = CrashPoint.CLIENT_KEY_KEPT
     ready_sent = CrashPoint.CLIENT_READY_SENT
     keys_erased = CrashPoint.CLIENT_KEYS_ERASED
@@ -67,7 +65,6 @@ class ClientSession(ParticipantSession):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._map: ClientMap | ChosenMap | StreamMap | None = None
-        self._shares_out = 0
         self._rules_hold = False  # as this process has seen: its rules are read when it starts
         self._has_started = False
         own = self.own
@@ -78,20 +75,21 @@ class ClientSession(ParticipantSession):
             seen_by=own.seen_by,
             check=own.check_ledger,
             again=lambda: own.wake(own.now() + ASK_SECONDS, self, CLEARANCE),
+            witnesses=self.cast.witnesses,
         )
-        self._held: sums.Compute | None = None
+        self._held: Compute | None = None
         self._seen_ticks = SeenTicks(
-            own.members.servers,
+            self.cast.witnesses,
             party=own.name,
             ask=lambda server, body: own.exchange.send(server, Op.TICK, body, self.study_hash),
             again=lambda: own.wake(own.now() + ASK_SECONDS, self, TICKS),
         )
 
     def cleared(self) -> None:
-        """A server has countersigned: go on if it was the last one."""
+        """A witness has countersigned: go on if it was the last one."""
         step, self._held = self._held, None
-        if step is not None and self.sum is not None and step.round == self.sum.round:
-            self.sum_step(step)
+        if step is not None and self.part is not None and step.round == self.part.round:
+            self.compute(step)
 
     def tick(self, layer: str) -> None:
         if layer == CLEARANCE:
@@ -108,13 +106,13 @@ class ClientSession(ParticipantSession):
         if self._seen_ticks.hear(server, body):
             self.cleared()
 
-    def _may_use_records(self, step: sums.Compute) -> bool:
+    def _may_use_records(self, step: Compute) -> bool:
         """Whether no server knows a later tick of a stream than this client does.
 
         False while that is being asked: the step is taken up again with the last answer. False for good if one does:
         then this client sits the tick out, and every later one, until its newest state runs.
         """
-        if self.setup is None or self.setup.study.stream is None or not isinstance(self.sum, sums.ClientMachine):
+        if self.setup is None or self.setup.study.stream is None or self.part is None:
             return True
         made = self._records()
         try:
@@ -122,7 +120,7 @@ class ClientSession(ParticipantSession):
         except VerificationError as error:
             _log.error("this client takes no part in the stream: %s", error)
             self.own.health.green, self.own.health.reason = False, str(error)
-            self.sums(self.sum.withdraw(step.round))
+            self.part.withdraw(step.round)
             return False
         self._held = None if given else step
         return given
@@ -165,7 +163,7 @@ class ClientSession(ParticipantSession):
         The approval is the client's own word and counts for this very study; a limit made stricter since then holds.
         """
         process, exchange = self.own, self.process.exchange
-        setup.check_servers(len(process.members.servers))
+        setup.check_cast(self.cast)
         process.check_ledger()
         check_own_rules(self.study_hash, exchange, process.ledger, process.parts.config)
         self._rules_hold = True
@@ -193,25 +191,12 @@ class ClientSession(ParticipantSession):
         elif standing == "released" and error is None and result is not None:
             ledger.commit(self.study_hash, result)
 
-    def make_sum(self, setup: Setup, roster: Roster) -> tuple[SumMachine, Sequence[sums.Instruction]]:
-        return sums.ClientMachine.restore(
-            setup.parameters(roster), self.process.name, self.process.store.records(self.study_hash)
-        )
-
-    def connected(self, peer: str) -> None:
-        super().connected(peer)
-        if peer == self.process.members.aggregator and self.sum is not None:
-            # Whatever was said while there was no line is lost: ask which round is open.
-            question = Inquiry(study_hash=self.sum.parameters.study_hash, round=self.sum.round)
-            self.sums([sums.Send(to=peer, message=question)])
-
-    def sum_step(self, step: sums.Instruction) -> None:
-        if not isinstance(step, sums.Compute) or not isinstance(self.sum, sums.ClientMachine) or self.setup is None:
-            return
-        if not self._may_start():
+    def compute(self, step: Compute) -> None:
+        """A round asks for the sum of the records: let it out if it may leave, now or when it may."""
+        if self.part is None or self.setup is None or not self._may_start():
             return
         if not self._clearance.given(self.setup):
-            self._held = step  # taken up again when the last server has countersigned
+            self._held = step  # taken up again when the last witness has countersigned
             return
         if not self._may_use_records(step):
             return
@@ -229,21 +214,9 @@ class ClientSession(ParticipantSession):
                 )
         except DataError as error:
             _log.error("the data of this client cannot be used: %s", error)
-            self.sums(self.sum.withdraw(step.round))
+            self.part.withdraw(step.round)
             return
-        source = self.process.parts.streams(
-            self.study_hash, b"shares", step.round.to_bytes(8, "little"), self.process.name.encode()
-        )
-        self._shares_out = 0
-        self.sums(self.sum.contribute(step.round, encode_signed(values), source, self.process.now()))
-
-    def sent(self, to: str, message: Message) -> None:
-        if isinstance(message, Share):
-            self._shares_out += 1
-            crashpoint(CrashPoint.CLIENT_SHARE_SENT)
-            if self._shares_out == len(self.process.members.servers):
-                self.process.health.rounds = message.round
-                crashpoint(CrashPoint.CLIENT_SHARES_SENT)
+        self.part.contribute(step.round, values)
 
     def _records(self) -> ClientMap | ChosenMap | StreamMap:
         """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick."""
@@ -278,7 +251,6 @@ def result_path(parts: Parts, study_hash: bytes) -> Path:
 class ClientProcess(ParticipantProcess):
     """``tallystick client start``."""
 
-    role = "client"
     session = ClientSession
     booted = CrashPoint.CLIENT_BOOTED
 
@@ -377,7 +349,7 @@ class ClientProcess(ParticipantProcess):
         standing = docket.standing(self.exchange.wall())
         if standing.proposal is None or standing.state not in ("open", "approved") or docket.decisions(self.name):
             return
-        seen = review(standing.proposal, self.parts.config, self.ledger, servers=len(self.members.servers))
+        seen = review(standing.proposal, self.parts.config, self.ledger, members=self.members)
         verdict, name = seen.verdict, standing.proposal.body["hash"]
         if verdict.decision == "ask":
             why = f" ({verdict.because})" if verdict.because else ""
@@ -408,17 +380,17 @@ class ClientProcess(ParticipantProcess):
             source = self.parts.streams(study_hash, b"result-key", self.name.encode())
             asked = ResultRequest(study_hash, self.name, self.parts.identity.signing, source)
             self._asked[study_hash] = asked
-            self.exchange.send(self.members.aggregator, Op.RESULT_WANTED, asked.body, study_hash)
+            self.exchange.send(self.members.board, Op.RESULT_WANTED, asked.body, study_hash)
 
     def _take_result(self, study_hash: bytes, body: bytes) -> None:
         asked, outcome = self._asked.pop(study_hash, None), self.exchange.standing(study_hash).outcome
         if asked is None or outcome is None:
             return
-        aggregator = self.members.aggregator
+        board = self.members.board
         packed = asked.open(
             body,
-            aggregator=aggregator,
-            identity=self.members.identities[aggregator],
+            aggregator=board,
+            identity=self.members.identities[board],
             expected=str(outcome.body["result"]),
         )
         path = result_path(self.parts, study_hash)
@@ -434,22 +406,22 @@ class ClientProcess(ParticipantProcess):
 
     def connected_to(self, peer: str) -> None:
         super().connected_to(peer)
-        if peer == self.members.aggregator:
+        if peer == self.members.board:
             for study_hash in self.exchange.store.hashes():
                 self._want_result(study_hash)
-        if peer in self.members.servers:
+        if peer in self.members.witnesses:
             self.exchange.send(peer, Op.HEAD, self.ledger.head().ledger)
 
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
-        if op == Op.RESULT and sender == self.members.aggregator:
+        if op == Op.RESULT and sender == self.members.board:
             self._take_result(study_hash, body)
             return
-        if op == Op.TICK_SEEN and sender in self.members.servers:
+        if op == Op.TICK_SEEN and sender in self.members.witnesses:
             session = self.sessions.get(study_hash)
             if isinstance(session, ClientSession):
                 self.post_for(session, lambda: session.heard_tick(sender, body))
             return
-        if op != Op.SEEN or sender not in self.members.servers:
+        if op != Op.SEEN or sender not in self.members.witnesses:
             super().governance(sender, study_hash, op, body)
             return
         if not body:

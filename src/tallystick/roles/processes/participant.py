@@ -1,4 +1,4 @@
-"""What a server and a client have in common: they are asked, decide, take part, and erase their keys at the end.
+"""What helpers and clients have in common: they are asked, decide, take part, and erase their keys at the end.
 
 Durability. ``Persist`` is written (SQLite, synchronous=FULL) before the instruction after it is carried out; a private
 key is on disk before its public half is signed. Whatever is killed, whenever, comes back with the same bytes.
@@ -8,29 +8,30 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.crypto.key_agreement import AgreementKey
 from tallystick.engines.setup import Setup, set_up
-from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.taking_part import check_approved
-from tallystick.protocol.secure_sum.codec import encode_parts
-from tallystick.protocol.secure_sum.machine import Machine as SumMachine
-from tallystick.protocol.secure_sum.messages import Message as SumMessage
-from tallystick.protocol.secure_sum.messages import Share
+from tallystick.protocol.members import Members
 from tallystick.protocol.study.messages import StudyCode, StudyDeclined, StudyEnd, StudyOpen, StudyReady
 from tallystick.protocol.study.participant import ParticipantMachine, ParticipantState
-from tallystick.protocol.study.roster import Members, Roster
+from tallystick.protocol.study.roster import Roster
+from tallystick.roles.governance.exchange import Op
 from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.identity.consortium_watch import change_of_members, left
-from tallystick.roles.processes.process import Parts, RoleProcess, Session
-from tallystick.roles.storage.crash_points import CrashPoint, after_forget, after_persist, crashpoint
+from tallystick.roles.processes.driver import Driver
+from tallystick.roles.processes.part import Part
+from tallystick.roles.processes.process import RoleProcess
+from tallystick.roles.processes.session import Parts, Session
+from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
 from tallystick.roles.storage.stores import is_storage_failure
-from tallystick.transport.wire import SEALED, STUDY, SUM, Seals, head
+from tallystick.roles.streams.ticks import pack_tick, unpack_tick
+from tallystick.transport.network.admission import Sink, Unwanted
+from tallystick.transport.wire import HEADER_BYTES, SEALED, STUDY, Seals, head
 
 __all__ = ["ParticipantProcess", "ParticipantSession"]
 
@@ -40,7 +41,7 @@ _IDLE = (ParticipantState.IDLE, ParticipantState.DECLINED, ParticipantState.ENDE
 
 
 class ParticipantSession(Session):
-    """A study at a server or a client."""
+    """A study at a party that is asked to take part."""
 
     key_kept: ClassVar[CrashPoint]
     ready_sent: ClassVar[CrashPoint]
@@ -50,13 +51,19 @@ class ParticipantSession(Session):
         super().__init__(process, study_hash)
         self.setup: Setup | None = None
         self.seals: Seals | None = None
-        self.sum: SumMachine | None = None
+        self.part: Part | None = None
+        self.cast = process.cast(study_hash)
         self._stored = process.store.study(study_hash) is not None
         records = process.store.records(study_hash) if self._stored else {}
         self._machine, first = ParticipantMachine.restore(
-            process.members, process.name, study_hash, records, process.now(), retry_seconds=2.0
+            self.cast, process.name, study_hash, records, process.now(), retry_seconds=2.0
         )
         self._first = first
+        self._study = Driver(self, "study", send=self._say, other=self._step)
+
+    @property
+    def keeps(self) -> bool:
+        return self._stored
 
     def begin(self) -> None:
         """What the durable records say is to be done first. A party that had not started decides anew."""
@@ -101,14 +108,6 @@ class ParticipantSession(Session):
     def decide(self, setup: Setup) -> None:
         """Return to take part; raise to decline. Reads no record."""
 
-    @abstractmethod
-    def make_sum(self, setup: Setup, roster: Roster) -> tuple[SumMachine, Sequence[sums.Instruction]]:
-        """The secure-sum machine, restored from its records, and what it wants first."""
-
-    @abstractmethod
-    def sum_step(self, step: sums.Instruction) -> None:
-        """An instruction only this role knows."""
-
     # -- events ---------------------------------------------------------------------------------------------------
 
     def receive(self, sender: str, kind: int, payload: memoryview) -> None:
@@ -116,32 +115,29 @@ class ParticipantSession(Session):
         if kind == STUDY:
             self._study(self._machine.receive_bytes(sender, bytes(payload), now))
             return
-        if self.sum is None:
-            raise RemoteProtocolError("a message of a sum that has not started here", party=sender)
-        if kind == SEALED:
-            if self.seals is None:
-                raise RemoteProtocolError("a sealed message outside its study", party=sender)
-            raw = self.seals.open(sender, payload)
-        else:
-            raw = bytes(payload)
-        self.sums(self.sum.receive_bytes(sender, raw, now))
+        if self.part is None:
+            raise RemoteProtocolError("a message of a round that has not started here", party=sender)
+        self.part.receive(sender, kind, payload)
 
     def tick(self, layer: str) -> None:
         now = self.process.now()
         if layer == "study":
             if self._still_willing():
                 self._study(self._machine.tick(now))
-        elif self.sum is not None:
-            self.sums(self.sum.tick(now))
+        elif self.part is not None:
+            self.part.tick()
 
     def connected(self, peer: str) -> None:
         if not self.over:
-            self.tick("study" if peer == self.process.members.aggregator else "sum")
+            if peer == self.cast.coordinator:
+                self.tick("study")
+            if self.part is not None:
+                self.part.connected(peer)
 
     def members_changed(self, members: Members) -> None:
-        """A client that has left is missing from the rounds, no more; without a server there are none."""
+        """A client that has left is missing from the rounds, no more; without a helper there are none."""
         started = self._machine.state is ParticipantState.RUNNING
-        needed = (self.process.members.aggregator, *self.process.members.servers)
+        needed = (self.cast.coordinator, *self.cast.helpers)
         gone = [name for name in left(self.process.members, members) if name in needed or name == self.process.name]
         if self.idle or (started and not gone):
             return
@@ -149,67 +145,29 @@ class ParticipantSession(Session):
 
     # -- carrying out ---------------------------------------------------------------------------------------------
 
-    def _study(self, instructions: Sequence[studies.Instruction]) -> None:
-        for step in instructions:
-            match step:
-                case studies.Persist(key=key, record=record):
-                    if self._stored:  # of a study that was turned down before it was stored nothing is kept
-                        self.process.store.persist(self.study_hash, key, record)
-                        after_persist(self.process.role, key)
-                case studies.Send(to=to, message=message):
-                    self.process.send(to, head(STUDY, self.study_hash) + studies.encode(message))
-                    if isinstance(message, StudyReady):
-                        crashpoint(self.ready_sent)
-                case studies.Wake(at=at):
-                    self.process.wake(at, self, "study")
-                case studies.Review():
-                    self._review(step)
-                case studies.Confirm(attempt=attempt):
-                    if self._still_willing():
-                        self._study(self._machine.begin(attempt=attempt, now=self.process.now()))
-                case studies.Started(roster=roster):
-                    self._started(roster)
-                case studies.Erase():
-                    self._erase()
-                case studies.Ended(result=result, error=error):
-                    self._ended(result, error)
-                case _:
-                    pass
+    def _say(self, to: str, message: Any) -> None:
+        self.process.send(to, head(STUDY, self.study_hash) + studies.encode(message))
+        if isinstance(message, StudyReady):
+            crashpoint(self.ready_sent)
 
-    def sums(self, instructions: Sequence[sums.Instruction]) -> None:
-        """Do what the secure-sum machine asks, in order."""
-        for step in instructions:
-            match step:
-                case sums.Persist(key=key, record=record, secret=secret):
-                    self.process.store.persist(self.study_hash, key, record, secret=secret)
-                    after_persist(self.process.role, key)
-                case sums.Forget(key=key):
-                    self.process.store.forget(self.study_hash, key)
-                    after_forget(self.process.role, key)
-                case sums.Send(to=to, message=message):
-                    self._send(to, message)
-                case sums.Witness():
-                    self.process.store.boots(self.study_hash).note(step)
-                case sums.Wake(at=at):
-                    self.process.wake(at, self, "sum")
-                case sums.Aborted(error=error):
-                    _log.warning("no part in this round's result: %s", error)
-                case _:
-                    self.sum_step(step)
-
-    def _send(self, to: str, message: SumMessage) -> None:
-        if isinstance(message, Share) and self.seals is not None:
-            pieces, length = self.seals.seal(to, *encode_parts(message))
-            self.process.send(to, pieces, length)
-        else:
-            self.process.send(to, head(SUM, self.study_hash) + sums.encode(message))
-        self.sent(to, message)
+    def _step(self, step: studies.Instruction) -> None:
+        match step:
+            case studies.Review():
+                self._review(step)
+            case studies.Confirm(attempt=attempt):
+                if self._still_willing():
+                    self._study(self._machine.begin(attempt=attempt, now=self.process.now()))
+            case studies.Started(roster=roster):
+                self._started(roster)
+            case studies.Erase():
+                self._erase()
+            case studies.Ended(result=result, error=error):
+                self._ended(result, error)
+            case _:
+                pass
 
     def finished(self, result: bytes | None, error: TallystickError | None) -> None:
         """The study is over here; said again after a restart if it may not have been carried out."""
-
-    def sent(self, to: str, message: SumMessage) -> None:
-        """A message was handed over (crash points)."""
 
     def _review(self, step: studies.Review) -> None:
         store, name = self.process.store, self.process.name
@@ -220,8 +178,8 @@ class ParticipantSession(Session):
             setup = set_up(step.study, step.program, allow_not_private=allowed)
             if step.min_clients != setup.min_clients:  # the machine would decline too, with a key and a charge kept
                 raise RoundAborted(
-                    "the aggregator asks with another min_clients than the study has",
-                    party=self.process.members.aggregator,
+                    "the study is opened with another min_clients than it has",
+                    party=self.cast.coordinator,
                 )
             self.decide(setup)
         except TallystickError as error:
@@ -268,7 +226,7 @@ class ParticipantSession(Session):
     def _tell_steward(self, error: TallystickError) -> None:
         """Why this party takes no part: in its log, in its health, and for ``tallystick study show``."""
         process, name = self.process, self.study_hash.hex()[:12]
-        _log.warning("declined: no part in the study %s: %s", name, error, extra={"member": process.members.aggregator})
+        _log.warning("declined: no part in the study %s: %s", name, error, extra={"member": self.cast.coordinator})
         process.health.decline(name, str(error))
         if process.exchange.docket(self.study_hash).statements("proposal") and isinstance(process, ParticipantProcess):
             process.health.studies[name] = "declined"
@@ -293,27 +251,29 @@ class ParticipantSession(Session):
         self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
         source = self.process.parts.streams(self.study_hash, b"seal", self.process.name.encode())
         self.seals = Seals(AgreementKey(kept), self.process.name, roster, source, store.boot)
-        parameters = self.setup.parameters(roster)
-        members = self.process.members
-        for peer in (*members.servers, members.aggregator, *(members.clients if self.process.role == "server" else ())):
-            self.process.node.allow(max(parameters.message_limit + 4096, self.process.node.options.message_limit), peer)
+        model = self.cast.model
+        part: Part = model.load(model.parts[self.process.role])(self, self.setup, roster)
+        self.part, node = part, self.process.node
+        for peer in (self.cast.coordinator, *self.cast.parties):
+            node.allow(max(part.message_limit + 4096, node.options.message_limit), peer)
         store.set_status(self.study_hash, "running")
         self.process.health.studies[self.study_hash.hex()[:12]] = "running"
-        self.sum, first = self.make_sum(self.setup, roster)
-        self.sums(first)
+        part.begin()
 
     def _erase(self) -> None:
         if self.seals is not None:
             self.seals.erase()
             self.seals = None
-        self.close()  # no thread of the network writes to the study's folder from here on
+        if self.part is not None:
+            self.part.erase()  # no thread of the network writes to the study's folder from here on
         self.process.store.erase_secrets(self.study_hash)
         crashpoint(self.keys_erased)
 
     def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
         self.over = True
         self.finished(result, error)
-        self.sum = None
+        self.close()
+        self.part = None
         if self.process.store.study(self.study_hash) is not None:
             self.process.store.set_status(self.study_hash, "finished" if error is None else "failed")
         name, health = self.study_hash.hex()[:12], self.process.health
@@ -323,11 +283,14 @@ class ParticipantSession(Session):
             _log.warning("the study ended without a result: %s", error)
         if self.setup is not None:
             self.setup.close()
-        self.close()
+
+    def close(self) -> None:
+        if self.part is not None:
+            self.part.close()
 
 
 class ParticipantProcess(RoleProcess):
-    """A server or client process."""
+    """The process of a party that is asked to take part."""
 
     session: ClassVar[type[ParticipantSession]]
     booted: ClassVar[CrashPoint]
@@ -355,9 +318,29 @@ class ParticipantProcess(RoleProcess):
             self.sessions[study_hash] = session
             self._in(session, session.begin)
 
+    def sink_for(self, sender: str, length: int, head: bytes) -> Sink | None:
+        if head[0] != SEALED:
+            return super().sink_for(sender, length, head)
+        session = self.sessions.get(head[1:HEADER_BYTES])
+        part = session.part if isinstance(session, ParticipantSession) else None
+        if part is None:
+            raise Unwanted
+        return part.sink(sender, length)
+
+    def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
+        """Beside what every role is told: a client asks which tick of a stream was seen last."""
+        if op != Op.TICK or sender not in self.members.clients or self.witness is None:
+            super().governance(sender, study_hash, op, body)
+            return
+        session = self.sessions.get(study_hash)
+        asked, _ = unpack_tick(body, sender)
+        if isinstance(session, ParticipantSession) and session.part is not None:  # not up yet: it asks again
+            answer = pack_tick(asked, session.part.last_round_of(sender))
+            self.exchange.send(sender, Op.TICK_SEEN, answer, study_hash)
+
     def unknown(self, sender: str, kind: int, study_hash: bytes, payload: memoryview) -> None:
         """Asked to take part in what nobody has proposed: this party says why it does not, and keeps nothing of it."""
-        if kind != STUDY or sender != self.members.aggregator or not self.exchange.may_ask(sender):
+        if kind != STUDY or sender not in self.members.coordinators or not self.exchange.may_ask(sender):
             return
         asked = studies.decode(bytes(payload))
         if not isinstance(asked, StudyOpen):
@@ -376,6 +359,6 @@ class ParticipantProcess(RoleProcess):
 
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
         proposed = study_hash in self.exchange.proposed or self.store.study(study_hash) is not None
-        if sender != self.members.aggregator or not proposed:
+        if not proposed or sender != self.cast(study_hash).coordinator:
             return None
         return self.session(self, study_hash)

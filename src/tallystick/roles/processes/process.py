@@ -15,41 +15,40 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tallystick.core.clock import Clock
 from tallystick.core.errors import ProtocolError, RemoteProtocolError, TallystickError
-from tallystick.core.randomness import WordSource
 from tallystick.protocol.governance.statements import Statement
-from tallystick.protocol.study.roster import Members
+from tallystick.protocol.members import Cast
 from tallystick.roles.governance.exchange import Exchange, Op
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.consortium_watch import ConsortiumWatch, left
-from tallystick.roles.identity.identity_files import Identity, unix_time
 from tallystick.roles.identity.places import members_of, node_for, peers_of
-from tallystick.roles.identity.role_config import RoleConfig
+from tallystick.roles.ledger.seen_heads import SeenHeads
 from tallystick.roles.processes.backlog import Backlog
 from tallystick.roles.processes.conduct import Conduct
 from tallystick.roles.processes.heap import give_back_memory
 from tallystick.roles.processes.logs import tell_left_out
-from tallystick.roles.storage.stores import RoleStore, is_storage_failure
+from tallystick.roles.processes.session import Health, Parts, Session
+from tallystick.roles.processes.witness import Witness
+from tallystick.roles.storage.stores import is_storage_failure
+from tallystick.study.proposed import proposed_study
+from tallystick.study.trust import registered
 from tallystick.transport.link import Envelope
 from tallystick.transport.network.admission import Sink, Unwanted
-from tallystick.transport.network.options import Options
 from tallystick.transport.wire import GOVERNANCE, HEADER_BYTES, parse
 
-__all__ = ["Health", "Parts", "RoleProcess", "Session", "Streams", "members_of", "node_for"]
+__all__ = ["RoleProcess"]
 
 _log = logging.getLogger("tallystick.roles")
 _TAKE_UP = "take up"
 TAKE_UP_SECONDS = 1.0
 POLL_SECONDS = 0.5
 READ_AT_ONCE, READ_OF_ONE = 64, 8  # messages in one turn of the loop, and of one sender
-DECLINED_SHOWN = 20
 RECEIPT_LIMIT = 16 << 20
 GOVERNANCE_LIMIT = 16 << 20  # of what others than the aggregator say about statements, of which the longest has 8 MB
 KEPT_SESSIONS = 256
@@ -57,86 +56,13 @@ ASKED_RECEIPTS = 32  # at once, when a line comes up
 TELL_SECONDS = 30.0
 WATCH_SECONDS = 2.0
 
-Streams = Callable[..., WordSource]
-"""Where a named piece of randomness comes from: ``streams(study_hash, b"noise", round, server)``."""
-
-
-@dataclass(kw_only=True)
-class Health:
-    """What a probe is told. Public: no counts of records, no data."""
-
-    green: bool = True
-    reason: str = ""
-    studies: dict[str, str] = field(default_factory=dict)
-    rounds: int = 0
-    declined: dict[str, str] = field(default_factory=dict)
-    """Studies this party was asked to take part in and did not, the newest last, with the reason."""
-    refused: int = 0
-    blamed: int = 0
-    file_problem: str = ""
-    """Why the consortium file that is installed is not the one in use."""
-
-    def decline(self, study: str, why: str) -> None:
-        """Note why this party takes no part in a study; the oldest reasons make room."""
-        self.declined.pop(study, None)
-        self.declined[study] = why
-        while len(self.declined) > DECLINED_SHOWN:
-            del self.declined[next(iter(self.declined))]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Parts:
-    """What a role is made of; wired once, at the start."""
-
-    config: RoleConfig
-    consortium: Consortium
-    identity: Identity
-    store: RoleStore
-    streams: Streams
-    clock: Clock
-    options: Options | None = None
-    wall: Callable[[], float] = unix_time
-    """The time of day, in unix seconds: for expiries and dates in statements, never for deadlines."""
-
-
-class Session:
-    """One study at one party. Subclasses feed their machines; nothing here knows about sockets."""
-
-    def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
-        self.process = process
-        self.study_hash = study_hash
-        self.over = False
-
-    @property
-    def idle(self) -> bool:
-        """Whether nothing is lost when it is made anew from its records, should it be asked again."""
-        return False
-
-    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
-        """A message of this study."""
-        raise NotImplementedError
-
-    def tick(self, layer: str) -> None:
-        """A time this session asked for has come."""
-        raise NotImplementedError
-
-    def connected(self, peer: str) -> None:
-        """A line is there (again)."""
-
-    def members_changed(self, members: Members) -> None:
-        """Another consortium file is about to be in force: end what cannot go on under it."""
-
-    def close(self) -> None:
-        """The process stops; what must survive is on disk already."""
-
 
 class RoleProcess:
     """The loop. ``make_session(process, hash)`` makes a session for a study nobody here has heard of yet, or None."""
 
-    role: str = ""
-
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
+        self.role = parts.config.role
         self.name = parts.config.name
         self.store = parts.store
         self.members = members_of(parts.consortium)
@@ -169,6 +95,10 @@ class RoleProcess:
             limited=self.conduct.note,
             now=parts.clock.now,
         )
+        self.witness: Witness | None = None
+        if self.role in {model.witnesses for model in registered()}:
+            seen = SeenHeads(parts.config.state / "governance.sqlite", party=self.name)
+            self.witness = Witness(self.exchange, seen, self.conduct, self.now)
         self.node = node_for(
             parts.identity,
             parts.consortium,
@@ -227,7 +157,7 @@ class RoleProcess:
         One about a study that nobody has proposed is not received at all, nor one that is longer than any statement.
         """
         study = head[1:HEADER_BYTES]
-        if head[0] == GOVERNANCE and length > GOVERNANCE_LIMIT and sender != self.members.aggregator:
+        if head[0] == GOVERNANCE and length > GOVERNANCE_LIMIT and sender != self.members.board:
             self.conduct.note(sender, "governance-message")  # however long the messages of a running study may be
             raise Unwanted
         if head[0] != GOVERNANCE and study not in self.sessions and study not in self.exchange.proposed:
@@ -246,6 +176,20 @@ class RoleProcess:
 
         return if_current
 
+    def cast(self, study_hash: bytes) -> Cast:
+        """Who does what in a study that is proposed, or stored, here."""
+        stored = self.store.study(study_hash)
+        proposal = self.exchange.standing(study_hash).proposal if stored is None else None
+        text = stored.canonical.decode() if stored is not None else proposal.body["study"] if proposal else ""
+        model = proposed_study(text).trust_model
+        if model is None:
+            raise RemoteProtocolError(
+                "a study of a trust model that is not known here",
+                rule="trust-model",
+                remedy="Run the same version of tallystick everywhere.",
+            )
+        return self.members.cast(model)
+
     def directory(self, study_hash: bytes) -> Path:
         """Where a study's bulk files live."""
         return self.store.folder(study_hash)
@@ -261,7 +205,7 @@ class RoleProcess:
         self.post(self.resume)
 
     def _allow_receipts(self) -> None:
-        self.node.allow(max(RECEIPT_LIMIT, self.node.options.message_limit), self.members.aggregator)
+        self.node.allow(max(RECEIPT_LIMIT, self.node.options.message_limit), self.members.board)
 
     # -- another consortium file --------------------------------------------------------------------------------------
 
@@ -278,7 +222,7 @@ class RoleProcess:
     def adopt(self, consortium: Consortium) -> None:
         """Go on with another consortium file.
 
-        Studies that run go on under the file they were started with, unless a server or the aggregator has left;
+        Studies that run go on under the file they were started with, unless somebody without whom they cannot has left;
         whoever has left has no line any more. Studies that have not started have to be proposed anew: their proposals
         name the old file.
         """
@@ -302,7 +246,7 @@ class RoleProcess:
 
     def connected_to(self, peer: str) -> None:
         """A line is there (again): ask for the receipts that were made meanwhile."""
-        if peer == self.members.aggregator:
+        if peer == self.members.board:
             lacking = (study for study in reversed(self.exchange.store.hashes()) if self._lacks_receipt(study))
             for study in itertools.islice(lacking, ASKED_RECEIPTS):
                 self.exchange.send(peer, Op.RECEIPT_WANTED, b"", study)
@@ -319,7 +263,9 @@ class RoleProcess:
 
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
         """A message beside the statements: ledger heads, results and receipts."""
-        if op == Op.RECEIPT and sender == self.members.aggregator:
+        if self.witness is not None and self.witness.receive(sender, study_hash, op, body):
+            return
+        if op == Op.RECEIPT and sender == self.members.board:
             if study_hash not in self.exchange.proposed or self.exchange.standing(study_hash).start is None:
                 raise RemoteProtocolError("a receipt of a study that was not run", party=sender, rule="unknown-study")
             self.receipts.put(study_hash, body, sender=sender)
@@ -357,6 +303,8 @@ class RoleProcess:
         for session in self.sessions.values():
             session.close()
         self.node.stop()
+        if self.witness is not None:
+            self.witness.close()
         self.exchange.store.close()
         self.store.close()
 

@@ -14,25 +14,29 @@ from pathlib import Path
 
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import system_stream
+from tallystick.protocol.members import CLIENT
 from tallystick.roles.identity.identity_files import expiry_warning, load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
-from tallystick.roles.processes.aggregator import AggregatorProcess
 from tallystick.roles.processes.client import ClientProcess
 from tallystick.roles.processes.heap import keep_freed_memory
 from tallystick.roles.processes.monitoring import serve_monitoring
-from tallystick.roles.processes.process import Parts, RoleProcess
-from tallystick.roles.processes.server import ServerProcess
+from tallystick.roles.processes.process import RoleProcess
+from tallystick.roles.processes.session import Parts
 from tallystick.roles.storage.stores import RoleStore
+from tallystick.study.trust import registered
 
-__all__ = ["PROCESSES", "SystemClock", "build", "run_until_signal", "start"]
+__all__ = ["SystemClock", "build", "process_of", "run_until_signal", "start"]
 
 _log = logging.getLogger("tallystick.roles")
 
-PROCESSES: dict[str, type[RoleProcess]] = {
-    "server": ServerProcess,
-    "client": ClientProcess,
-    "aggregator": AggregatorProcess,
-}
+
+def process_of(role: str) -> type[RoleProcess]:
+    """The process that runs a role: a client's, or what the trust model names for a role of its cast."""
+    if role == CLIENT:
+        return ClientProcess
+    found = next((model, r) for model in registered() for r in model.roles if r.name == role)
+    loaded: type[RoleProcess] = found[0].load(found[1].process)
+    return loaded
 
 
 class SystemClock:
@@ -64,7 +68,7 @@ def build(path: str | Path, role: str) -> RoleProcess:
         streams=_system_streams,
         clock=SystemClock(),
     )
-    return PROCESSES[role](parts)
+    return process_of(role)(parts)
 
 
 def start(path: str | Path, role: str) -> None:

@@ -123,6 +123,7 @@ _AFTER_FORGET = {
     ("client", "seed"): CrashPoint.CLIENT_SEED_ERASED,
 }
 
+_ROLES = {point.role for point in CrashPoint}
 _handler: Callable[[CrashPoint], None] | None = None
 
 
@@ -134,13 +135,13 @@ def crashpoint(point: CrashPoint) -> None:
 
 def after_persist(role: str, key: str) -> None:
     """This role's machine had this record persisted, and it is durable."""
-    if _handler is not None:
+    if _handler is not None and role in _ROLES:
         _handler(_AFTER_PERSIST[role, key])
 
 
 def after_forget(role: str, key: str) -> None:
     """This role's machine had this secret record erased, and it is on no disk any more."""
-    if _handler is not None:
+    if _handler is not None and role in _ROLES:
         _handler(_AFTER_FORGET[role, key])
 
 

@@ -8,7 +8,7 @@ coalition of one, so h = m − max(1, t) servers are honest and not the observer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -50,19 +50,23 @@ class Servers(TrustModel):
         Role(
             name="server",
             words="Sums shares and adds its share of the noise.",
-            process="tallystick.roles.processes.server:ServerProcess",
+            process="tallystick.trust.servers.server:ServerProcess",
         ),
         Role(
             name="aggregator",
             words="Adds the servers' noisy sums and runs the program.",
-            process="tallystick.roles.processes.aggregator:AggregatorProcess",
+            process="tallystick.roles.processes.coordinator:CoordinatorProcess",
         ),
     )
     helpers = ("server",)
     coordinator = board = "aggregator"
     witnesses = makers = "server"
     simulation = "tallystick.trust.servers.simulation:SimulatedServers"
-    parts = {}
+    parts: ClassVar[Mapping[str, str]] = {
+        "client": "tallystick.trust.servers.client:ServersClientPart",
+        "server": "tallystick.trust.servers.server:ServerPart",
+        "aggregator": "tallystick.trust.servers.aggregator:AggregatorPart",
+    }
 
     def trust(self, section: ServersSection) -> Trust:
         m, t = section.servers, section.coalition
@@ -88,6 +92,12 @@ class Servers(TrustModel):
                 rule="number-of-servers",
                 remedy="Set servers under [trust] to the number of servers of the consortium.",
             )
+
+    def check_plan(self, facts: Mapping[str, Any], cast: Mapping[str, int]) -> tuple[str, str] | None:
+        stated, there = facts.get("servers"), cast["server"]
+        if stated is None or stated == there:
+            return None
+        return "number-of-servers", f"its noise is planned for {stated} servers, and the consortium has {there}."
 
     def describe(self, facts: Mapping[str, Any]) -> str:
         return (

@@ -57,7 +57,7 @@ class SimulatedServers:
             noise=[RoundNoise(plan, self._size, server, keyed) for server in servers],
             source=keyed(b"shares"),
             honest=plan.honest,
-            colluding=study.trust.coalition,
+            colluding=study.trust.coalition,  # type: ignore[attr-defined]
             min_clients=min_clients,
             result_limit=result_limit(plan, records),
             model_size=len(pack_state(program.query(template))) // 8,

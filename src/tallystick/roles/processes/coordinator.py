@@ -1,33 +1,32 @@
-"""The aggregator: takes a proposal, gathers the parties, and runs the program on noisy totals.
+"""The coordinator of studies: takes a proposal, gathers the parties, and runs the program on noisy totals.
 
 The program's loop (:func:`tallystick.engines.run.run_program`) runs in a thread of its own and asks for one noisy total
 after another; the process's loop answers. Every noisy total is kept before the program sees it, and the program is
-deterministic: so a restarted aggregator runs it again from the start on the totals it has, comes to the same model
+deterministic: so a restarted coordinator runs it again from the start on the totals it has, comes to the same model
 bytes, and goes on with the round that was open (X18).
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from tallystick.algorithms.program import State, pack_state
+from tallystick.algorithms.program import State
 from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
-from tallystick.core.identifiers import format_hash
-from tallystick.engines.run import Outcome, is_lost_tick, run_program
+from tallystick.core.identifiers import digest, format_hash
+from tallystick.engines.run import is_lost_tick, run_program
 from tallystick.engines.setup import Setup, set_up
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.ledger import Ledger
-from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance.statements import Statement
+from tallystick.protocol.instructions import NoisySum
+from tallystick.protocol.members import Members
 from tallystick.protocol.study.aggregator import AggregatorState
 from tallystick.protocol.study.machine import error_of
 from tallystick.protocol.study.messages import (
@@ -39,21 +38,26 @@ from tallystick.protocol.study.messages import (
     StudyStart,
     result_digest,
 )
-from tallystick.protocol.study.roster import Members, Roster
+from tallystick.protocol.study.roster import Roster
+from tallystick.roles.governance.attestation import attest
 from tallystick.roles.governance.exchange import Op
 from tallystick.roles.governance.receipts import complete_receipt
 from tallystick.roles.governance.results import may_see, seal_result
 from tallystick.roles.governance.unapproved import answer_of, not_approved
 from tallystick.roles.identity.consortium_watch import change_of_members, left
-from tallystick.roles.processes.process import RoleProcess, Session
-from tallystick.roles.storage.crash_points import CrashPoint, after_persist, crashpoint
+from tallystick.roles.processes.driver import Driver
+from tallystick.roles.processes.packed import pack_interim, pack_outcome, pack_total, unpack_total
+from tallystick.roles.processes.part import CoordinatorPart
+from tallystick.roles.processes.process import RoleProcess
+from tallystick.roles.processes.session import Session
+from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
 from tallystick.roles.storage.stores import is_storage_failure
 from tallystick.roles.streams.clock import StreamClock
 from tallystick.roles.streams.losses import lost_of, pack_lost
-from tallystick.study import Study
-from tallystick.transport.wire import STUDY, SUM, head
+from tallystick.study import Study, study_digest
+from tallystick.transport.wire import STUDY, Seals, head
 
-__all__ = ["AggregatorProcess", "AggregatorSession", "pack_outcome", "pack_total", "unpack_total"]
+__all__ = ["CoordinatorProcess", "CoordinatorSession"]
 
 _log = logging.getLogger("tallystick.roles")
 READY_SECONDS = 30.0
@@ -66,55 +70,19 @@ _SENT = {
 }
 
 
-def pack_total(total: NoisyTotal) -> bytes:
-    """One round's release as it is kept: noisy values and who took part."""
-    facts = json.dumps([list(total.participants), list(total.dropped)]).encode()
-    return len(facts).to_bytes(4, "little") + facts + total.values.astype("<i8").tobytes()
-
-
-def unpack_total(body: bytes) -> NoisyTotal:
-    """Inverse of :func:`pack_total`."""
-    length = int.from_bytes(body[:4], "little")
-    participants, dropped = json.loads(body[4 : 4 + length])
-    values = np.frombuffer(body[4 + length :], dtype="<i8").astype(np.int64)
-    return NoisyTotal(values=values, participants=tuple(participants), dropped=tuple(dropped))
-
-
-def pack_outcome(outcome: Outcome) -> bytes:
-    """What the analyst receives: released states and who took part; nothing else exists."""
-    history = [base64.b64encode(pack_state(state)).decode() for state in outcome.history]
-    return json.dumps(
-        {
-            "history": history,
-            "contributors": [list(names) for names in outcome.contributors],
-            "dropped": [list(names) for names in outcome.dropped],
-        }
-    ).encode()
-
-
-def pack_interim(released: Sequence[tuple[State, NoisyTotal | None]]) -> bytes:
-    """The same of a stream that is still running: what it has released so far, and marked so."""
-    return json.dumps(
-        {
-            "history": [base64.b64encode(pack_state(state)).decode() for state, _ in released],
-            "contributors": [list(total.participants) if total is not None else [] for _, total in released],
-            "dropped": [list(total.dropped) if total is not None else [] for _, total in released],
-            "interim": True,
-        }
-    ).encode()
-
-
 class _Stopped(Exception):  # noqa: N818 - the process stops; the thread ends quietly
     pass
 
 
-class AggregatorSession(Session):
-    """A study at the aggregator."""
+class CoordinatorSession(Session):
+    """A study at its coordinator."""
 
     def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
         super().__init__(process, study_hash)
         self.setup: Setup | None = None
-        self.sum: sums.AggregatorMachine | None = None
+        self.part: CoordinatorPart | None = None
+        self.seals: Seals | None = None
+        self.cast = process.cast(study_hash)
         self._consortium = process.parts.consortium  # which it is run under
         self._answers: queue.Queue[tuple[int, NoisyTotal | TallystickError] | None] = queue.Queue()  # by round
         self._size = 0
@@ -126,8 +94,9 @@ class AggregatorSession(Session):
         """What a stream has released so far."""
         records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
         self._machine, self._first = studies.AggregatorMachine.restore(
-            process.members, study_hash, records, process.now(), retry_seconds=2.0
+            self.cast, study_hash, records, process.now(), retry_seconds=2.0
         )
+        self._study = Driver(self, "study", send=self._say, other=self._step)
 
     def begin(self) -> None:
         """What the durable records say is to be done first."""
@@ -199,14 +168,14 @@ class AggregatorSession(Session):
             raw = bytes(payload)
             message = studies.decode(raw)
             if isinstance(message, Propose) and sender in self.process.members.analysts:
-                if studies.study_digest(message.study) != self.study_hash:
+                if study_digest(message.study) != self.study_hash:
                     raise RemoteProtocolError("a study that does not have its hash", party=sender)
                 self.process.store.add_study(self.study_hash, message.study, message.program)
             self._study(self._machine.receive(sender, message, now))
-        elif kind == SUM and self.sum is not None:
-            self._sums(self.sum.receive_bytes(sender, bytes(payload), now))
+        elif self.part is not None:
+            self.part.receive(sender, kind, payload)
         else:
-            raise RemoteProtocolError("a message of a sum that is not running", party=sender)
+            raise RemoteProtocolError("a message of a round that is not running", party=sender)
 
     def tick(self, layer: str) -> None:
         now = self.process.now()
@@ -216,16 +185,16 @@ class AggregatorSession(Session):
         elif layer == _CLOCK:
             if self._awaited is not None:
                 self._open(self._awaited)
-        elif self.sum is not None:
-            self._sums(self.sum.tick(now))
+        elif self.part is not None:
+            self.part.tick()
 
     def connected(self, peer: str) -> None:
         if self.over:
             return
         if self._machine.state is AggregatorState.GATHERING:
             self._study(self._machine.ask_again(peer))
-        if peer in self.process.members.servers:  # clients inquire by themselves
-            self.tick("sum")
+        if self.part is not None:
+            self.part.connected(peer)
 
     @property
     def idle(self) -> bool:
@@ -233,11 +202,11 @@ class AggregatorSession(Session):
         return self._machine.state is AggregatorState.IDLE or (isinstance(end, Failed) and not end.final)
 
     def members_changed(self, members: Members) -> None:
-        """A study that has not started is given up; one that runs, if a server has left. A client is just missing."""
-        state, servers = self._machine.state, self.process.members.servers
-        gone = [name for name in left(self.process.members, members) if name in servers]
+        """A study that has not started is given up; one that runs, if a helper has left. A client is just missing."""
+        state = self._machine.state
+        gone = [name for name in left(self.process.members, members) if name in self.cast.helpers]
         if state in (AggregatorState.FINISHED, AggregatorState.FAILED, AggregatorState.IDLE):
-            self._machine.members = members  # who may ask how it ended
+            self._machine.cast = self.cast = members.cast(self.cast.model)  # who may ask how it ended
         elif state is not AggregatorState.RUNNING or gone:
             cause, party = change_of_members(gone)
             error = RoundAborted(
@@ -254,62 +223,37 @@ class AggregatorSession(Session):
 
     # -- carrying out ---------------------------------------------------------------------------------------------
 
-    def _encoded(self, kind: int, message: Any, encode: Callable[[Any], bytes]) -> bytes:
+    def encoded(self, kind: int, message: Any, encode: Callable[[Any], bytes]) -> bytes:
         """A message as it goes out; the same one to a thousand parties is made once, and is in memory once."""
         if self._last[0] is not message:
             self._last = message, head(kind, self.study_hash) + encode(message)
         return self._last[1]
 
-    def _study(self, instructions: Sequence[studies.Instruction]) -> None:
-        for step in instructions:
-            match step:
-                case studies.Persist(key=key, record=record):
-                    self.process.store.persist(self.study_hash, key, record)
-                    after_persist("aggregator", key)
-                case studies.Send(to=to, message=message):
-                    if isinstance(message, StudyOpen):
-                        self.process.exchange.tell_docket(self.study_hash, to)
-                    elif isinstance(message, Result):  # it travels sealed, to who may see it: see governance/results
-                        message = Result(study_hash=message.study_hash, attempt=message.attempt, packed=b"")
-                    self.process.send(to, self._encoded(STUDY, message, studies.encode))
-                    point = _SENT.get(type(message))
-                    if point is not None:
-                        crashpoint(point)
-                case studies.Wake(at=at):
-                    self.process.wake(at, self, "study")
-                case studies.Review():
-                    self._review(step)
-                case studies.Started(roster=roster):
-                    self._started(roster)
-                case studies.Ended(result=result, error=error):
-                    self._ended(result, error)
-                case _:
-                    pass
+    def _say(self, to: str, message: Any) -> None:
+        if isinstance(message, StudyOpen):
+            self.process.exchange.tell_docket(self.study_hash, to)
+        elif isinstance(message, Result):  # it travels sealed, to who may see it: see governance/results
+            message = Result(study_hash=message.study_hash, attempt=message.attempt, packed=b"")
+        self.process.send(to, self.encoded(STUDY, message, studies.encode))
+        point = _SENT.get(type(message))
+        if point is not None:
+            crashpoint(point)
 
-    def _sums(self, instructions: Sequence[sums.Instruction]) -> None:
-        for step in instructions:
-            match step:
-                case sums.Persist(key=key, record=record):
-                    self.process.store.persist(self.study_hash, key, record)
-                    after_persist("aggregator", key)
-                case sums.Send(to=to, message=message):
-                    self.process.send(to, self._encoded(SUM, message, sums.encode))
-                case sums.Witness():
-                    self.process.store.boots(self.study_hash).note(step)
-                case sums.Wake(at=at):
-                    self.process.wake(at, self, "sum")
-                case sums.Finished(result=result):
-                    self._finished(result)
-                case sums.Aborted(error=error):
-                    self._keep_loss(error)
-                    self._answers.put((self.sum.round if self.sum is not None else 0, error))
-                case _:
-                    pass
+    def _step(self, step: studies.Instruction) -> None:
+        match step:
+            case studies.Review():
+                self._review(step)
+            case studies.Started(roster=roster):
+                self._started(roster)
+            case studies.Ended(result=result, error=error):
+                self._ended(result, error)
+            case _:
+                pass
 
     def _review(self, step: studies.Review) -> None:
         try:
             setup = set_up(step.study, step.program, allow_not_private=True)
-            setup.check_servers(len(self.process.members.servers))
+            setup.check_cast(self.cast)
             self._approved()
         except TallystickError as error:
             self._study(self._machine.reject(error))
@@ -334,7 +278,7 @@ class AggregatorSession(Session):
             "proposal": standing.proposal.ident,
             "attempt": roster.attempt,
             "at": int(exchange.wall()),
-            "parties": [*roster.servers, *approvals],  # one that took its approval back meanwhile leaves by itself
+            "parties": [*roster.helpers, *approvals],  # one that took its approval back meanwhile leaves by itself
             "approvals": approvals,
         }
         exchange.say("start", body)
@@ -357,27 +301,17 @@ class AggregatorSession(Session):
         if stored is None:
             raise RemoteProtocolError("a study started that is not stored here")
         self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
-        parameters = self.setup.parameters(roster)
-        self._size = parameters.size
-        for peer in (*self.process.members.parties, *self.process.members.analysts):
-            self.process.node.allow(parameters.message_limit + 4096, peer)
+        model, process = self.cast.model, self.process
+        part: CoordinatorPart = model.load(model.parts[process.role])(self, self.setup, roster)
+        for peer in (*process.members.parties, *process.members.analysts):
+            process.node.allow(part.message_limit + 4096, peer)
         self.process.store.set_status(self.study_hash, "running")
         self.process.health.studies[self.study_hash.hex()[:12]] = "running"
-        store, now = self.process.store, self.process.now()
-        self.sum, first = sums.AggregatorMachine.restore(
-            parameters, store.records(self.study_hash), now, boots=store.boots(self.study_hash)
-        )
         if self.setup.study.stream is not None:
-            self._clock = StreamClock(
-                self.setup.study.stream, store, self.study_hash, wall=self.process.parts.wall(), now=now
-            )
-        held = [step for step in first if isinstance(step, (sums.Finished, sums.Aborted))]
-        self._sums([step for step in first if step not in held])
-        for step in held:  # the last round had ended: its total may not have been kept as a release yet
-            if isinstance(step, sums.Finished):
-                self._keep(step.result)
-            elif not self._keep_loss(step.error):
-                self._answers.put((self.sum.round, step.error))
+            wall, now = process.parts.wall(), process.now()
+            self._clock = StreamClock(self.setup.study.stream, process.store, self.study_hash, wall=wall, now=now)
+        self.part = part
+        part.begin()
         threading.Thread(target=self._program, name=f"study {self.study_hash.hex()[:12]}", daemon=True).start()
 
     # -- the program's thread -------------------------------------------------------------------------------------
@@ -427,7 +361,7 @@ class AggregatorSession(Session):
         else:
             total = self._kept(kept)
         values = total.values[: request.plan.grid.size]
-        return NoisyTotal(values=values, participants=total.participants, dropped=total.dropped)
+        return replace(total, values=values)
 
     def _answer(self, round: int) -> NoisyTotal:
         """Wait for the total of this round.
@@ -452,26 +386,40 @@ class AggregatorSession(Session):
         return unpack_total(body)
 
     def _open(self, request: RoundRequest) -> None:
-        if self.sum is None:
+        if self.part is None:
             return
         kept = self.process.store.release(self.study_hash, request.round)
         if kept is not None:
             self._answers.put((request.round, lost_of(kept) or unpack_total(kept)))
-        elif self.sum.round < request.round:
+        elif self.part.round < request.round:
             self._awaited = None
             due = 0.0 if self._clock is None else self._clock.due(request.round)
             if due > self.process.now():
                 self._awaited = request
                 self.process.wake(due, self, _CLOCK)
                 return
-            self._sums(self.sum.open_round(request.round, request.model, self.process.now()))
-            crashpoint(CrashPoint.AGGREGATOR_ROUND_SENT)
+            self.part.open_round(request.round, request.model)
 
-    def _finished(self, result: sums.NoisySum) -> None:
+    def round_finished(self, result: NoisySum) -> None:
+        """A round has ended with its total."""
         self._answers.put((result.round, self._keep(result)))
 
-    def _keep(self, result: sums.NoisySum) -> NoisyTotal:
-        total = NoisyTotal(values=result.total, participants=result.participants, dropped=result.dropped)
+    def round_aborted(self, error: TallystickError) -> None:
+        """A round has ended without one."""
+        self._keep_loss(error)
+        self._answers.put((self.part.round if self.part is not None else 0, error))
+
+    def ended_before(self, end: NoisySum | TallystickError) -> None:
+        """A round had ended when this process last did, and what came of it may not have been kept yet."""
+        if isinstance(end, NoisySum):
+            self._keep(end)
+        elif not self._keep_loss(end):
+            self._answers.put((self.part.round if self.part is not None else 0, end))
+
+    def _keep(self, result: NoisySum) -> NoisyTotal:
+        total = NoisyTotal(
+            values=result.total, participants=result.participants, dropped=result.dropped, makers=result.makers
+        )
         self.process.store.put_release(self.study_hash, result.round, pack_total(total))
         crashpoint(CrashPoint.AGGREGATOR_MODEL_KEPT)
         self.process.health.rounds = result.round
@@ -493,13 +441,22 @@ class AggregatorSession(Session):
         self.process.store.set_status(self.study_hash, status)
         self.process.health.studies[self.study_hash.hex()[:12]] = status
         if self.setup is not None:
+            if error is None and self.process.role == self.cast.model.makers:
+                attest(self.process.exchange, self.study_hash, self.setup, self._notes(), boot=self.process.store.boot)
             self.setup.close()
 
+    def _notes(self) -> dict[int, dict[str, Any]]:
+        """Where the coordinator itself makes the noise: what it let out is the totals it has kept."""
+        found = {}
+        for round, body in self.process.store.releases(self.study_hash):
+            if lost_of(body) is None:
+                participants = list(unpack_total(body).participants)
+                found[round] = {"participants": participants, "partial": format_hash(digest(body))}
+        return found
 
-class AggregatorProcess(RoleProcess):
+
+class CoordinatorProcess(RoleProcess):
     """``tallystick aggregator start``."""
-
-    role = "aggregator"
 
     def resume(self) -> None:
         crashpoint(CrashPoint.AGGREGATOR_BOOTED)
@@ -508,14 +465,14 @@ class AggregatorProcess(RoleProcess):
 
     def resume_one(self, study_hash: bytes) -> None:
         if self.store.study(study_hash) is not None:
-            session = AggregatorSession(self, study_hash)
+            session = CoordinatorSession(self, study_hash)
             self.sessions[study_hash] = session
             self._in(session, session.begin)
 
     def heard(self, statement: Statement) -> None:
         if statement.kind in ("charge", "countersignature", "attestation", "outcome"):
             session = self.sessions.get(statement.study_hash)
-            if isinstance(session, AggregatorSession):
+            if isinstance(session, CoordinatorSession):
                 session.try_receipt()
 
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
@@ -525,10 +482,11 @@ class AggregatorProcess(RoleProcess):
                 self.exchange.send(sender, Op.RECEIPT, receipt, study_hash)
             return
         if op != Op.RESULT_WANTED:
-            raise RemoteProtocolError("a message that is not for an aggregator", party=sender)
+            super().governance(sender, study_hash, op, body)
+            return
         session = self.sessions.get(study_hash)
         try:
-            if not isinstance(session, AggregatorSession):
+            if not isinstance(session, CoordinatorSession):
                 raise NotApproved("no such study was run here", party=sender, rule="unknown-study")
             result = session.result_for(sender, body)
             if self.exchange.may_answer(sender, len(result)):
@@ -539,7 +497,7 @@ class AggregatorProcess(RoleProcess):
     def make_session(self, study_hash: bytes, sender: str) -> Session | None:
         """A study is taken up, and stored, once its stewards have approved it."""
         known = study_hash in self.exchange.proposed and self.exchange.standing(study_hash).state == "approved"
-        return AggregatorSession(self, study_hash) if known and sender in self.members.analysts else None
+        return CoordinatorSession(self, study_hash) if known and sender in self.members.analysts else None
 
     def unknown(self, sender: str, kind: int, study_hash: bytes, payload: memoryview) -> None:
         """An analyst that asks for what is not approved is told so; nothing of it is kept."""

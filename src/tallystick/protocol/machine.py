@@ -1,0 +1,86 @@
+"""What all machines have in common: table-driven states, dispatch by the kind of message, refusals.
+
+A machine is sans-I/O: ``receive`` and ``tick`` take a message or the time and return instructions
+(:mod:`tallystick.protocol.instructions`); it opens nothing, waits for nothing and knows no clock. Its states move only
+along its ``TRANSITIONS``; a move that is not in the table is our own bug and raises ``LocalProtocolError``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, ClassVar
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+
+__all__ = ["Machine", "Transitions", "transition_table"]
+
+Transitions = Mapping[tuple[Enum, Enum], Enum]
+
+
+def transition_table(transitions: Transitions) -> str:
+    """The table as Markdown; each protocol's README shows it and a test compares."""
+    rows = ["| state | event | next state |", "|---|---|---|"]
+    rows += [f"| {a.value} | {event.value} | {b.value} |" for (a, event), b in transitions.items()]
+    return "\n".join(rows)
+
+
+class Machine(ABC):
+    """One party of one protocol. A protocol's own base says how messages are decoded and refused."""
+
+    TRANSITIONS: ClassVar[Transitions]
+
+    def __init__(self, name: str, study_hash: bytes, state: Enum) -> None:
+        self.name = name
+        self.study_hash = study_hash
+        self.state: Any = state
+        self.round = 0
+        self._handlers: dict[type[Any], Callable[[str, Any, float], list[Any]]] = {}
+
+    def receive(self, sender: str, message: Any, now: float) -> list[Any]:
+        """Take one message from an authenticated sender."""
+        if message.study_hash != self.study_hash:
+            return self._wrong_study(sender, message)
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            return self._not_expected(sender, message, f"a {type(message).__name__} is not for this party")
+        return handler(sender, message, now)
+
+    def receive_bytes(self, sender: str, raw: bytes, now: float, *, limit: int | None = None) -> list[Any]:
+        """Decode and take one message; one that does not decode is refused, with nothing of it kept (X14)."""
+        try:
+            message = self._decode(raw, limit)
+        except RemoteProtocolError as error:
+            return self._unreadable(sender, error)
+        return self.receive(sender, message, now)
+
+    def tick(self, now: float) -> list[Any]:
+        """Take notice of the time; calling it more often than asked does no harm."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def _decode(self, raw: bytes, limit: int | None) -> Any:
+        """The message, or ``RemoteProtocolError``."""
+
+    @abstractmethod
+    def _wrong_study(self, sender: str, message: Any) -> list[Any]:
+        """The answer to a message of another study."""
+
+    @abstractmethod
+    def _not_expected(self, sender: str, message: Any, cause: str) -> list[Any]:
+        """The answer to a message that is not for this party."""
+
+    @abstractmethod
+    def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Any]:
+        """The answer to bytes that are no message."""
+
+    def _move(self, event: Enum) -> None:
+        try:
+            self.state = self.TRANSITIONS[(self.state, event)]
+        except KeyError:
+            raise LocalProtocolError(
+                f"{type(self).__name__} has no transition from {self.state.value} on {event.value}",
+                party=self.name,
+                round=self.round or None,
+            ) from None

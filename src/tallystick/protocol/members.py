@@ -1,0 +1,150 @@
+"""Who could take part (``Members``, from the consortium file), and what each does in a study (``Cast``).
+
+A consortium has parties in roles; what a role is for is the trust model's to say. Whoever carries out a protocol asks
+a study's cast who coordinates, must be there, witnesses ledgers and makes noise, and looks at no role's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tallystick.core.errors import RemoteProtocolError, StudyError
+from tallystick.core.identifiers import HASH_BYTES, check_party_name
+from tallystick.crypto.signing import VerifyKey
+from tallystick.study.trust import TrustModel, registered
+
+__all__ = ["ANALYST", "CLIENT", "Cast", "Members"]
+
+ANALYST, CLIENT = "analyst", "client"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Members:
+    """The parties of a consortium, each role's in the consortium's order, and their pinned identities."""
+
+    consortium_hash: bytes
+    board: str
+    """Who keeps the notice board."""
+    roles: Mapping[str, tuple[str, ...]]
+    identities: Mapping[str, VerifyKey] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        names = [name for parties in self.roles.values() for name in parties]
+        for name in names:
+            check_party_name(name)
+        if len(set(names)) != len(names):
+            raise StudyError("two parties have the same name", remedy="Give every party a name of its own.")
+        if len(self.consortium_hash) != HASH_BYTES:
+            raise StudyError("the consortium hash is not 32 bytes", remedy="Pass the SHA-256 of the consortium file.")
+        if not set(self.identities) >= {*self.helpers, *self.clients}:
+            raise StudyError("not every party has an identity", remedy="Pin one public key per party.")
+
+    def of(self, role: str) -> tuple[str, ...]:
+        """The parties in a role."""
+        return self.roles.get(role, ())
+
+    def role(self, name: str) -> str | None:
+        """A party's role, or None for a stranger."""
+        return next((role for role, parties in self.roles.items() if name in parties), None)
+
+    @property
+    def analysts(self) -> tuple[str, ...]:
+        return self.of(ANALYST)
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return self.of(CLIENT)
+
+    @cached_property
+    def helpers(self) -> tuple[str, ...]:
+        """Everybody but the board, the clients and the analysts."""
+        others = [role for role in self.roles if role not in (ANALYST, CLIENT)]
+        return tuple(name for role in others for name in self.roles[role] if name != self.board)
+
+    @cached_property
+    def witnesses(self) -> tuple[str, ...]:
+        """Parties that countersign ledgers in some trust model."""
+        roles = {model.witnesses for model in registered()}
+        return tuple(name for role in self.roles if role in roles for name in self.roles[role])
+
+    @cached_property
+    def makers(self) -> tuple[str, ...]:
+        """Parties that make noise, and attest to it, in some trust model."""
+        roles = {model.makers for model in registered()}
+        return tuple(name for role in self.roles if role in roles for name in self.roles[role])
+
+    @cached_property
+    def coordinators(self) -> tuple[str, ...]:
+        """Parties that open studies in some trust model."""
+        roles = {model.coordinator for model in registered()}
+        return tuple(name for role in self.roles if role in roles for name in self.roles[role])
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Helpers, then clients."""
+        return (*self.helpers, *self.clients)
+
+    def cast(self, model: TrustModel) -> Cast:
+        """What each does in a study of this trust model."""
+        coordinators = self.of(model.coordinator)
+        if len(coordinators) != 1:
+            raise RemoteProtocolError(
+                f"the consortium has {len(coordinators)} {model.coordinator}s",
+                rule="consortium",
+                remedy=f"Enrol exactly one {model.coordinator}.",
+            )
+        return Cast(
+            members=self,
+            model=model,
+            coordinator=coordinators[0],
+            helpers=tuple(name for role in model.helpers for name in self.of(role)),
+            witnesses=self.of(model.witnesses),
+            makers=self.of(model.makers),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cast:
+    """The parties of a study by what they do in it; clients and analysts are the consortium's."""
+
+    members: Members
+    model: TrustModel = field(repr=False)
+    coordinator: str
+    """Opens the study and its rounds, and learns the totals."""
+    helpers: tuple[str, ...]
+    """All of them take part in every study."""
+    witnesses: tuple[str, ...]
+    """They countersign every client's ledger before anything of it leaves."""
+    makers: tuple[str, ...]
+    """They add noise, and attest to it."""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        return self.members.clients
+
+    @property
+    def analysts(self) -> tuple[str, ...]:
+        return self.members.analysts
+
+    @property
+    def identities(self) -> Mapping[str, VerifyKey]:
+        return self.members.identities
+
+    @property
+    def consortium_hash(self) -> bytes:
+        return self.members.consortium_hash
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Who is asked to take part: helpers, then clients."""
+        return (*self.helpers, *self.clients)
+
+    def role(self, name: str) -> str | None:
+        """The role of a party that is asked to take part, or None for anyone else."""
+        return self.members.role(name) if name in self.parties else None
+
+    def counts(self) -> dict[str, int]:
+        """How many parties each role has."""
+        return {role: len(parties) for role, parties in self.members.roles.items()}

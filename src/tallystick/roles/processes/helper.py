@@ -1,0 +1,45 @@
+"""A helper: it holds no records, is there in every study, and may make noise, which it vouches for at the end."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tallystick.core.errors import TallystickError
+from tallystick.engines.setup import Setup, set_up
+from tallystick.roles.governance.attestation import attest
+from tallystick.roles.processes.participant import ParticipantProcess, ParticipantSession
+from tallystick.roles.storage.crash_points import CrashPoint
+
+__all__ = ["HelperProcess", "HelperSession"]
+
+
+class HelperSession(ParticipantSession):
+    """A study at a helper."""
+
+    key_kept = CrashPoint.SERVER_KEY_KEPT
+    ready_sent = CrashPoint.SERVER_READY_SENT
+    keys_erased = CrashPoint.SERVER_KEYS_ERASED
+
+    def decide(self, setup: Setup) -> None:
+        """It holds no data: it takes part in whatever it can calibrate (the plan was made, so it can)."""
+        setup.check_cast(self.cast)
+
+    def finished(self, result: bytes | None, error: TallystickError | None) -> None:
+        """Vouch for the rounds of a study that has a result."""
+        stored = self.process.store.study(self.study_hash)
+        if error is not None or stored is None or self.process.role != self.cast.model.makers:
+            return
+        setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
+        attest(self.process.exchange, self.study_hash, setup, self.notes(), boot=self.process.store.boot)
+
+    def notes(self) -> dict[int, dict[str, Any]]:
+        """What its part has noted of each round before anything of it left."""
+        return {round: json.loads(body) for round, body in self.process.store.releases(self.study_hash)}
+
+
+class HelperProcess(ParticipantProcess):
+    """``tallystick server start``, and whatever else helps."""
+
+    session = HelperSession
+    booted = CrashPoint.SERVER_BOOTED

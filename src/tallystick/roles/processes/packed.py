@@ -1,0 +1,55 @@
+"""What a coordinator keeps and hands on, as bytes: noisy totals, and the released states of a study."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from tallystick.algorithms.program import State, pack_state
+from tallystick.engines.run import Outcome
+from tallystick.engines.totals import NoisyTotal
+
+__all__ = ["pack_interim", "pack_outcome", "pack_total", "unpack_total"]
+
+
+def pack_total(total: NoisyTotal) -> bytes:
+    """One round's release as it is kept: noisy values and who took part."""
+    noise = [] if total.makers is None else [total.makers]  # written where it is not what the plan says anyway
+    facts = json.dumps([list(total.participants), list(total.dropped), *noise]).encode()
+    return len(facts).to_bytes(4, "little") + facts + total.values.astype("<i8").tobytes()
+
+
+def unpack_total(body: bytes) -> NoisyTotal:
+    """Inverse of :func:`pack_total`."""
+    length = int.from_bytes(body[:4], "little")
+    participants, dropped, *noise = json.loads(body[4 : 4 + length])
+    values = np.frombuffer(body[4 + length :], dtype="<i8").astype(np.int64)
+    makers = noise[0] if noise else None
+    return NoisyTotal(values=values, participants=tuple(participants), dropped=tuple(dropped), makers=makers)
+
+
+def pack_outcome(outcome: Outcome) -> bytes:
+    """What the analyst receives: released states and who took part; nothing else exists."""
+    history = [base64.b64encode(pack_state(state)).decode() for state in outcome.history]
+    return json.dumps(
+        {
+            "history": history,
+            "contributors": [list(names) for names in outcome.contributors],
+            "dropped": [list(names) for names in outcome.dropped],
+        }
+    ).encode()
+
+
+def pack_interim(released: Sequence[tuple[State, NoisyTotal | None]]) -> bytes:
+    """The same of a stream that is still running: what it has released so far, and marked so."""
+    return json.dumps(
+        {
+            "history": [base64.b64encode(pack_state(state)).decode() for state, _ in released],
+            "contributors": [list(total.participants) if total is not None else [] for _, total in released],
+            "dropped": [list(total.dropped) if total is not None else [] for _, total in released],
+            "interim": True,
+        }
+    ).encode()

@@ -1,0 +1,101 @@
+"""A study's rounds at one party: what its trust model has it do between the start of the study and its end.
+
+The session owns everything around the rounds (approval, keys, ledger, the end of it) and feeds its part; the part owns
+the machine of its protocol. One class for each role of a trust model, named in its registration.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.engines.setup import Setup
+from tallystick.protocol.study.roster import Roster
+from tallystick.transport.network.admission import Sink, Unwanted
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["ROUNDS", "ClientPart", "CoordinatorPart", "Part"]
+
+ROUNDS = "rounds"
+"""The layer that a part's wake-up calls are for."""
+
+
+class Part(ABC):
+    """What every party's part has."""
+
+    message_limit: int
+    """No message of the rounds is longer."""
+
+    def __init__(self, session: Any, setup: Setup, roster: Roster) -> None:
+        self.session: Any = session
+        self.setup, self.roster = setup, roster
+
+    @abstractmethod
+    def begin(self) -> None:
+        """What the durable records say is to be done first."""
+
+    @abstractmethod
+    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
+        """A message of the rounds."""
+
+    @abstractmethod
+    def tick(self) -> None:
+        """A time this part asked for has come, or a line is there again."""
+
+    def connected(self, peer: str) -> None:
+        """A line is there (again)."""
+        self.tick()
+
+    def sink(self, sender: str, length: int) -> Sink:
+        """Where a message goes that is too long for memory; on a thread of the network."""
+        raise Unwanted
+
+    def last_round_of(self, client: str) -> int:
+        """(Witness) the last round in which anything of this client is held or was summed here; 0 if none. Durable."""
+        return 0
+
+    def close(self) -> None:  # noqa: B027 - most have nothing open
+        """The process stops, or the study is over."""
+
+    def erase(self) -> None:
+        """What is secret in this part's own files goes."""
+        self.close()
+
+
+class ClientPart(Part):
+    """The part of an institution: it asks its session for the sum of the records (``session.compute``)."""
+
+    @property
+    @abstractmethod
+    def round(self) -> int:
+        """The round it is in."""
+
+    @abstractmethod
+    def contribute(self, round: int, values: NDArray[np.int64]) -> None:
+        """Let this round's sum out, as the trust model has it."""
+
+    @abstractmethod
+    def withdraw(self, round: int) -> None:
+        """Take no part in this round."""
+
+
+class CoordinatorPart(Part):
+    """The part of who opens rounds and learns their totals.
+
+    It tells its session ``round_finished(NoisySum)`` or ``round_aborted(error)``; from :meth:`begin`, of a round that
+    had ended before a restart, ``ended_before(NoisySum or error)``.
+    """
+
+    @property
+    @abstractmethod
+    def round(self) -> int:
+        """The last round that was opened."""
+
+    @abstractmethod
+    def open_round(self, round: int, model: bytes) -> None:
+        """Ask for this round's noisy total."""
