@@ -7,4 +7,4 @@ from tallystick.trust.servers import SERVERS, ServersSection
 
 
 def servers_claim(*, servers: int = 2, colluding: int = 1, **facts: Any) -> Claim:
-    return Claim(trust=SERVERS.trust(ServersSection(servers=servers, colluding=colluding)), **facts)
+    return Claim(**{"trust": SERVERS.trust(ServersSection(servers=servers, colluding=colluding)), **facts})

@@ -126,7 +126,7 @@ class Process:
                 m, self.name, study=STUDY, program=PROGRAM, request=request, patience_seconds=PATIENCE
             )
             out = self.machine.propose(world.now)
-        elif self.name == m.aggregator:
+        elif self.name == m.coordinator:
             self.machine, out = AggregatorMachine.restore(m, HASH, self.records, world.now)
         else:
             self.machine, out = ParticipantMachine.restore(

@@ -138,7 +138,7 @@ def start_at_once(self: AggregatorMachine, now: float) -> list:
     """Start with whoever is there, were it one client."""
     if self.state.value != "gathering" or not set(self.cast.helpers) < set(self._ready):
         return []
-    names = [name for name in self.members.parties if name in self._ready]
+    names = [name for name in self.cast.parties if name in self._ready]
     tickets = tuple(
         Ticket(party=name, public=self._ready[name].public, signature=self._ready[name].signature) for name in names
     )

@@ -46,6 +46,7 @@ __all__ = [
     "plan_study",
     "public_budget",
     "public_facts",
+    "trust_settings",
 ]
 
 DEFAULT_MIN_CLIENTS = 3
@@ -100,7 +101,7 @@ class Federation:
         return SimulatedFederation(
             frames=tuple(frames),
             schema=schema,
-            trust=_settings(
+            trust=trust_settings(
                 trust,
                 servers=servers,
                 colluding=colluding,
@@ -251,7 +252,7 @@ class SimulatedFederation(Federation):
         return AesStream(derive(seed_bytes(self.seed), b"tallystick/simulation/1", *labels))
 
 
-def _settings(model: str, **given: Any) -> dict[str, Any]:
+def trust_settings(model: str, **given: Any) -> dict[str, Any]:
     """The keys of these that the trust model has."""
     return {"model": model, **{k: v for k, v in given.items() if k in trust_model(model).section.model_fields}}
 

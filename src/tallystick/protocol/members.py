@@ -76,6 +76,11 @@ class Members:
         return tuple(name for role in self.roles if role in roles for name in self.roles[role])
 
     @cached_property
+    def helpers_by_model(self) -> tuple[tuple[str, ...], ...]:
+        """Who must be there in a study, for each trust model."""
+        return tuple(tuple(n for role in model.helpers for n in self.of(role)) for model in registered())
+
+    @cached_property
     def coordinators(self) -> tuple[str, ...]:
         """Parties that open studies in some trust model."""
         roles = {model.coordinator for model in registered()}

@@ -75,6 +75,10 @@ class TrustModel(ABC):
         if wrong is not None:
             raise StudyError(wrong[1].rstrip("."), rule=wrong[0], remedy="Make [trust] fit the consortium.")
 
+    def settings(self, cast: Mapping[str, int]) -> dict[str, Any]:
+        """The keys of [trust] that follow from how many parties of each role there are."""
+        return {}
+
     def describe(self, facts: Mapping[str, Any]) -> str:
         """The ``trust`` object of a result or plan in a few words."""
         return ", ".join(f"{key} = {value}" for key, value in facts.items())

@@ -102,8 +102,8 @@ class Docket:
             raise _refuse("a proposal to another consortium, or to another version of it", statement, "consortium")
         if statement.kind == "start":
             clients = [name for name in members.clients if name in body["approvals"]]
-            helpers = [name for name in members.helpers if name in body["parties"]]
-            if body["parties"] != [*helpers, *clients] or len(clients) != len(body["approvals"]):
+            fitting = any(body["parties"] == [*helpers, *clients] for helpers in members.helpers_by_model)
+            if not fitting or len(clients) != len(body["approvals"]):
                 raise _refuse("a start with other parties than the consortium's", statement, "bad-roster")
         if statement.kind == "countersignature" and body["client"] not in members.clients:
             raise _refuse("a countersignature for no client of the consortium", statement, "wrong-signer")
@@ -251,7 +251,7 @@ class Docket:
         cast = self.cast(proposal)
         if cast is None or start.signer != cast.coordinator:
             return False
-        if body["parties"][: len(cast.helpers)] != list(cast.helpers) or set(body["parties"]) - set(cast.parties):
+        if body["parties"] != [*cast.helpers, *(c for c in cast.clients if c in body["approvals"])]:
             return False  # without somebody who must be there, or with somebody who has no part in such a study
         if len(body["approvals"]) < self._quorum_for(proposal):
             return False

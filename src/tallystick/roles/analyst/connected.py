@@ -21,11 +21,12 @@ from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import release
 from tallystick.roles.analyst.connection import Desk
 from tallystick.roles.governance.results import MAX_BYTES
-from tallystick.roles.identity.consortium import Consortium
+from tallystick.roles.identity.consortium import Consortium, consortium_roles
 from tallystick.roles.identity.identity_files import Identity, load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import RoleConfig, load_role_config
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout, Missing, Schema
+from tallystick.study.trust import trust_model
 
 __all__ = ["ConnectedFederation", "connect", "unpack_result"]
 
@@ -102,7 +103,8 @@ class ConnectedFederation(Federation):
         return self.ledger.spent()
 
     def trust_settings(self) -> dict[str, Any]:
-        return {**self._trust, "servers": len(self._consortium.by_role("server"))}
+        cast = {role: len(self._consortium.by_role(role)) for role in consortium_roles()}
+        return {**self._trust, **trust_model(self._trust["model"]).settings(cast)}
 
     def count_records(self, study: Study) -> int:
         if self._records is None:

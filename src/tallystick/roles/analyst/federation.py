@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tallystick.engines.federation import Federation as SimulatingFederation
+from tallystick.engines.federation import trust_settings
 from tallystick.study.schema import Missing, Schema
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Federation(SimulatingFederation):
         schema: Schema | None = None,
         records: int | None = None,
         missing: Missing | None = None,
+        trust: str = "servers",
         min_clients: int | None = None,
         colluding: int | None = None,
         round_timeout_s: float = 60,
@@ -45,12 +47,7 @@ class Federation(SimulatingFederation):
             schema=schema,
             records=records,
             missing=missing,
-            trust={
-                "model": "servers",
-                "colluding": colluding,
-                "min_clients": min_clients,
-                "round_timeout_s": round_timeout_s,
-            },
+            trust=trust_settings(trust, colluding=colluding, min_clients=min_clients, round_timeout_s=round_timeout_s),
             timeout=connect_timeout_s,
             approval_timeout=approval_timeout_s,
         )

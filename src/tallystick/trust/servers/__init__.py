@@ -99,6 +99,9 @@ class Servers(TrustModel):
             return None
         return "number-of-servers", f"its noise is planned for {stated} servers, and the consortium has {there}."
 
+    def settings(self, cast: Mapping[str, int]) -> dict[str, Any]:
+        return {"servers": cast["server"]}
+
     def describe(self, facts: Mapping[str, Any]) -> str:
         return (
             f"{facts['servers']} servers, {facts['colluding']} may collude, "

@@ -1,0 +1,55 @@
+"""All parties of a curator's study in one process: the same machines, without a line between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.trust.curator.machines import ClientMachine, CuratorMachine, decode, encode
+
+from tallystick.engines.round_vectors import RoundNoise, padded
+from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.protocol.instructions import Aborted, Compute, Finished, Send
+
+
+class SimulatedCurator:
+    """Answers for every round (:class:`tallystick.engines.totals.NoisyTotals`)."""
+
+    def __init__(
+        self, *, study: Any, plan: Any, program: Any, template: Any, clients: Any, min_clients: int, records: int,
+        stream: Any, drop: float = 0.0,
+    ) -> None:  # fmt: skip
+        self._size = max(r.grid.size for r in plan.rounds)
+        self._maps = clients
+        noise = RoundNoise(plan, self._size, "curator", lambda *labels: stream(study.hash, *labels))
+        self._curator = CuratorMachine(
+            "curator", study.hash, tuple(clients), {}, min_clients=min_clients, seconds=60.0, draw=noise.draw
+        )
+        self._clients = {name: ClientMachine(name, study.hash, "curator", {}) for name in clients}
+        self._up = self._down = 0
+
+    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+        waiting = [("curator", step) for step in self._curator.open_round(request.round, request.model, 0.0)]
+        while waiting:
+            party, step = waiting.pop(0)
+            if isinstance(step, Send):
+                raw = encode(step.message)
+                self._up, self._down = self._up + len(raw) * (party != "curator"), self._down + len(raw)
+                receiver = self._curator if step.to == "curator" else self._clients[step.to]
+                waiting += [(step.to, s) for s in receiver.receive(party, decode(raw), 0.0)]
+            elif isinstance(step, Compute):
+                values = padded(self._maps[party].contribute(step.model, request.plan, step.round), self._size)
+                waiting += [(party, s) for s in self._clients[party].contribute(step.round, values)]
+            elif isinstance(step, Aborted):
+                raise step.error
+            elif isinstance(step, Finished):
+                done = step.result
+        values = done.total[: request.plan.grid.size]
+        return NoisyTotal(values=values, participants=done.participants, dropped=done.dropped)
+
+    @property
+    def bytes_up_per_client(self) -> int:
+        return self._up // len(self._clients)
+
+    @property
+    def bytes_down_per_client(self) -> int:
+        return self._down // len(self._clients)
