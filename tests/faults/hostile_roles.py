@@ -246,18 +246,17 @@ def other_consortium(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 def other_version(process: RoleProcess, spec: dict[str, Any]) -> None:
     """X13: this client's sums speak another version of the protocol (its byte is changed)."""
-    session_class = process.session  # type: ignore[attr-defined]
+    send = ServersClientPart.send
 
-    class Changed(session_class):  # type: ignore[misc, valid-type]
-        def _send(self, to: str, message: Any) -> None:
-            if isinstance(message, Share) and self.seals is not None:
-                raw = bytearray(sums.encode(message))
-                raw[spec["version_at"]] ^= 0x40
-                self.process.send(to, *self.seals.seal(to, bytes(raw)))
-            else:
-                super()._send(to, message)
+    def changed(self: ServersClientPart, to: str, message: Any) -> None:
+        if isinstance(message, Share):
+            raw = bytearray(sums.encode(message))
+            raw[spec["version_at"]] ^= 0x40
+            process.send(to, *self.session.seals.seal(to, bytes(raw)))
+        else:
+            send(self, to, message)
 
-    process.session = Changed  # type: ignore[attr-defined]
+    ServersClientPart.send = changed  # type: ignore[method-assign]
 
 
 def forged_words(process: RoleProcess, spec: dict[str, Any]) -> None:
