@@ -1,4 +1,4 @@
-"""A study over pooled records with any number of noises: what `bench pem-figures` compares accuracy with.
+"""A study over pooled records with any number of noises: what Figure 2 of PEM is measured with.
 
 The program, the plan, the clipping and the exact samplers are the product's; only who adds up is left out, because the
 sum is exact: with a seed, a pooled run with the plan's own noise gives the bits of ``tallystick simulate`` over any
