@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= auto
 
-.PHONY: setup demo test check audit bench lock clean help
+.PHONY: setup demo test check audit bench figures wheel lock clean help
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -40,8 +40,14 @@ bench: setup  ## the measurements of this machine
 	$(BIN)/tallystick bench secure-sum
 	$(BIN)/tallystick bench noise
 
+figures: setup  ## the papers' figures into docs/results, as far as they are missing (ARGS="--quick --out DIR")
+	$(BIN)/python -m benchmarks.pem_figures $(ARGS)
+
+wheel: setup  ## build the wheel into dist/, with the locked tools and without the network
+	$(BIN)/python -m hatchling build --target wheel --directory dist
+
 lock:  ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 -o requirements.lock
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out dist

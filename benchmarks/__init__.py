@@ -1,1 +1,1 @@
-"""The papers' figures and the peers, one command each; see `tallystick bench --help`."""
+"""The papers' figures, measured with the product's parts; not in the wheel. See README.md beside this file."""

@@ -1,4 +1,4 @@
-"""``tallystick bench pem-figures``: Figures 2 and 3 of the PEM paper, measured here, as CSV and SVG.
+"""``python -m benchmarks.pem_figures`` (``make figures``): Figures 2 and 3 of the PEM paper, measured, as CSV and SVG.
 
 Figure 2: accuracy on Adult (10 folds), relative loss on Nursery, itemset loss on Mushroom, against ε with 100 clients
 and against the number of clients at ε = 1. Approaches: no privacy; noise-only (each client adds the full noise); PEM as
@@ -6,35 +6,39 @@ written; ours. Figure 3: time per role against clients and dimension, and comput
 
 One line per finished run goes to ``pem-figures-runs.csv``; a bench that was stopped goes on from there; deleting the
 file starts anew. Repeats are the outermost loop, so an unfinished bench has every cell before any cell has all its
-repeats. ``--quick`` takes made-up records of the same columns, few rounds and few clients: it shows that everything
-runs, and its figures mean nothing.
+repeats. Plots are drawn from the tables: with nothing left to run, the same bytes. ``--quick`` takes made-up records of
+the same columns, few rounds and few clients: it shows that everything runs, and its figures mean nothing.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
 
-import tallystick
+from benchmarks.line_charts import Panel, write_chart
 from benchmarks.pem_runs import data_file, pooled
-from benchmarks.pem_tables import Cell, finished_runs, note_run, write_table
+from benchmarks.pem_tables import Cell, finished_runs, note_run, read_table, write_table
 from benchmarks.pem_time_figure import figure_3, time_rows
-from benchmarks.svg_plot import Panel, chart
 from tallystick.application.simulation import load_study
 from tallystick.application.synthetic_records import made_up_table
-from tallystick.core.errors import PrivacyWarning, StudyError
+from tallystick.bench import describe
+from tallystick.core.errors import PrivacyWarning, StudyError, TallystickError
 
-__all__ = ["RESULTS", "figure_2", "rows"]
+__all__ = ["PEM_KMEANS", "RESULTS", "draw_figure_2", "figure_2", "main", "rows"]
 
-RESULTS = Path("docs/results")
+_ROOT = Path(__file__).parents[1]
+_EXAMPLES, RESULTS = _ROOT / "examples", _ROOT / "docs" / "results"
 EPSILONS = (0.05, 0.1, 0.5, 1.0, 2.0, 10.0)
 CLIENTS = (100, 200, 500, 1000)
 
-_PEM_KMEANS = (
+PEM_KMEANS = (
     'program.method="plain"',
     'program.start="random"',
     "program.rounds=50",
@@ -42,7 +46,7 @@ _PEM_KMEANS = (
     "privacy.delta=0.0",
     "study.accept_noise=true",
 )
-
+"""k-means as PEM has it: 50 plain rounds from a random start, Laplace noise."""
 
 _RATES = {
     "PEM": {0.05: 0.002, 0.1: 0.002, 0.5: 0.01, 1.0: 0.05, 2.0: 1.0, 10.0: 1.0},
@@ -91,7 +95,7 @@ _CASES = (
         data="nursery.parquet",
         ours="nursery.toml",
         pem="nursery.toml",
-        pem_settings=_PEM_KMEANS,
+        pem_settings=PEM_KMEANS,
         measure="relative_loss",
         baseline=None,
         repeats=10,
@@ -145,8 +149,7 @@ def figure_2(quick: bool = False, out: Path | None = None) -> list[dict[str, Any
     summary = [row for case in _CASES for row in _summary(case, done)]
     if out is not None:
         write_table(out / f"{stem}-figure-2.csv", summary)
-        for case in _CASES:
-            (out / f"{stem}-figure-2{case.letter}.svg").write_text(_plot(case, summary, clients[0]), encoding="utf-8")
+        draw_figure_2(out / f"{stem}-figure-2.csv", out)
     return summary
 
 
@@ -163,7 +166,7 @@ def _cells(epsilons: tuple[float, ...], clients: tuple[int, ...], repeats: int) 
 def _table(case: _Case, quick: bool) -> Any:
     if not quick:
         return data_file(case.data)
-    study, _ = load_study(_examples() / case.pem)
+    study, _ = load_study(_EXAMPLES / case.pem)
     return made_up_table(study, 400)
 
 
@@ -180,7 +183,7 @@ def _run(case: _Case, cell: Cell, table: Any, quick: bool) -> tuple[float, float
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # that PEM drowns in noise is what the figure shows
         scores = pooled(
-            _examples() / name,
+            _EXAMPLES / name,
             table,
             settings=chosen,
             seed=1 if case.folds else 1 + cell.repeat,
@@ -216,10 +219,18 @@ def _summary(case: _Case, done: dict[Cell, tuple[float, float]]) -> list[dict[st
     ]
 
 
-def _plot(case: _Case, summary: list[dict[str, Any]], first: int) -> str:
+def draw_figure_2(table: Path, out: Path) -> None:
+    """A chart for every case of a table, in files named after it."""
+    summary = read_table(table)
+    for case in _CASES:
+        _draw(case, summary, out / f"{table.stem}{case.letter}.svg")
+
+
+def _draw(case: _Case, summary: list[dict[str, Any]], path: Path) -> None:
     mine = [r for r in summary if r["figure"] == f"2{case.letter}"]
     epsilons = sorted({r["epsilon"] for r in mine if r["approach"] == "PEM"})
     clients = sorted({r["clients"] for r in mine if r["approach"] == "noise-only"})
+    first = clients[0]
 
     def lines(over: list[Any], key: str, fixed: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
         found: dict[str, list[tuple[float, float]]] = {}
@@ -253,7 +264,7 @@ def _plot(case: _Case, summary: list[dict[str, Any]], first: int) -> str:
             least=least,
         ),
     ]
-    return chart(panels, caption=f"Figure 2({case.letter}) of PEM, measured: {case.title}")
+    write_chart(path, panels, caption=f"Figure 2({case.letter}) of PEM, measured: {case.title}")
 
 
 # -- rows ----------------------------------------------------------------------------------------------------
@@ -279,8 +290,21 @@ def _accuracy_rows(summary: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return out
 
 
-def _examples() -> Path:
-    for folder in (Path("examples"), Path(tallystick.__file__).parents[2] / "examples"):
-        if (folder / "adult_pem.toml").is_file():
-            return folder
-    raise StudyError("the example studies are not here", remedy="Run this in a checkout of the source.")
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is missing, draw, and print each figure beside PEM's; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pem_figures", description="Figures 2 and 3 of PEM.")
+    parser.add_argument("--quick", action="store_true", help="made-up records, few rounds: only shows that all runs")
+    parser.add_argument("--out", type=Path, help="folder of tables and plots (docs/results; with --quick none)")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    chosen = parser.parse_args(arguments)
+    try:
+        result = {"bench": "pem-figures", "rows": rows(chosen.quick, chosen.out)}
+    except TallystickError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    print(json.dumps(result, allow_nan=False) if chosen.format == "json" else describe(result))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

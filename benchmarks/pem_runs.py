@@ -1,4 +1,4 @@
-"""A study over pooled records with any number of noises: what `bench pem-figures` compares accuracy with.
+"""A study over pooled records with any number of noises: what Figure 2 of PEM is measured with.
 
 The program, the plan, the clipping and the exact samplers are the product's; only who adds up is left out, because the
 sum is exact: with a seed, a pooled run with the plan's own noise gives the bits of ``tallystick simulate`` over any
@@ -86,7 +86,7 @@ class _Pooled:
 
 @dataclass(kw_only=True)
 class PooledFederation(SimulatedFederation):
-    """One institution that holds everything, and ``noises`` noises on its sums; None means the plan's servers."""
+    """One institution that holds everything, and ``noises`` noises on its sums; None means the plan's own."""
 
     noises: int | None = None
 
@@ -100,7 +100,7 @@ class PooledFederation(SimulatedFederation):
         template = design.program.init(public)
         (records,) = self.records(study)
         client = ClientMap(design.program, records, template, compiled=compile_map_of(design.program, template))
-        totals = _Pooled(client, self, study, plan.claim.servers if self.noises is None else self.noises)
+        totals = _Pooled(client, self, study, plan.claim.trust.makers.count if self.noises is None else self.noises)
         outcome = run_program(
             design.program, public, plan, totals, study=study.hash, ledger=self.ledger, progress=progress
         )
@@ -142,7 +142,7 @@ def pooled(
         PooledFederation(
             frames=fed.frames,
             schema=fed.schema,
-            trust=fed.trust | {"servers": study.trust.servers, "colluding": study.trust.colluding},
+            trust=fed.trust,
             seed=seed + 1_000_003 * (fold or 0),
             noises=noises,
         ),

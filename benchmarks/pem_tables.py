@@ -1,4 +1,4 @@
-"""The files of `bench pem-figures`: one line per finished run, and tables."""
+"""The files of PEM's figures: one line per finished run, and tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["Cell", "finished_runs", "note_run", "write_table"]
+__all__ = ["Cell", "finished_runs", "note_run", "read_table", "write_table"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +62,18 @@ def write_table(path: Path, table: list[dict[str, Any]]) -> None:
         writer.writeheader()
         for row in table:
             writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+
+
+def read_table(path: Path) -> list[dict[str, Any]]:
+    """What :func:`write_table` wrote; whole numbers are integers again, words stay words."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [{k: _value(v) for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

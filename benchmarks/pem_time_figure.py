@@ -1,4 +1,7 @@
-"""Figure 3 of PEM from :mod:`benchmarks.pem_role_times`: time per role against clients and dimension, and bytes."""
+"""Figure 3 of PEM from :mod:`benchmarks.pem_role_times`: time per role against clients and dimension, and bytes.
+
+What was measured is taken from the table if it is there; deleting ``pem-figure-3.csv`` measures anew.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,50 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks.line_charts import Panel, write_chart
 from benchmarks.pem_role_times import RoundCost, measure_round
-from benchmarks.pem_tables import write_table
-from benchmarks.svg_plot import Panel, chart
+from benchmarks.pem_tables import read_table, write_table
+from tallystick.core.errors import StudyError
 
-__all__ = ["figure_3", "time_rows"]
+__all__ = ["draw_figure_3", "figure_3", "time_rows"]
 
 _ROLE_CLIENTS = (10, 1000, 2000, 5000, 10_000)
 _DIMENSIONS = (1, 1000, 10_000, 50_000, 100_000)
+_PARTS = {"clients": "3a", "dimension": "3b, 3c"}
 _LINK_BITS = 10e9
 """The paper's ethernet."""
 
 
 def figure_3(quick: bool = False, out: Path | None = None) -> dict[str, list[RoundCost]]:
     """``clients``: a scalar summed over more and more clients; ``dimension``: longer vectors over 10 clients."""
-    stem = "pem-quick" if quick else "pem"
-    by_clients = [measure_round(n, 1) for n in ((3, 20, 60) if quick else _ROLE_CLIENTS)]
-    by_size = [measure_round(10, d) for d in ((1, 50, 500) if quick else _DIMENSIONS)]
-    if out is not None:
-        table = [{"figure": f, **asdict(c)} for f, costs in (("3a", by_clients), ("3b, 3c", by_size)) for c in costs]
-        write_table(out / f"{stem}-figure-3.csv", table)
-        (out / f"{stem}-figure-3.svg").write_text(_time_plot(by_clients, by_size), encoding="utf-8")
-    return {"clients": by_clients, "dimension": by_size}
+    table = None if out is None else out / f"{'pem-quick' if quick else 'pem'}-figure-3.csv"
+    if table is None or not table.is_file():
+        by_clients = [measure_round(n, 1) for n in ((3, 20, 60) if quick else _ROLE_CLIENTS)]
+        by_size = [measure_round(10, d) for d in ((1, 50, 500) if quick else _DIMENSIONS)]
+        costs = {"clients": by_clients, "dimension": by_size}
+        if table is None:
+            return costs
+        write_table(table, [{"figure": _PARTS[key], **asdict(c)} for key, some in costs.items() for c in some])
+    draw_figure_3(table, table.with_suffix(".svg"))
+    return _costs(table)
 
 
-def _time_plot(by_clients: list[RoundCost], by_size: list[RoundCost]) -> str:
+def _costs(table: Path) -> dict[str, list[RoundCost]]:
+    try:
+        rows = read_table(table)
+        key_of = {part: key for key, part in _PARTS.items()}
+        costs: dict[str, list[RoundCost]] = {"clients": [], "dimension": []}
+        for row in rows:
+            costs[key_of[row.pop("figure")]].append(RoundCost(**row))
+    except (OSError, KeyError, TypeError, ValueError):
+        raise StudyError(f"{table} is not a table of rounds", remedy="Delete it to measure anew.") from None
+    return costs
+
+
+def draw_figure_3(table: Path, chart: Path) -> None:
+    """The three panels of a table."""
+    costs = _costs(table)
+    by_clients, by_size = costs["clients"], costs["dimension"]
     parts = {
         "a client": "client_seconds",
         "a server": "server_sum_seconds",
@@ -47,7 +69,8 @@ def _time_plot(by_clients: list[RoundCost], by_size: list[RoundCost]) -> str:
         "communication at 10 Gbit/s": [(c.dimension, 1e3 * _communication(c)) for c in by_size],
     }
     y = "ms of CPU a round"
-    return chart(
+    write_chart(
+        chart,
         [
             Panel(title="(a) a scalar", x="clients", y=y, lines=lines(by_clients, "clients")),
             Panel(title="(b) 10 clients", x="dimension", y=y, lines=lines(by_size, "dimension")),

@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 from cli_runs import Run
 
+from tallystick import bench as benchmarks
 from tallystick.algorithms.itemsets.exact import mine
 from tallystick.bench import itemsets as bench_itemsets
-from tallystick.bench import names as benchmarks
 
 STUDY = """
 [study]

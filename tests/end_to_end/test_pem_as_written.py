@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.pem_figures import _PEM_KMEANS
+from benchmarks.pem_figures import PEM_KMEANS
 from benchmarks.pem_runs import pooled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ def nursery(epsilon: float) -> float:
         pooled(
             EXAMPLES / "nursery.toml",
             DATA / "nursery.parquet",
-            settings=(*_PEM_KMEANS, f"privacy.epsilon={epsilon}"),
+            settings=(*PEM_KMEANS, f"privacy.epsilon={epsilon}"),
             seed=seed,
         )["relative_loss"]
         for seed in range(1, 6)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 from consortium_fixture import SEED, Parties, bits, wait_for
 
 import tallystick
+from tallystick.bench.measuring import RoundNoise
 from tallystick.core.errors import StudyError
 from tallystick.engines.sandbox.children import _PASSED_ON
 from tallystick.roles.identity.role_config import load_role_config
@@ -25,11 +28,13 @@ from tallystick.roles.identity.role_config import load_role_config
 PACKAGE = Path(tallystick.__file__).parent
 TREES = {path: ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
 ROLE_TREES = {path: tree for path, tree in TREES.items() if "roles" in path.relative_to(PACKAGE).parts}
-# Where a seed is a word of the interface: simulation and benchmarks, never a role.
-SEEDABLE = {
-    "demonstration.py", "simulation.py", "planning.py", "noise.py", "secure_sum.py", "main.py",
-    "synthetic_records.py",
-}  # fmt: skip
+# Where a seed is a word of the interface: simulation, never a bench or a role.
+SEEDABLE = {"simulation.py", "main.py", "synthetic_records.py"}
+# What silent_noise, below, asks of a draw, and what it finds there.
+SAMPLERS = {"draw_noise", "sample"}
+ARRAYS = {"arange", "array", "asarray", "empty", "empty_like", "frombuffer", "full", "ones", "zeros", "zeros_like"}
+SEEDED = {"AesStream", "default_rng", "derive", "expand", "RandomState", "seed_bytes"}
+NOISELESS = re.compile(r"(?i)no_?noise|noise_?(less|free)|(without|zero|silent|null|fake|known)_?noise")
 # Silencing gRPC's own log, and handing the environment on to the processes of the demonstration.
 # What a locked child is handed on of it is a fixed list of paths and words for the C library (checked below).
 HARMLESS = (
@@ -90,6 +95,124 @@ def test_seeds_are_words_of_the_simulation_only() -> None:
         for node in ast.walk(tree):
             if isinstance(node, ast.arg):
                 assert "seed" not in node.arg, path
+
+
+def silent_noise(tree: ast.AST) -> list[str]:
+    """What in a module could stand where a machine's noise is drawn, and be silent, scaled down or seeded.
+
+    A machine's noise is an object with ``draw(round)``. Every such method must give back what an exact sampler drew:
+    it makes no array and no stream of its own, and scales nothing. No such object comes about in another way: ``draw``
+    is not assigned, set or handed over by keyword, and nothing is called noiseless.
+    """
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and NOISELESS.search(node.name):
+            found.append(f"{node.name} is called noiseless")
+        if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            found += ["draw is assigned"] * (ast.unparse(node).rpartition(".")[2] == "draw")
+        if isinstance(node, ast.keyword) and node.arg == "draw":
+            found.append("draw is handed over")
+        if isinstance(node, ast.Constant) and node.value == "draw":
+            found.append("draw is named in a text, as setattr and type need it")
+        if isinstance(node, ast.ClassDef) and "Protocol" not in {ast.unparse(base) for base in node.bases}:
+            found += [f"{node.name}: {wrong}" for method in node.body for wrong in _silences(method)]
+    return found
+
+
+def _silences(method: ast.stmt) -> list[str]:
+    """What is wrong with a ``draw(self, round)``; nothing is with anything else."""
+    if not isinstance(method, ast.FunctionDef) or method.name != "draw":
+        return []
+    parameters = method.args
+    if len([*parameters.posonlyargs, *parameters.args]) < 2 and parameters.vararg is None:
+        return []  # not of a round
+    found = [f"draw names {name}" for name in sorted(names_in(method) & (ARRAYS | SEEDED))]
+    scaled = (ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.LShift, ast.RShift, ast.Pow, ast.MatMult)
+    if any(isinstance(node, scaled) for node in ast.walk(method)):
+        found.append("draw scales")
+    drawn = set(SAMPLERS)
+    for node in ast.walk(method):
+        if isinstance(node, ast.Assign) and names_in(node.value) & drawn:
+            drawn |= {name for target in node.targets for name in names_in(target)}
+    returned = [node.value for node in ast.walk(method) if isinstance(node, ast.Return)]
+    if not returned or any(value is None or not names_in(value) & drawn for value in returned):
+        found.append("draw gives back what no sampler drew")
+    return found
+
+
+def test_nothing_in_the_wheel_silences_noise() -> None:
+    """Not the benches either. The one branch without noise is ``mechanism = "none"``, in privacy/noise.py."""
+    drawing = []
+    for path, tree in TREES.items():
+        assert silent_noise(tree) == [], path
+        drawing += [path.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "draw"]
+        if path.relative_to(PACKAGE).parts[0] == "bench":
+            assert not names_in(tree) & SEEDED, path
+    assert "measuring.py" in drawing  # the search sees those there are
+
+
+PLANTED = {
+    "the bench's own, as it was": """
+        class _NoNoise:
+            def draw(self, round: int):
+                return np.zeros(self._size, dtype=np.int64)
+        """,
+    "in a function": """
+        def upload(size):
+            class Quiet:
+                def draw(self, _number):
+                    return np.zeros(size, dtype=np.int64)
+        """,
+    "a constant kept from elsewhere": "class Still(ServerNoise):\n    def draw(self, round): return self._kept",
+    "drawn and not given back": """
+        class Decoy:
+            def draw(self, *rounds):
+                discrete_gaussian.sample(self._variance, self._size, system_stream())
+                return self._kept
+        """,
+    "nothing given back": "class Mute:\n    def draw(self, round): draw_noise(self._plan, self._source)",
+    "scaled to nothing": "class Low:\n    def draw(self, round): return 0 * draw_noise(self._plan, self._source)",
+    "seeded": "class Same:\n    def draw(self, round): return draw_noise(self._plan, AesStream(bytes(32)))",
+    "only one of two": """
+        class Sometimes:
+            def draw(self, round):
+                if round > 1:
+                    return self._zeros
+                return draw_noise(self._plan, self._source)
+        """,
+    "a name": "class NoiselessServer(ServerMachine): ...",
+    "a lambda": "noise = SimpleNamespace(draw=lambda round: zeros)",
+    "put over a method": "ServerNoise.draw = quiet",
+    "set": "setattr(noise, 'draw', quiet)",
+    "made by type": "Quiet = type('Quiet', (), {'draw': quiet})",
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_silence_is_found(planted: str) -> None:
+    assert silent_noise(ast.parse(textwrap.dedent(PLANTED[planted])))
+
+
+def test_the_search_lets_honest_noise_be() -> None:
+    honest = """
+        class ServerNoise:
+            def draw(self, round):
+                source = self._stream(b"noise", round.to_bytes(8, "little"))
+                noise = draw_noise(self._plan.rounds[round - 1], source)
+                return padded(noise, self._size)
+
+        class Outbound:
+            def draw(self):
+                return self._pieces.popleft()
+        """
+    assert silent_noise(ast.parse(textwrap.dedent(honest))) == []
+
+
+def test_the_benches_draw_from_the_system() -> None:
+    noise, other = RoundNoise(1000), RoundNoise(1000)
+    draws = [noise.draw(1), noise.draw(1), noise.draw(2), other.draw(1)]
+    assert all(np.count_nonzero(drawn) > 990 for drawn in draws)  # a standard deviation of a million
+    assert len({drawn.tobytes() for drawn in draws}) == len(draws)
 
 
 @pytest.mark.parametrize("role", ["server", "client", "aggregator"])

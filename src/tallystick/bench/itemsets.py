@@ -1,15 +1,13 @@
 """``tallystick bench itemsets``: exact mining, and its packed counter, beside mlxtend's ``apriori`` in the same run.
 
-The UCI Mushroom set (``mushroom.parquet`` in the folder TALLYSTICK_DATA, or ../shared/data), support 1 %, lengths up to
-4: 190,858 sets of 2 to 4 items. Without that file, made-up records of the same shape. mlxtend is not a dependency:
-where it is not installed there is nothing to compare with. It runs with ``low_memory=True``; its default mode exhausts
-24 GB.
+The UCI Mushroom set (``mushroom.parquet`` in ../shared/data or data), support 1 %, lengths up to 4: 190,858 sets of 2
+to 4 items. Without that file, made-up records of the same shape. mlxtend is not a dependency: where it is not installed
+there is nothing to compare with. It runs with ``low_memory=True``; its default mode exhausts 24 GB.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.itemsets.bits import count_sets, pack
 from tallystick.algorithms.itemsets.exact import Level, least_count, mine
+from tallystick.bench.measuring import best_seconds
 
 __all__ = ["rows"]
 
@@ -39,7 +38,7 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
     def ours() -> None:
         levels[:] = mine(present, block, least=least, longest=longest)
 
-    seconds = _best(ours)
+    seconds = best_seconds(ours)
     found = sum(len(level) for level in levels if level.sets.shape[1] > 1)
     reference = _mlxtend(present, least / len(present), longest, found)
     row: dict[str, Any] = {
@@ -53,9 +52,9 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
     if notes:
         row["note"] = "; ".join(notes)
     words, sets = pack(present), levels[-1].sets
-    counted = _best(lambda: count_sets(words, sets))
+    counted = best_seconds(lambda: count_sets(words, sets))
     some = sets[: max(1, len(sets) // 20)]
-    plain = _best(lambda: _numpy_count(words, some)) * len(sets) / len(some)
+    plain = best_seconds(lambda: _numpy_count(words, some)) * len(sets) / len(some)
     million = sets.size * words.shape[1] / 1e6
     return [
         row,
@@ -112,14 +111,3 @@ def _items(columns: list[NDArray[np.str_]]) -> tuple[NDArray[np.bool_], NDArray[
     values = [np.unique(c) for c in columns]
     present = np.hstack([c[:, None] == v for c, v in zip(columns, values)])
     return present, np.repeat(np.arange(len(values)), [len(v) for v in values]).astype(np.int64)
-
-
-def _best(work: Callable[[], Any], repeat: int = 3) -> float:
-    """CPU seconds of this thread, the best of a few runs: machines are shared."""
-    work()
-    times = []
-    for _ in range(repeat):
-        started = time.thread_time()
-        work()
-        times.append(time.thread_time() - started)
-    return min(times)

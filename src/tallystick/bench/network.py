@@ -3,7 +3,7 @@
 100 clients × 1,000,000 entries × 3 servers over mutual TLS on 127.0.0.1, servers and clients in processes of their
 own. Measured is the way of the shares: sealed by the client, sent, opened, checked against its commitment, spooled,
 acknowledged when durable. The reference moves the same vectors between the same processes and writes them to the same
-disk, and does nothing else (``bench_raw_tls``). Ratio = time of the reference / ours: 1 is as fast, higher is better.
+disk, and does nothing else (``raw_tls``). Ratio = time of the reference / ours: 1 is as fast, higher is better.
 Runs of both alternate, because machines are shared, and the best of each counts; before that, as many rounds as there
 are servers warm up, for each round a client's vector goes to another one. Both are bound by the processors, so
 ``cpu_ratio``, the same of processor seconds, says it again, also on a machine that others use at the same time.
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.application.demo.free_ports import free_ports
-from tallystick.bench import network_parties as bench_network_parties
+from tallystick.bench import network_parties
 from tallystick.core.errors import LocalProtocolError
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.identity_files import wall_clock
@@ -152,7 +152,7 @@ class _Party:
 
     def __init__(self, folder: Path) -> None:
         self._line, theirs = _processes.Pipe()
-        self._process = _processes.Process(target=bench_network_parties.serve, args=(folder, theirs), daemon=True)
+        self._process = _processes.Process(target=network_parties.serve, args=(folder, theirs), daemon=True)
         self._process.start()
         theirs.close()
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.bench.measuring import RoundNoise
 from tallystick.bench.raw_tls import Receiver, Sender
 from tallystick.core.identifiers import digest
 from tallystick.crypto.field import from_bytes, uniform
@@ -105,14 +106,6 @@ class _Plan:
         return Seals(AgreementKey(self.keys[name]), name, self.roster, system_stream(), 1)
 
 
-class _NoNoise:
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def draw(self, round: int) -> NDArray[np.int64]:
-        return np.zeros(self._size, dtype=np.int64)
-
-
 class _UnsyncedShares(SpoolShares):
     """Not durable: what the disk's own speed hides is measured with it."""
 
@@ -132,7 +125,7 @@ class _Part(ServerPart):
             plan.parameters,
             process.name,
             key=process.parts.identity.signing,
-            noise=_NoNoise(plan.size),
+            noise=RoundNoise(plan.size),
             blinds=system_stream(),
             shares=self.spool,
             boot=1,

@@ -6,13 +6,12 @@ better. Times are CPU seconds of this thread, the best of a few runs, because ma
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from tallystick.bench.measuring import RoundNoise, best_seconds
 from tallystick.core.identifiers import digest
 from tallystick.crypto.additive import context_for, split
 from tallystick.crypto.field import sum_vectors, uniform
@@ -39,8 +38,8 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
         for v in turns:
             np.add(acc, v, out=acc)
 
-    plain = _best(reference_sum)
-    ours = _best(lambda: sum_vectors(turns))
+    plain = best_seconds(reference_sum)
+    ours = best_seconds(lambda: sum_vectors(turns))
     table = [_row("server-sum", gigabytes / ours, "GB/s of vectors", gigabytes / plain, plain / ours)]
 
     seeds = [source.bytes(32) for _ in range(clients)]
@@ -50,8 +49,8 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
         for seed in seeds:
             add_expanded(acc, seed, b"bench")
 
-    raw = _best(lambda: _raw_aes(8 * size * clients))
-    expanded = _best(expand_all)
+    raw = best_seconds(lambda: _raw_aes(8 * size * clients))
+    expanded = best_seconds(expand_all)
     table.append(_row("seed-expansion", gigabytes / expanded, "GB/s of vectors", gigabytes / raw, raw / expanded))
 
     some = turns[: max(1, clients // 10)]
@@ -61,8 +60,8 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
             context = context_for(_STUDY, 1, f"client-{number}")
             split(v, servers=servers, vector_server=number % servers, source=source, context=context)
 
-    shared = _best(share_all)
-    added = _best(lambda: [np.add(v, v) for v in some])
+    shared = best_seconds(share_all)
+    added = best_seconds(lambda: [np.add(v, v) for v in some])
     part = 8 * size * len(some) / 1e9
     table.append(_row("client-share", part / shared, "GB/s of vectors", part / added, added / shared))
 
@@ -72,11 +71,6 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
 
 def _upload(size: int, servers: int) -> dict[str, Any]:
     """One real round through the protocol machines: encoded bytes per client, to all servers together."""
-
-    class _NoNoise:
-        def draw(self, round: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-            return np.zeros(size, dtype=np.int64)
-
     few = 6
     names = [f"client-{i}" for i in range(few)]
     values = np.arange(size, dtype=np.int64) - size // 2
@@ -85,7 +79,7 @@ def _upload(size: int, servers: int) -> dict[str, Any]:
         size=size,
         clients=names,
         servers=[f"server-{i}" for i in range(servers)],
-        noise=[_NoNoise()] * servers,
+        noise=[RoundNoise(size)] * servers,
         source=system_stream(),
         honest=1,
         min_clients=3,
@@ -103,16 +97,6 @@ def _raw_aes(count: int) -> None:
     buffer = bytearray(_CHUNK + 15)
     for done in range(0, count, _CHUNK):
         encryptor.update_into(zeros[: min(_CHUNK, count - done)], buffer)
-
-
-def _best(work: Callable[[], Any], repeat: int = 3) -> float:
-    work()
-    times = []
-    for _ in range(repeat):
-        started = time.thread_time()
-        work()
-        times.append(time.thread_time() - started)
-    return min(times)
 
 
 def _row(case: str, value: float, unit: str, reference: float, ratio: float) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def bench(
     format: FormatOption = Format.text,
 ) -> None:
     """Measure this machine; every figure is a ratio to a reference in the same run."""
-    from tallystick.bench import names as benchmarks
+    from tallystick import bench as benchmarks
 
     show_result(benchmarks.run(name, quick=quick), format, benchmarks.describe)
 

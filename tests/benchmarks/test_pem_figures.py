@@ -1,10 +1,10 @@
-"""``bench pem-figures``: pooled runs are the product's bits, noises add up, roles are timed, files are written."""
+"""PEM's figures: pooled runs are the product's bits, noises add up, roles are timed, files are written."""
 
 from __future__ import annotations
 
 import csv
+import json
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,19 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import pem_figures as bench
 from benchmarks.pem_role_times import measure_round
 from benchmarks.pem_runs import data_file, noise_of, pooled
-from benchmarks.svg_plot import Panel, chart
-from cli_runs import Run
 
+from benchmarks import pem_figures as bench
+from benchmarks import pem_time_figure
 from tallystick.application.simulation import load_study, simulate
 from tallystick.application.synthetic_records import made_up_table
 from tallystick.core.errors import DataError
 from tallystick.crypto.prg import AesStream
-from tallystick.study import Study
 
-Runner = Callable[..., Run]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -90,9 +87,10 @@ def test_a_round_is_charged_to_its_roles() -> None:
 
 
 def test_quick_writes_every_file_and_goes_on_where_it_stopped(
-    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = run("bench", "pem-figures", "--quick", "--out", tmp_path, "--format", "json").json
+    assert bench.main(["--quick", "--out", str(tmp_path), "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
     cases = [row["case"] for row in result["rows"]]
     assert {"2a ours e=1", "2b noise-only n=40 e=1", "2c ours e=10", "3a server-time", "3c computation"} <= set(cases)
     assert all(set(row) == {"case", "value", "unit", "reference", "ratio"} for row in result["rows"])
@@ -107,57 +105,27 @@ def test_quick_writes_every_file_and_goes_on_where_it_stopped(
         raise AssertionError("a finished run was run again")
 
     monkeypatch.setattr(bench, "pooled", never)
-    bench.figure_2(True, tmp_path)
-    assert read(tmp_path / "pem-quick-figure-2.csv") == table
+    monkeypatch.setattr(pem_time_figure, "measure_round", never)
+    written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert bench.main(["--quick", "--out", str(tmp_path)]) == 0
+    assert "3a server-time" in capsys.readouterr().out
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == written  # plots too, to the byte
     (tmp_path / "pem-quick-figures-runs.csv").write_text("figure\n2\n", encoding="utf-8")
     with pytest.raises(Exception, match="is not a list of runs"):
         bench.figure_2(True, tmp_path)
+    (tmp_path / "pem-quick-figure-3.csv").write_text("figure\n2\n", encoding="utf-8")
+    with pytest.raises(Exception, match="is not a table of rounds"):
+        pem_time_figure.figure_3(True, tmp_path)
 
 
-def test_absent_data_are_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_absent_data_are_said_to_be(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DataError, match=r"adult\.parquet is not here.*--quick needs none") as failed:
         data_file("adult.parquet")
     assert failed.value.rule == "bench-data"
     with pytest.raises(DataError, match="is not here"):
         bench.rows(False, tmp_path / "out")
-
-
-def test_made_up_records_fit_their_columns() -> None:
-    study = Study.parse(
-        """
-        [study]
-        name = "baskets"
-        version = 1
-        program = "summary"
-        [privacy]
-        epsilon = 1.0
-        unit = "person"
-        person = "who"
-        max_records = 2
-        [data.columns]
-        age = { type = "integer", lower = 3, upper = 5 }
-        dose = { type = "number", lower = -1.5, upper = 2 }
-        bought = { type = "items", vocabulary = ["a", "b", "c"], max_per_record = 2 }
-        """
-    )
-    table = made_up_table(study, 200).to_pydict()
-    assert set(table["age"]) == {3, 4, 5}
-    assert -1.5 <= min(table["dose"]) < -1 < 1.5 < max(table["dose"]) <= 2
-    assert {len(set(b)) for b in table["bought"]} == {0, 1, 2} == {len(b) for b in table["bought"]}
-    assert {x for b in table["bought"] for x in b} == {"a", "b", "c"}
-    assert len(set(table["who"])) == 100
-    assert made_up_table(study, 200).to_pydict() == table != made_up_table(study, 200, seed=2).to_pydict()
-
-
-def test_a_chart_puts_larger_values_higher() -> None:
-    panel = Panel(
-        title="<a & b>", x="x", y="y", lines={"one": [(1, 1.0), (10, 100.0)], "zero": [(1, -3.0)]}, log_y=True
-    )
-    root = ElementTree.fromstring(chart([panel], caption="c"))
-    circles = [(float(c.get("cx", 0)), float(c.get("cy", 0))) for c in root.iter("{http://www.w3.org/2000/svg}circle")]
-    assert circles[0][0] < circles[1][0]
-    assert circles[0][1] > circles[1][1]
-    assert circles[2][1] > circles[0][1]  # below the least value of a logarithmic axis: drawn there
-    flat = Panel(title="", x="", y="", lines={"flat": [(1, 2.0), (2, 2.0)]})
-    assert "nan" not in chart([flat], caption="")
+    assert bench.main(["--out", str(tmp_path / "out")]) == 2
+    assert "is not here" in capsys.readouterr().err
