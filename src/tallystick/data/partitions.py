@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
-from tallystick.study.schema import closest, label_text
+from tallystick.core.readable_text import did_you_mean
+from tallystick.study.schema import label_text
 
 __all__ = [
     "Partition",
@@ -158,7 +159,7 @@ def parse_partition(text: str) -> Partition:
         return Partition(kind="dirichlet", alpha=alpha)
     raise StudyError(
         f"partition {text!r} is not known",
-        remedy=f"Use even, column:NAME or dirichlet:ALPHA.{closest(kind, ('even', 'column', 'dirichlet'))}",
+        remedy=f"Use even, column:NAME or dirichlet:ALPHA.{did_you_mean(kind, ('even', 'column', 'dirichlet'))}",
     )
 
 

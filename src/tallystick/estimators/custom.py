@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Program, Public, State
+from tallystick.algorithms.design import Design
+from tallystick.algorithms.program import Program, State
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.engines.designs import design_program, program_from_text
+from tallystick.engines.designs import design_of, program_from_text
 from tallystick.engines.federation import Federation
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.study import Study
@@ -67,14 +67,11 @@ class ProgramEstimator(PrivateEstimator):
         raw["program"] = {}
         return Study.from_dict(raw)
 
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        program = self.program
-        if not isinstance(program, Program):
+    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
+        """The program with as many rounds as it says."""
+        if not isinstance(self.program, Program):
             raise StudyError("program is not a ts.Program", remedy="Pass an instance of a subclass of ts.Program.")
-        return design_program(program, public)
-
-    def _rounds_asked_for(self, study: Study) -> Any:
-        return getattr(self.program, "rounds", 1)
+        return design_of(study, layout, self.program)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         self.state_ = state

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.evaluation.confusion_counts import design_evaluation, estimates
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.evaluation.confusion_counts import estimates
+from tallystick.algorithms.program import State
 from tallystick.core.errors import StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.engines.federation import Federation
@@ -92,9 +91,6 @@ class ClassifierEvaluation(PrivateEstimator):
         self.mechanism = mechanism
         self.schema = schema
         self.bounds = bounds
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_evaluation(self._study_program(), public, budget)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         classes = tuple(layout.classes or ())

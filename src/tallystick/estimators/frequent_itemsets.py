@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.itemsets.basis import BasisProgram
-from tallystick.algorithms.itemsets.design import design_itemsets_from_keywords
 from tallystick.algorithms.itemsets.exact import Level, itemset_loss, least_count, mine
 from tallystick.algorithms.itemsets.levels import LevelsProgram
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.program import State
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
@@ -106,9 +104,6 @@ class FrequentItemsets(PrivateEstimator):
         self.split = split
         self.consistent = consistent
         self.classes = classes
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_itemsets_from_keywords(self._study_program(), public, budget)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program

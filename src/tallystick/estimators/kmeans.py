@@ -10,9 +10,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tallystick.algorithms.clustering.kmeans import KMeansProgram
-from tallystick.algorithms.clustering.settings import design_kmeans_from_keywords
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.program import State
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
@@ -94,9 +92,6 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
         if isinstance(program["start"], np.ndarray):
             program["start"] = program["start"].tolist()
         return program
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_kmeans_from_keywords(self._study_program(), public, budget)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         if not isinstance(self._program, KMeansProgram):

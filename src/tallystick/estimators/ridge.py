@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.linear.ridge import RidgeProgram, design_ridge
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.linear.ridge import RidgeProgram
+from tallystick.algorithms.program import State
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
@@ -76,9 +75,6 @@ class Ridge(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
 
     def _study_program(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "fit_intercept": self.fit_intercept}
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_ridge(self._study_program(), public, budget)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program

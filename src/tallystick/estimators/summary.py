@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Public, State
-from tallystick.algorithms.tables.summary import SummaryProgram, design_summary
+from tallystick.algorithms.program import State
+from tallystick.algorithms.tables.summary import SummaryProgram
 from tallystick.algorithms.tables.summary_table import summarise
 from tallystick.core.errors import StudyError
-from tallystick.engines.designs import designed
 from tallystick.engines.federation import Federation
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import quantile
@@ -107,17 +105,6 @@ class Summary(PrivateEstimator):
             declared["log"] = False
         raw["program"]["cuts"] = {c: list(v) for c, v in cuts.items()} or None
         return Study.from_dict(raw)
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_summary(self._study_program(), public, budget)
-
-    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
-        """The design of a study: by the [program] it states, in which the schema's bins have become cut points."""
-        # No number of rounds, as the roles have it: a sampled summary is refused by both. Its totals would carry the
-        # coins' error, which no interval of the table counts, and a sample of one round buys no noise back.
-        return designed(
-            study, layout, lambda public, budget: design_summary(study.program, public, budget), rounds=None
-        )
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program

@@ -10,7 +10,6 @@ whose errors name the column. :class:`Missing` says what a missing value means.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
 import numbers
@@ -23,7 +22,7 @@ import numpy as np
 
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.core.outside_text import DIGITS
-from tallystick.core.readable_text import what_is_unreadable
+from tallystick.core.readable_text import did_you_mean, what_is_unreadable
 
 __all__ = [
     "COLUMN_TYPES",
@@ -34,23 +33,13 @@ __all__ = [
     "Items",
     "Missing",
     "Number",
-    "closest",
     "label_text",
     "paste_bounds",
     "refuse_unknown",
 ]
 
 _MAX_EXACT = 2**53  # the largest magnitude up to which float64 holds every integer
-_COMPARED = 200
 _SMALLEST_WIDTH = float(np.finfo(np.float64).tiny)
-
-
-def closest(name: str, valid: Iterable[str]) -> str:
-    """``Did you mean 'x'?`` or the empty string: the end of an error about a name that is not there."""
-    # Comparing takes a while, and what is compared may be a stranger's: the first names, and as much as one line holds.
-    near = [v for v in itertools.islice(valid, _COMPARED) if len(v) <= _COMPARED]
-    found = difflib.get_close_matches(name, near, n=1, cutoff=0.5) if len(name) <= _COMPARED else []
-    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def label_text(value: object) -> str:
@@ -192,7 +181,7 @@ class Missing:
         if self.policy not in self.POLICIES:
             raise StudyError(
                 f"missing: policy {self.policy!r} is not known",
-                remedy=f"Use one of {', '.join(self.POLICIES)}.{closest(str(self.policy), self.POLICIES)}",
+                remedy=f"Use one of {', '.join(self.POLICIES)}.{did_you_mean(str(self.policy), self.POLICIES)}",
             )
 
     def to_dict(self) -> dict[str, str]:
@@ -449,5 +438,5 @@ def refuse_unknown(where: str, table: Any, valid: Sequence[str]) -> None:
         if key not in valid:
             raise StudyError(
                 f"{where}: unknown key {key!r}",
-                remedy=f"Keys are {', '.join(valid)}.{closest(str(key), valid)}",
+                remedy=f"Keys are {', '.join(valid)}.{did_you_mean(str(key), valid)}",
             )

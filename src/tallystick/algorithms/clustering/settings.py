@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -10,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.clustering.kmeans import KMeansSettings, design_kmeans
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Public
+from tallystick.algorithms.clustering.kmeans import KMeansSettings
 from tallystick.core.errors import StudyError
 
-__all__ = ["KMEANS_KEYS", "design_kmeans_from_keywords", "kmeans_settings"]
+__all__ = ["kmeans_settings"]
 
-KMEANS_KEYS = frozenset(f.name for f in dataclasses.fields(KMeansSettings))
 _MOST_CLUSTERS = 10_000
 _FARTHEST = 1e6
 
@@ -35,11 +31,6 @@ def kmeans_settings(keywords: Mapping[str, Any]) -> KMeansSettings:
         method=method,
         seed=_whole("seed", keywords.get("seed", 0), -(2**62), 2**62),
     )
-
-
-def design_kmeans_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
-    """The design of a k-means with these keywords."""
-    return design_kmeans(public, budget, kmeans_settings(keywords))
 
 
 def _whole(name: str, value: Any, least: int, most: int) -> int:

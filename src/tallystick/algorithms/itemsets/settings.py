@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 from tallystick.algorithms.flags import flag
 from tallystick.core.errors import StudyError
 
-__all__ = ["ITEMSET_KEYS", "MAX_LENGTH", "ItemsetSettings", "itemset_settings"]
+__all__ = ["MAX_LENGTH", "ItemsetSettings", "itemset_settings"]
 
 MAX_LENGTH = 16
 """Longer sets are refused: the number of their subsets in one record would be astronomical."""
@@ -22,7 +21,7 @@ _LARGEST = 2**24
 class ItemsetSettings:
     """The user's own parameters; None stands for ``"auto"``."""
 
-    min_support: float
+    min_support: float = 0.1
     max_length: int = 4
     method: str = "auto"
     singles: bool = True
@@ -41,13 +40,10 @@ class ItemsetSettings:
     """Basis: latent classes."""
 
 
-ITEMSET_KEYS = frozenset(f.name for f in dataclasses.fields(ItemsetSettings))
-
-
 def itemset_settings(keywords: Mapping[str, Any]) -> ItemsetSettings:
     """What the keywords mean; what is out of range is refused with the range."""
     return ItemsetSettings(
-        min_support=_support(keywords.get("min_support")),
+        min_support=_support(keywords.get("min_support", 0.1)),
         max_length=_whole("max_length", keywords.get("max_length", 4), 1, MAX_LENGTH),
         method=_one_of("method", keywords.get("method", "auto"), ("auto", "levels", "basis")),
         singles=flag("singles", keywords.get("singles", True)),

@@ -33,9 +33,8 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Contribution, Dense
 from tallystick.privacy.grid import Group
 
-__all__ = ["SUMMARY_KEYS", "SummarisedColumn", "SummaryProgram", "design_summary"]
+__all__ = ["SummarisedColumn", "SummaryProgram", "design_summary"]
 
-SUMMARY_KEYS = frozenset({"columns", "bins", "cuts", "correlations"})
 _MOST_BINS = 1000
 _MOST_CORRELATED = 2000
 """Two million pairs: each is a column of every record's vector."""
