@@ -13,8 +13,8 @@ from block_runs import budget_of, mixed, numbers, plan_of, random_records, run, 
 from row_independence import RowsDependError, check_row_independence
 
 from tallystick.algorithms.built_in import BUILT_IN
-from tallystick.algorithms.clustering.kmeans import KMeansProgram, KMeansSettings, design_kmeans, nearest
-from tallystick.algorithms.clustering.settings import kmeans_settings
+from tallystick.algorithms.clustering.kmeans import KMeansProgram, design_kmeans, nearest
+from tallystick.algorithms.clustering.settings import KMeansSettings, kmeans_settings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Dense, GridRows, densify, total

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.algorithms.clustering.kmeans import KMeansSettings, design_kmeans
-from tallystick.algorithms.clustering.settings import kmeans_settings
+from tallystick.algorithms.clustering.kmeans import design_kmeans
+from tallystick.algorithms.clustering.settings import KMeansSettings, kmeans_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.itemsets.design import design_itemsets

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.user_programs.allow_list import Finding
+from tallystick.algorithms.user_programs.findings import Finding
 from tallystick.algorithms.user_programs.program_file import ProgramFile, inspect_program
 from tallystick.application.program_trial import grid_for, same_again, trial_rounds
 from tallystick.core.errors import DataError, StudyError, TallystickError

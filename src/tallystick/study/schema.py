@@ -28,10 +28,8 @@ from tallystick.study.columns import (
     Items,
     Missing,
     Number,
-    label_text,
-    paste_bounds,
-    refuse_unknown,
 )
+from tallystick.study.declared_values import label_text, paste_bounds, refuse_unknown
 
 __all__ = [
     "Block",

@@ -5,17 +5,28 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.clustering.kmeans import KMeansSettings
 from tallystick.core.errors import StudyError
 
-__all__ = ["kmeans_settings"]
+__all__ = ["KMeansSettings", "kmeans_settings"]
 
 _MOST_CLUSTERS = 10_000
 _FARTHEST = 1e6
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMeansSettings:
+    """The user's own parameters; None stands for ``"auto"``."""
+
+    n_clusters: int = 8
+    rounds: int | None = None
+    start: str | tuple[tuple[float, ...], ...] = "auto"
+    method: str = "auto"
+    seed: int = 0
 
 
 def kmeans_settings(keywords: Mapping[str, Any]) -> KMeansSettings:

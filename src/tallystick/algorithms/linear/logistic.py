@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
 from tallystick.algorithms.linear.descent import LOGISTIC
-from tallystick.algorithms.linear.descent_program import DescentProgram, design_descent
+from tallystick.algorithms.linear.descent_design import design_descent
+from tallystick.algorithms.linear.descent_program import DescentProgram
 from tallystick.algorithms.linear.descent_settings import DescentSettings
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
