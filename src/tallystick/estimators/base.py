@@ -10,7 +10,8 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,22 +34,21 @@ from tallystick.study.schema import Column, FeatureLayout, Missing, Schema
 
 __all__ = ["PrivateEstimator"]
 
-_COMMON = ("epsilon", "delta", "neighbours", "mechanism", "schema", "bounds")
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     """Base class; a subclass names its ``program_name`` and writes :meth:`_accept`."""
 
-    program_name: str
-    evaluates_its_own_records: bool = False
+    program_name: ClassVar[str]
+    evaluates_its_own_records: ClassVar[bool] = False
     """Whether a simulation without records kept back measures the model on those it was fitted to (clusters, sets)."""
 
-    epsilon: float
-    delta: float | None
-    neighbours: str
-    mechanism: str
-    schema: Schema | None
-    bounds: Any
+    epsilon: float = 1.0
+    delta: float | None = None
+    neighbours: str = "replace-one"
+    mechanism: str = "gaussian"
+    schema: Schema | None = None
+    bounds: Any = None
 
     @abstractmethod
     def _accept(self, state: State, layout: FeatureLayout) -> None:
@@ -62,7 +62,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _study_program(self) -> dict[str, Any]:
         """The [program] section: the estimator's own keywords."""
-        return {k: v for k, v in self.get_params(deep=False).items() if k not in _COMMON}
+        common = {f.name for f in fields(PrivateEstimator)}
+        return {k: v for k, v in self.get_params(deep=False).items() if k not in common}
 
     # -- fitting ------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,44 +17,23 @@ from tallystick.engines.designs import design_of, program_from_text
 from tallystick.engines.federation import Federation
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.study import Study
-from tallystick.study.schema import FeatureLayout, Schema
+from tallystick.study.schema import FeatureLayout
 
 __all__ = ["ProgramEstimator"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ProgramEstimator(PrivateEstimator):
     """Runs a :class:`tallystick.Program`; the released final state is ``state_``."""
 
-    program_name = "program"
+    program_name: ClassVar[str] = "program"
 
-    def __init__(
-        self,
-        program: Program | None = None,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.program = program
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
+    program: Program | None = field(default=None, kw_only=False)
 
     @classmethod
     def from_text(cls, text: str, *, name: str, **common: Any) -> ProgramEstimator:
         """From a program file's text, checked against the allow-list; nothing runs that was not."""
-        program, found = program_from_text(text, name=name)
-        estimator = cls(program, **common)
-        estimator.program_hash = found
-        return estimator
-
-    program_hash: str | None = None
+        return cls(program_from_text(text, name=name)[0], **common)
 
     def study_for(self, fed: Federation, **options: Any) -> Study:
         """The study of a program file names the file and its hash: what each steward reads and approves."""

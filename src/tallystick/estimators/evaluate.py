@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,7 @@ class Evaluation:
         }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClassifierEvaluation(PrivateEstimator):
     """The evaluation as an estimator, for study files (``program = "evaluation"``); ``ts.evaluate`` is the short way.
 
@@ -71,26 +72,9 @@ class ClassifierEvaluation(PrivateEstimator):
     attribute is ``evaluation_``.
     """
 
-    program_name = "evaluation"
+    program_name: ClassVar[str] = "evaluation"
 
-    def __init__(
-        self,
-        *,
-        classifier: Any = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.classifier = classifier
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
+    classifier: Any = None
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         classes = tuple(layout.classes or ())

@@ -36,6 +36,4 @@ def estimator_for(study: Study, read_program: Callable[[str], str] | None = None
     }
     if program is None:
         return estimator_class(study.study.program)(**common, **study.program), study
-    estimator = ProgramEstimator(program, **common)
-    estimator.program_hash = study.study.program_hash
-    return estimator, study
+    return ProgramEstimator(program, **common), study

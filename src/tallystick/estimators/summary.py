@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ __all__ = ["Summary"]
 LEVEL = 0.95
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Summary(PrivateEstimator):
     """A table of noisy statistics of every column, each with the standard error and a 95 % interval of its noise.
 
@@ -52,32 +54,12 @@ class Summary(PrivateEstimator):
         What was promised, planned, and who took part; released values only.
     """
 
-    program_name = "summary"
+    program_name: ClassVar[str] = "summary"
 
-    def __init__(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        bins: int = 10,
-        cuts: Mapping[str, Sequence[float]] | None = None,
-        correlations: bool = True,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.columns = columns
-        self.bins = bins
-        self.cuts = cuts
-        self.correlations = correlations
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
+    columns: Sequence[str] | None = None
+    bins: int = 10
+    cuts: Mapping[str, Sequence[float]] | None = None
+    correlations: bool = True
 
     def study_for(
         self,
