@@ -122,11 +122,6 @@ class Partition:
     column: str | None = None
     alpha: float | None = None
 
-    @property
-    def needs_labels(self) -> bool:
-        """Whether :meth:`split` wants the target as ``values`` (``column`` wants that column's cells)."""
-        return self.kind == "dirichlet"
-
     def split(
         self, count: int, *, clients: int | None, source: WordSource, values: Sequence[Any] | NDArray[Any] | None = None
     ) -> list[Indices]:

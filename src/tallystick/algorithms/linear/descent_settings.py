@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.flags import flag
+from tallystick.algorithms.keywords import flag
 from tallystick.core.errors import StudyError
 
 __all__ = ["DescentSettings", "settings_from"]

@@ -18,9 +18,7 @@ from tallystick.algorithms.linear.descent_settings import DescentSettings
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["LogisticProgram", "LogisticSettings", "design_logistic"]
-
-LogisticSettings = DescentSettings
+__all__ = ["LogisticProgram", "design_logistic"]
 
 
 class LogisticProgram(DescentProgram):

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, least_error
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.flags import flag
+from tallystick.algorithms.keywords import flag
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.linear.ridge_solution import solve
 from tallystick.algorithms.linear.second_moments import SecondMoments, product_rows
