@@ -51,9 +51,7 @@ def to_field(totals: NDArray[np.int64]) -> NDArray[np.uint64]:
 def to_real(totals: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
     """totals · 2^-fraction_bits: totals beyond 2^53 round once to float64, the scaling itself is exact."""
     if totals.dtype != np.int64:
-        raise LocalProtocolError(
-            "integer totals are 64-bit signed integers", remedy="Decode them first."
-        )
+        raise LocalProtocolError("integer totals are 64-bit signed integers", remedy="Decode them first.")
     if abs(fraction_bits) > _MAX_FRACTION_BITS - 64:
         raise StudyError(f"{fraction_bits} fraction bits are beyond float64", remedy="Use at most 60 or so.")
     return np.ldexp(totals.astype(np.float64), -fraction_bits)

@@ -66,10 +66,11 @@ class Seals:
 
     def _pieces(self, sealer: Sealer, raw: tuple[bytes, ...], length: int) -> Iterator[memoryview | Room]:
         first = head(SEALED, self._roster.study_hash)
-        if length <= PIECE_BYTES:
-            yield from sealer.views(*raw, prefix=first)
-            return
         sealing = sealer.sealing(*raw, prefix=first)
+        if length <= PIECE_BYTES:
+            memory = memoryview(bytearray(sealing.longest))
+            yield memory[: sealing.into(memory)]
+            return
         held: deque[Room] = deque()
         try:
             while size := sealing.next_size:
