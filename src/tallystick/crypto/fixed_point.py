@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, StudyError
-from tallystick.crypto.field import HALF, encode_signed
+from tallystick.crypto.field import HALF
 
-__all__ = ["NOISE_DEVIATIONS", "check_headroom", "to_field", "to_real"]
+__all__ = ["NOISE_DEVIATIONS", "check_headroom", "to_real"]
 
 NOISE_DEVIATIONS = 40
 _MAX_FRACTION_BITS = 1000  # 2^-1000 · 2^63 is still a normal float64, so the scaling is exact
@@ -41,11 +41,6 @@ def check_headroom(
             rule="headroom",
             party=party,
         )
-
-
-def to_field(totals: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Integer totals as a field vector."""
-    return encode_signed(totals)
 
 
 def to_real(totals: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
