@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,3 +86,11 @@ def test_a_study_of_another_program_is_refused_before_anything_is_charged() -> N
 def test_the_table_needs_no_scikit_learn() -> None:
     code = "import sys, tallystick.algorithms.built_in; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_page_on_streams_names_the_programs_that_learn_from_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "streams.md").read_text(encoding="utf-8")
+    (words,) = [part for part in page.split("\n\n") if part.startswith("**Programs.**")]
+    named = set(re.findall(r"`(\w+)`", words)) & BUILT_IN.keys()
+    refused = set(re.findall(r"`(\w+)`", words.split("Those that need all records")[1]))
+    assert named - refused == {name for name, program in BUILT_IN.items() if program.stepwise}

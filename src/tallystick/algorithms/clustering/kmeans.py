@@ -1,6 +1,6 @@
 """k-means as rounds of secure sums.
 
-    round 1          moments of the columns                                        → fine centres (:mod:`…kmeans_start`)
+    round 1          moments of the columns                                        → fine centres (:mod:`…start`)
     rounds 2, 3      per fine cluster: how many records, the sum of record − centre → they move; then k of them are made
     rounds 4 … T+1   per cluster: the same                                         → centres move
 
