@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import StudyError
 from tallystick.crypto.prg import AesStream
-from tallystick.data import (
+from tallystick.data.partitions import (
     Partition,
     by_value,
     dirichlet,
@@ -20,8 +20,8 @@ from tallystick.data import (
     holdout_split,
     parse_partition,
     permutation,
+    uniforms,
 )
-from tallystick.data.partitions import uniforms
 
 
 def stream(seed: int = 0) -> AesStream:
