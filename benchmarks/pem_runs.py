@@ -25,7 +25,8 @@ from tallystick.core.errors import DataError
 from tallystick.core.randomness import WordSource
 from tallystick.data.partitions import fold_indices
 from tallystick.data.sources import read_table
-from tallystick.engines.client_map import ClientMap, compile_map_of
+from tallystick.engines.client_map import ClientMap
+from tallystick.engines.client_maps import ClientMaps
 from tallystick.engines.federation import Federation, Result, SimulatedFederation, plan_study, public_facts
 from tallystick.engines.run import Progress, run_program
 from tallystick.engines.totals import NoisyTotal, RoundRequest
@@ -99,7 +100,7 @@ class PooledFederation(SimulatedFederation):
         public = public_facts(study, layout)
         template = design.program.init(public)
         (records,) = self.records(study)
-        client = ClientMap(design.program, records, template, compiled=compile_map_of(design.program, template))
+        client = ClientMaps(study, design.program, template).whole(records)
         totals = _Pooled(client, self, study, plan.claim.trust.makers.count if self.noises is None else self.noises)
         outcome = run_program(
             design.program, public, plan, totals, study=study.hash, ledger=self.ledger, progress=progress

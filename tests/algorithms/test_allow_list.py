@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from numba import njit, types
 from numba.core.errors import NumbaError
 
-from tallystick.algorithms.user_programs import allow_list
-from tallystick.algorithms.user_programs.allow_list import (
-    MAP_NUMPY,
-    Finding,
-    check_function,
-    check_signature,
-    map_scope,
-)
+from tallystick.algorithms.user_programs import allow_list, allow_list_check
+from tallystick.algorithms.user_programs.allow_list import MAP_NUMPY, map_scope
+from tallystick.algorithms.user_programs.allow_list_check import check_function
+from tallystick.algorithms.user_programs.declarations import check_signature
+from tallystick.algorithms.user_programs.findings import Finding
 from tallystick.algorithms.user_programs.program_file import inspect_program, read_program
 from tallystick.core.errors import StudyError
 
@@ -234,17 +231,17 @@ def test_a_finding_names_the_place_and_the_remedy():
 
 def test_every_kind_of_node_is_refused_unless_listed():
     """Refusal is the default: an expression or statement of a kind in no list is a finding, future kinds included."""
-    checker = allow_list._Checker(
+    checker = allow_list_check._Checker(
         map_scope(ast.parse(HEAD + "    return 1").body[0], constants=(), fields=()),
         ast.parse(HEAD + " return 1").body[0],
     )
     for kind in ast.expr.__subclasses__():
-        if kind not in allow_list._EXPRESSIONS:
+        if kind not in allow_list.EXPRESSIONS:
             checker.findings.clear()
             checker.expression(kind())
             assert len(checker.findings) == 1, kind
     for kind in ast.stmt.__subclasses__():
-        if kind not in allow_list._STATEMENTS:
+        if kind not in allow_list.STATEMENTS:
             checker.findings.clear()
             checker.block([kind()])
             assert len(checker.findings) == 1, kind
@@ -252,7 +249,7 @@ def test_every_kind_of_node_is_refused_unless_listed():
         for kind in parent.__subclasses__():
             checker.findings.clear()
             checker.operator(kind(), ast.Pass())
-            assert bool(checker.findings) == (kind not in allow_list._OPERATORS), kind
+            assert bool(checker.findings) == (kind not in allow_list.OPERATORS), kind
 
 
 def test_definite_assignment_follows_branches():

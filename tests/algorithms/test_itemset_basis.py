@@ -13,9 +13,9 @@ from block_runs import budget_of, plan_of, run, walk
 from itemset_data import PUBLIC, kinds
 from row_independence import RowsDependError, check_row_independence
 
+from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.algorithms.itemsets.basis import BasisProgram, choose_classes
 from tallystick.algorithms.itemsets.contained import rows_of
-from tallystick.algorithms.itemsets.design import design_itemsets_from_keywords
 from tallystick.algorithms.itemsets.exact import itemset_loss, mine
 from tallystick.algorithms.itemsets.items import ItemLayout
 from tallystick.algorithms.itemsets.memberships import class_counts, pair_counts
@@ -45,7 +45,7 @@ def designed(
     **keys: Any,
 ) -> Any:
     budget = budget_of(mechanism, epsilon, neighbours=relation)
-    design = design_itemsets_from_keywords({"min_support": 0.05, "method": "basis"} | keys, public, budget)
+    design = BUILT_IN["frequent_itemsets"].design({"min_support": 0.05, "method": "basis"} | keys, public, budget)
     return design, plan_of(design, budget, public.records or 3000)
 
 

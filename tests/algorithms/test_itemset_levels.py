@@ -13,7 +13,7 @@ from block_runs import budget_of, plan_of, run, walk
 from itemset_data import PUBLIC, kinds
 from row_independence import RowsDependError, check_row_independence
 
-from tallystick.algorithms.itemsets.design import design_itemsets_from_keywords
+from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.algorithms.itemsets.exact import Level, least_count, mine
 from tallystick.algorithms.itemsets.items import ItemLayout
 from tallystick.algorithms.itemsets.levels import LevelsProgram
@@ -38,7 +38,7 @@ def designed(
     mechanism: str = "none", public: Public = PUBLIC, epsilon: float = 1.0, relation: str = "replace-one", **keys: Any
 ) -> Any:
     budget = budget_of(mechanism, epsilon, neighbours=relation)
-    design = design_itemsets_from_keywords({"min_support": 0.05, "method": "levels"} | keys, public, budget)
+    design = BUILT_IN["frequent_itemsets"].design({"min_support": 0.05, "method": "levels"} | keys, public, budget)
     return design, plan_of(design, budget, public.records or 3000)
 
 

@@ -12,8 +12,9 @@ import pytest
 from block_runs import budget_of, mixed, numbers, plan_of, random_records, run, walk
 from row_independence import RowsDependError, check_row_independence
 
-from tallystick.algorithms.clustering.kmeans import KMeansProgram, KMeansSettings, design_kmeans, nearest
-from tallystick.algorithms.clustering.settings import design_kmeans_from_keywords, kmeans_settings
+from tallystick.algorithms.built_in import BUILT_IN
+from tallystick.algorithms.clustering.kmeans import KMeansProgram, design_kmeans, nearest
+from tallystick.algorithms.clustering.settings import KMeansSettings, kmeans_settings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Dense, GridRows, densify, total
@@ -118,7 +119,7 @@ def test_blocks_singletons_and_permutations_give_equal_bits(mechanism: str, keyw
     public = mixed(records=60)
     features, target = random_records(public, 60, rng)
     budget = budget_of(mechanism)
-    design = design_kmeans_from_keywords({"n_clusters": 4, "rounds": 3, **keywords}, public, budget)
+    design = BUILT_IN["kmeans"].design({"n_clusters": 4, "rounds": 3, **keywords}, public, budget)
     program = design.program
     assert isinstance(program, KMeansProgram)
     plan = plan_of(design, budget, 60)
@@ -240,7 +241,7 @@ def test_pem_as_written_has_pems_sensitivities() -> None:
     _, public = one_hot(100)
     budget = budget_of("laplace", 1.0)
     keywords = {"n_clusters": 5, "rounds": 50, "method": "plain", "start": "random"}
-    plan = plan_of(design_kmeans_from_keywords(keywords, public, budget), budget, 100)
+    plan = plan_of(BUILT_IN["kmeans"].design(keywords, public, budget), budget, 100)
     assert len(plan.rounds) == 50
     sums, counts = plan.rounds[0].noise
     scale = plan.rounds[0].grid.scale
@@ -395,7 +396,7 @@ def test_the_planner_says_when_nothing_can_be_found() -> None:
 def test_wrong_keywords_are_refused(keywords: dict[str, Any]) -> None:
     public = numbers(3, records=100)
     with pytest.raises(StudyError) as refused:
-        design_kmeans_from_keywords(keywords, public, budget_of("gaussian")).program.init(public)
+        BUILT_IN["kmeans"].design(keywords, public, budget_of("gaussian")).program.init(public)
     assert refused.value.remedy
 
 

@@ -15,7 +15,8 @@ from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 
 import tallystick as ts
 import tallystick.algorithms.linear.logistic as logistic
-from tallystick.algorithms.linear.logistic import LogisticProgram, LogisticSettings, design_logistic
+from tallystick.algorithms.linear.descent_settings import DescentSettings
+from tallystick.algorithms.linear.logistic import LogisticProgram, design_logistic
 from tallystick.algorithms.linear.moments import moment_vectors
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
@@ -29,7 +30,7 @@ def noise_of(seed: int) -> Any:
     return lambda _, plan: np.rint(rng.normal(0, plan.total_std, plan.grid.size) * plan.grid.scale).astype(np.int64)
 
 
-def rounds_of(public: Public, mechanism: str, settings: LogisticSettings, seed: int, epsilon: float = 1.0) -> Any:
+def rounds_of(public: Public, mechanism: str, settings: DescentSettings, seed: int, epsilon: float = 1.0) -> Any:
     """(design, records, (query, grid) of some rounds) of a noisy run, so that the states are nothing special."""
     records = 60
     budget = budget_of(mechanism, epsilon)
@@ -47,14 +48,14 @@ def rounds_of(public: Public, mechanism: str, settings: LogisticSettings, seed: 
 @pytest.mark.parametrize("classes", [1, 2, 3])
 def test_rows_are_independent_to_the_bit(mechanism: str, classes: int) -> None:
     public = mixed(records=60, classes=CLASSES[classes])
-    design, features, target, rounds = rounds_of(public, mechanism, LogisticSettings(rounds=8), seed=classes)
+    design, features, target, rounds = rounds_of(public, mechanism, DescentSettings(rounds=8), seed=classes)
     assert [grid.size for _, grid in rounds][:2] == [13, (1 if classes < 3 else 3) * 12]  # both stages are in
     check_row_independence(design.program, features, target, rounds)
 
 
 def test_rows_are_independent_when_many_are_clipped() -> None:
     public = mixed(records=60)
-    settings = LogisticSettings(rounds=8, clip=0.05, standardise=False)
+    settings = DescentSettings(rounds=8, clip=0.05, standardise=False)
     design, features, target, rounds = rounds_of(public, "gaussian", settings, seed=5)
     check_row_independence(design.program, features, target, rounds)
 
@@ -62,7 +63,7 @@ def test_rows_are_independent_when_many_are_clipped() -> None:
 @pytest.mark.parametrize("field", ["shift", "scale", "row_limit", "longest_row"])
 def test_rows_kept_from_one_query_are_not_used_for_another(field: str) -> None:
     public = mixed(records=60)
-    design, features, target, rounds = rounds_of(public, "gaussian", LogisticSettings(rounds=4), seed=1)
+    design, features, target, rounds = rounds_of(public, "gaussian", DescentSettings(rounds=4), seed=1)
     query, grid = rounds[1]
     other = query._replace(**{field: np.asarray(getattr(query, field)) * 0.5})
     kept = design.program.prepare(features, target)
@@ -95,7 +96,7 @@ class CentredMomentsByItsBlock(LogisticProgram):
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")
 def test_a_planted_block_mean_is_caught(planted: type[LogisticProgram]) -> None:
     public = mixed(records=60)
-    settings = LogisticSettings(rounds=8)
+    settings = DescentSettings(rounds=8)
     _, features, target, rounds = rounds_of(public, "gaussian", settings, seed=1)
     program = planted(public, budget_of("gaussian"), settings)
     with pytest.raises(RowsDependError):
@@ -104,7 +105,7 @@ def test_a_planted_block_mean_is_caught(planted: type[LogisticProgram]) -> None:
 
 def test_a_planted_float_blas_score_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     public = numbers(61, records=60, classes=CLASSES[3])
-    design, features, target, rounds = rounds_of(public, "gaussian", LogisticSettings(rounds=8), seed=1)
+    design, features, target, rounds = rounds_of(public, "gaussian", DescentSettings(rounds=8), seed=1)
     check_row_independence(design.program, features, target, rounds)
     monkeypatch.setattr(logistic, "grid_scores", lambda rows, w: np.ldexp(rows.values, -rows.bits) @ w.T)
     with pytest.raises(RowsDependError, match="vectors differ"):
@@ -123,7 +124,7 @@ def _size(difference: NDArray[np.int64], l1: bool) -> float:
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_neighbour_moves_every_total_within_the_planned_sensitivity(mechanism: str, classes: int) -> None:
     public = mixed(records=60, classes=CLASSES[classes])
-    settings = LogisticSettings(rounds=6)
+    settings = DescentSettings(rounds=6)
     design, _, _, rounds = rounds_of(public, mechanism, settings, seed=3)
     budget = budget_of(mechanism)
     plan = plan_of(design, budget, 60)
@@ -152,7 +153,7 @@ def test_a_neighbour_moves_every_total_within_the_planned_sensitivity(mechanism:
 def test_the_planned_sensitivity_is_attained() -> None:
     """The same row with the other label, at weights zero: residuals ±½ = ±C on a row as long as R."""
     public = numbers(3, records=50)
-    design = design_logistic(public, budget_of("gaussian"), LogisticSettings(standardise=False, rounds=2))
+    design = design_logistic(public, budget_of("gaussian"), DescentSettings(standardise=False, rounds=2))
     plan = plan_of(design, budget_of("gaussian"), 50)
     query = design.program.query(design.program.init(public))
     row = np.ones((1, 3))
@@ -168,7 +169,7 @@ def test_the_planned_sensitivity_is_attained() -> None:
 @pytest.mark.parametrize("clip", [0.3, 1.7, 14.0])
 def test_a_clip_of_the_users_is_the_bound_on_every_gradient(mechanism: str, classes: int, clip: float) -> None:
     public = mixed(records=60, classes=CLASSES[classes])
-    settings = LogisticSettings(rounds=6, clip=clip, standardise=False, learning_rate=50.0, average=False)
+    settings = DescentSettings(rounds=6, clip=clip, standardise=False, learning_rate=50.0, average=False)
     design, features, target, rounds = rounds_of(public, mechanism, settings, seed=2)
     program = design.program
     prepared = program.prepare(features, target)
@@ -189,7 +190,7 @@ def test_a_clip_of_the_users_is_the_bound_on_every_gradient(mechanism: str, clas
 # -- without noise it is ordinary logistic regression -----------------------------------------------------------------
 
 
-def _fit(features: Any, target: Any, public: Public, settings: LogisticSettings, mechanism: str = "none") -> Any:
+def _fit(features: Any, target: Any, public: Public, settings: DescentSettings, mechanism: str = "none") -> Any:
     budget = budget_of(mechanism)
     design = design_logistic(public, budget, settings)
     state = run(design, plan_of(design, budget, len(features)), public, features, target.astype(float))
@@ -216,9 +217,7 @@ def _data(classes: int, scales: NDArray[np.float64], seed: int) -> tuple[NDArray
 )
 def test_without_noise_it_reaches_the_unpenalised_optimum(classes: int, scales: list[float]) -> None:
     features, target = _data(classes, np.array(scales), seed=classes)
-    intercept, weights, _ = _fit(
-        features, target, numbers(5, records=400, classes=CLASSES[classes]), LogisticSettings()
-    )
+    intercept, weights, _ = _fit(features, target, numbers(5, records=400, classes=CLASSES[classes]), DescentSettings())
     spread = np.maximum(features.std(axis=0), 1e-6)
     z = (features - features.mean(axis=0)) / spread
     best = ScikitLogisticRegression(C=np.inf, max_iter=10_000, tol=1e-10).fit(z, target)
@@ -235,7 +234,7 @@ def test_a_constant_number_does_not_coarsen_the_indicators() -> None:
     features = np.hstack([np.eye(4)[group], np.full((1500, 1), 0.3)])
     target = (rng.random(1500) < np.array([0.1, 0.3, 0.6, 0.9])[group]).astype(int)
     public = dataclasses.replace(numbers(5, records=1500), blocks=(("g", 0, 4, "onehot", 1), ("c", 4, 5, "number", 1)))
-    intercept, weights, state = _fit(features, target, public, LogisticSettings())
+    intercept, weights, state = _fit(features, target, public, DescentSettings())
     rates = np.array([target[group == g].mean() for g in range(4)])
     fitted = 1 / (1 + np.exp(-(np.hstack([np.eye(4), np.full((4, 1), 0.3)]) @ weights[0] + intercept[0])))
     assert state.row_limit > 1000
@@ -248,7 +247,7 @@ def test_a_constant_number_does_not_coarsen_the_indicators() -> None:
 def test_the_ridge_penalty_is_scikit_learns(classes: int, standardise: bool, scales: list[float]) -> None:
     features, target = _data(classes, np.array(scales), seed=7)
     l2 = 0.02
-    settings = LogisticSettings(l2=l2, standardise=standardise, rounds=400)
+    settings = DescentSettings(l2=l2, standardise=standardise, rounds=400)
     intercept, weights, _ = _fit(features, target, numbers(3, records=400, classes=CLASSES[classes]), settings)
     best = ScikitLogisticRegression(C=1 / (400 * l2), max_iter=10_000, tol=1e-10).fit(features, target)
     np.testing.assert_allclose(weights, best.coef_, atol=3e-3)
@@ -262,7 +261,7 @@ def test_the_ridge_penalty_is_scikit_learns(classes: int, standardise: bool, sca
 def test_without_intercept_the_scores_pass_through_the_origin(standardise: bool, mechanism: str) -> None:
     features, target = _data(2, np.array([0.9, 0.5, 0.7]), seed=8)
     public = numbers(3, records=400)
-    settings = LogisticSettings(fit_intercept=False, standardise=standardise, rounds=300, clip=8.0)
+    settings = DescentSettings(fit_intercept=False, standardise=standardise, rounds=300, clip=8.0)
     budget = budget_of(mechanism, 1e12)  # the rule sees no noise, and none is added
     design = design_logistic(public, budget, settings)
     state = run(design, plan_of(design, budget_of(mechanism), 400), public, features, target.astype(float))
@@ -278,7 +277,7 @@ def test_l1_gradients_centred_afterwards_are_the_centred_ones(classes: int) -> N
     public = mixed(records=300, classes=CLASSES[classes])
     features, _ = random_records(public, 300, np.random.default_rng(4))
     target = ((features[:, 0] + features[:, 8] > 0.3).astype(float) + (features[:, 3] * (classes > 2))) % classes
-    settings = LogisticSettings(rounds=25, learning_rate=1.0, clip=32.0)
+    settings = DescentSettings(rounds=25, learning_rate=1.0, clip=32.0)
     models = []
     for mechanism in ("laplace", "none"):
         budget = dataclasses.replace(budget_of(mechanism), epsilon=1e15)  # the rule sees no noise
@@ -295,7 +294,7 @@ def test_pems_setting_is_pems_loop() -> None:
     rng = np.random.default_rng(6)
     features = np.rint(rng.uniform(-1, 1, (n, 5)) / clip * 2**15) * clip / 2**15  # on the row grid: no rounding there
     target = (features @ np.array([2.0, -1.0, 0.5, 0.0, 1.0]) + rng.logistic(size=n) > 0).astype(float)
-    settings = LogisticSettings(
+    settings = DescentSettings(
         rounds=rounds,
         clip=clip,
         learning_rate=5.0,
@@ -332,7 +331,7 @@ def test_clipped_probabilities_are_corrected() -> None:
         mine = np.flatnonzero(group == g)
         target[mine[: round(rate * len(mine))]] = 1.0
     public = dataclasses.replace(numbers(3, records=n), blocks=(("g", 0, 3, "onehot", 1),))
-    intercept, weights, state = _fit(np.eye(3)[group], target, public, LogisticSettings(), "gaussian")
+    intercept, weights, state = _fit(np.eye(3)[group], target, public, DescentSettings(), "gaussian")
     assert state.clip == 0.5
     p = 1 / (1 + np.exp(-(weights[0] + intercept[0])))
     np.testing.assert_allclose(p, [0.5 * 0.05 / 0.95, 0.5, 1 - 0.5 * 0.2 / 0.8], atol=0.01)
@@ -367,7 +366,7 @@ def test_clipped_probabilities_are_corrected() -> None:
 def test_a_crafted_query_is_refused_whatever_the_records(field: str, value: float) -> None:
     """An answer that fails for some records only would tell which a client holds; so refusal must be public."""
     public = mixed(records=60)
-    design, features, target, rounds = rounds_of(public, "gaussian", LogisticSettings(rounds=4), seed=1)
+    design, features, target, rounds = rounds_of(public, "gaussian", DescentSettings(rounds=4), seed=1)
     query = rounds[1][0]
     crafted = query._replace(**{field: np.full_like(np.asarray(getattr(query, field)), value)})
     for records in (features, features[:0], np.zeros_like(features[:1])):
@@ -378,7 +377,7 @@ def test_a_crafted_query_is_refused_whatever_the_records(field: str, value: floa
 
 def test_a_crafted_stage_opens_no_way_around() -> None:
     public = mixed(records=60)
-    settings = LogisticSettings(rounds=4, standardise=False)
+    settings = DescentSettings(rounds=4, standardise=False)
     design, features, target, rounds = rounds_of(public, "gaussian", settings, seed=1)
     crafted = rounds[0][0]._replace(stage=0.0, clip=0.0)
     with pytest.raises(RemoteProtocolError):
@@ -389,7 +388,7 @@ def test_a_crafted_stage_opens_no_way_around() -> None:
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 def test_no_query_that_passes_makes_any_record_fail(classes: int, mechanism: str) -> None:
     public = mixed(records=60, classes=CLASSES[classes])
-    design, features, target, rounds = rounds_of(public, mechanism, LogisticSettings(rounds=4), seed=1)
+    design, features, target, rounds = rounds_of(public, mechanism, DescentSettings(rounds=4), seed=1)
     query, grid = rounds[1]
     far = 2.0**100
     for weight in (0.0, 1e-320, -far, far):
@@ -410,7 +409,7 @@ def test_no_query_that_passes_makes_any_record_fail(classes: int, mechanism: str
 def test_a_state_tells_nothing_but_released_totals() -> None:
     """Two data sets with equal totals walk through equal states: nothing else of the records reaches them."""
     public = mixed(records=60)
-    design = design_logistic(public, budget_of("gaussian"), LogisticSettings(rounds=5))
+    design = design_logistic(public, budget_of("gaussian"), DescentSettings(rounds=5))
     plan = plan_of(design, budget_of("gaussian"), 60)
     features, target = random_records(public, 60, np.random.default_rng(1))
     other, labels = random_records(public, 35, np.random.default_rng(2))  # fewer, too: the divisor is the public count
@@ -432,7 +431,7 @@ def test_a_state_tells_nothing_but_released_totals() -> None:
 def test_a_person_with_several_records_has_a_plan(max_records: int) -> None:
     public = mixed(records=60)
     budget = budget_of("gaussian", person=max_records)
-    design = design_logistic(public, budget, LogisticSettings(rounds=4))
+    design = design_logistic(public, budget, DescentSettings(rounds=4))
     plan = plan_of(design, budget, 60, max_records=max_records)
     features, target = random_records(public, 60, np.random.default_rng(1))
     bound = plan.rounds[0].grid.integer_bounds[0]
@@ -466,24 +465,24 @@ def test_a_study_about_persons_runs() -> None:
     [
         (
             dataclasses.replace(numbers(2, records=9), records=None),
-            LogisticSettings(standardise=False),
+            DescentSettings(standardise=False),
             "number of records",
         ),
-        (numbers(2, records=9, classes=()), LogisticSettings(), "category as its target"),
-        (numbers(2, records=9), LogisticSettings(schedule="cosine"), "schedule"),
-        (numbers(2, records=9), LogisticSettings(clip=1e-30), "clip"),
+        (numbers(2, records=9, classes=()), DescentSettings(), "category as its target"),
+        (numbers(2, records=9), DescentSettings(schedule="cosine"), "schedule"),
+        (numbers(2, records=9), DescentSettings(clip=1e-30), "clip"),
     ],
 )
-def test_a_design_that_cannot_work_is_refused(public: Public, settings: LogisticSettings, words: str) -> None:
+def test_a_design_that_cannot_work_is_refused(public: Public, settings: DescentSettings, words: str) -> None:
     with pytest.raises(StudyError, match=words):
         design_logistic(public, budget_of("gaussian"), settings)
 
 
 def test_a_study_of_noise_is_called_hopeless() -> None:
     assert "times the largest gradient" in str(
-        design_logistic(numbers(8, records=100), budget_of("gaussian", 0.1), LogisticSettings()).hopeless
+        design_logistic(numbers(8, records=100), budget_of("gaussian", 0.1), DescentSettings()).hopeless
     )
-    assert design_logistic(numbers(8, records=10**6), budget_of("gaussian", 1.0), LogisticSettings()).hopeless is None
+    assert design_logistic(numbers(8, records=10**6), budget_of("gaussian", 1.0), DescentSettings()).hopeless is None
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 10])
@@ -494,7 +493,7 @@ def test_every_corner_stays_finite(classes: int, mechanism: str, records: int, e
     public = mixed(records=records, classes=CLASSES[classes])
     features, target = random_records(public, records, np.random.default_rng(3))
     budget = budget_of(mechanism, epsilon)
-    settings = LogisticSettings(fit_intercept=intercept, rounds=12)
+    settings = DescentSettings(fit_intercept=intercept, rounds=12)
     design = design_logistic(public, budget, settings)
     state = run(design, plan_of(design, budget, records), public, features, target, noise_of(2))
     assert all(np.isfinite(part).all() for part in (*state, *design.program.model(state)))

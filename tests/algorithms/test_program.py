@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.algorithms.program import Program, Public, pack_state, state_hash, unpack_state
+from tallystick.algorithms.program import Program, Public, pack_state, unpack_state
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.grid import Group
+from tallystick.protocol.secure_sum.messages import model_digest
 
 
 class Pair(NamedTuple):
@@ -66,10 +67,14 @@ def test_a_state_holds_numbers_only() -> None:
 
 
 def test_the_model_hash_binds_study_round_and_state() -> None:
-    one = state_hash(b"s" * 32, 1, b"model")
-    others = {state_hash(b"t" * 32, 1, b"model"), state_hash(b"s" * 32, 2, b"model"), state_hash(b"s" * 32, 1, b"m")}
+    one = model_digest(b"s" * 32, 1, b"model")
+    others = {
+        model_digest(b"t" * 32, 1, b"model"),
+        model_digest(b"s" * 32, 2, b"model"),
+        model_digest(b"s" * 32, 1, b"m"),
+    }
     assert len({one} | others) == 4
-    assert one == state_hash(b"s" * 32, 1, b"model")
+    assert one == model_digest(b"s" * 32, 1, b"model")
 
 
 def test_a_program_without_its_functions_says_which() -> None:

@@ -12,12 +12,12 @@ import pytest
 from tallystick.algorithms.program import Program, Public
 from tallystick.algorithms.user_programs.program_file import (
     ProgramFile,
-    canonical_text,
     compile_program,
     inspect_program,
     load_program,
     read_program,
 )
+from tallystick.algorithms.user_programs.program_text import canonical_text
 from tallystick.application.check_program import check_program, describe
 from tallystick.core.errors import StudyError
 from tallystick.privacy.grid import Grid, Group

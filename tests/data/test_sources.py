@@ -13,9 +13,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from tests.data.example_tables import clinic, clinic_schema
 
 from tallystick.core.errors import DataError
-from tallystick.data import clinic, clinic_schema, column_names, encode, read_table
+from tallystick.data.encoding import encode
+from tallystick.data.sources import column_names, read_table
 from tallystick.study.schema import Category, Items, Missing, Number, Schema
 
 SECRET = "Zebediah-1847"
@@ -248,7 +250,8 @@ class NoPandas:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, NoPandas())
 import numpy as np
-from tallystick.data import clinic_schema, encode
+from tallystick.data.encoding import encode
+from tests.data.example_tables import clinic_schema
 from tallystick.study.schema import Missing, Schema
 for name in ("clinic.csv", "clinic.parquet"):
     assert len(encode({str(tmp_path)!r} + "/" + name, clinic_schema(), target="readmitted", missing=Missing())) == 30
@@ -256,5 +259,8 @@ assert len(encode(np.zeros((4, 2)), Schema.from_bounds(["a", "b"], -1, 1))) == 4
 assert len(encode({{"a": [1, 2], "b": ["x", "y"]}}, Schema.from_bounds(["a"], 0, 2))) == 2
 assert "polars" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False, cwd=root
+    )
     assert done.returncode == 0, done.stderr

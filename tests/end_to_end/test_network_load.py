@@ -91,6 +91,7 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     import logging
 
     from tallystick.crypto.prg import system_stream
+    from tallystick.engines import client_maps
     from tallystick.protocol import secure_sum as sums
     from tallystick.protocol.study import participant as study_layer
     from tallystick.roles.governance import review
@@ -111,8 +112,8 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     made = once(participant.set_up, lambda *facts, **options: (facts, *options.values()))
     participant.set_up = review.set_up = made
     client.make_dataset = once(client.make_dataset, lambda name, source, **_options: (name, source))
-    client.encode = once(client.encode, lambda source, *_schema, **_options: source)
-    client.compile_map_of = once(client.compile_map_of, lambda *_program: None)
+    client.study_records = once(client.study_records, lambda _study, source, **_options: source)
+    client_maps.compile_map_of = once(client_maps.compile_map_of, lambda *_program: None)
     study_layer.make_roster = once(study_layer.make_roster, lambda _members, start: start.attempt)
     part.parameters_of = once(part.parameters_of, lambda _setup, roster: roster.attempt)
 

@@ -11,11 +11,12 @@ import warnings
 
 import numpy as np
 import pytest
+from tests.data.example_tables import clinic
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import RoundAborted
-from tallystick.data.examples import census, clinic
+from tallystick.data.examples import census
 from tallystick.engines.totals import NoisyTotal
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.chain import Head, genesis, make_link

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.user_programs.program_file import ProgramFile, canonical_text
+from tallystick.algorithms.user_programs.program_file import ProgramFile
+from tallystick.algorithms.user_programs.program_text import canonical_text
 from tallystick.privacy.grid import Grid, Group
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -243,23 +243,23 @@ def test_the_oldest_children_make_room(children: Children, monkeypatch: pytest.M
 def test_a_child_is_replaced_before_its_processor_time_is_used_up(program: SandboxedProgram) -> None:
     state = program.init(PUBLIC)
     program.finished(state)
-    cell = program._cell
-    assert cell._child is not None
-    before, cell._child.busy_seconds = cell._child, 1e9
+    locked = program._locked
+    assert locked._child is not None
+    before, locked._child.busy_seconds = locked._child, 1e9
     assert program.finished(state) is False
-    assert cell._child is not before
+    assert locked._child is not before
     assert before.ended
 
 
 def test_a_state_of_another_kind_is_compiled_anew(program: SandboxedProgram) -> None:
     program.compiled_map.vector_size(3, program.init(PUBLIC))
-    cell = program.compiled_map._cell
-    before = cell._child
+    locked = program.compiled_map._locked
+    before = locked._child
     with pytest.raises(StudyError, match="an array of 2 has no `w`"):
         program.compiled_map.vector_size(3, np.zeros(2))  # the program asks for .w
-    assert cell._child is None
+    assert locked._child is None
     assert program.compiled_map.vector_size(3, program.init(PUBLIC)) == 2
-    assert cell._child is not before
+    assert locked._child is not before
 
 
 # -- deaths -----------------------------------------------------------------------------------------------------------
@@ -268,9 +268,9 @@ def test_a_state_of_another_kind_is_compiled_anew(program: SandboxedProgram) -> 
 def test_a_child_killed_between_two_calls_is_replaced_and_gives_the_same_bits(program: SandboxedProgram) -> None:
     state = program.init(PUBLIC)
     whole = program.compiled_map.total_leaving_out(RECORDS, state, GRID)[0].tobytes()
-    for cell in (program._cell, program.compiled_map._cell):
-        assert cell._child is not None or program.finished(state) is False
-        os.kill(cell._child.pid, signal.SIGKILL)  # type: ignore[union-attr]
+    for locked in (program._locked, program.compiled_map._locked):
+        assert locked._child is not None or program.finished(state) is False
+        os.kill(locked._child.pid, signal.SIGKILL)  # type: ignore[union-attr]
     assert program.finished(state) is False
     assert program.compiled_map.total_leaving_out(RECORDS, state, GRID)[0].tobytes() == whole
 
@@ -285,18 +285,18 @@ def test_a_child_killed_during_a_call_is_replaced_and_gives_the_same_bits(childr
     program = SandboxedProgram(read_program(program_text(map=slow)), children=children)
     state = program.init(PUBLIC)
     expected = program.compiled_map.total_leaving_out(RECORDS[:1000], state, GRID)[0].tobytes()
-    cell, found = program.compiled_map._cell, []
+    locked, found = program.compiled_map._locked, []
     work = threading.Thread(
         target=lambda: found.append(program.compiled_map.total_leaving_out(RECORDS[:1000], state, GRID))
     )
-    assert cell._child is not None
-    first = cell._child.pid
+    assert locked._child is not None
+    first = locked._child.pid
     work.start()
-    wait_until(lambda: cell._child is not None and cell._child.lock.locked())
+    wait_until(lambda: locked._child is not None and locked._child.lock.locked())
     os.kill(first, signal.SIGKILL)
     work.join()
     assert found[0][0].tobytes() == expected
-    assert cell._child.pid != first
+    assert locked._child.pid != first
     program.close()
 
 
@@ -354,7 +354,7 @@ def test_nothing_is_left_of_a_role_that_is_killed(tmp_path: Path) -> None:
             program = SandboxedProgram(read_program(program_text(init=endless)))
             threading.Thread(target=program.init, args=(PUBLIC,), daemon=True).start()
             own = shared_children()
-            while not any(child.lock.locked() and program._cell._child is child for child in list(own._living)):
+            while not any(child.lock.locked() and program._locked._child is child for child in list(own._living)):
                 time.sleep(0.01)
             time.sleep(0.2)
             print(own._server.pid, *(child.pid for child in own._living), flush=True)

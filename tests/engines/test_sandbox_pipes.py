@@ -39,7 +39,7 @@ class Nobody:
     limits = Limits(call_seconds=0.2, load_seconds=0.2)
 
     def __init__(self) -> None:
-        self.cells: dict[Any, Any] = {}
+        self.programs: dict[Any, Any] = {}
         self.buried = 0
 
     def bury(self, _child: Child) -> int | None:
@@ -241,7 +241,7 @@ def test_any_error_is_words_or_refused(told: Any) -> None:
 
 
 class Saying:
-    """A cell whose child says just this."""
+    """A locked program whose child says just this."""
 
     def __init__(self, told: Any, body: bytes) -> None:
         self.answer = told, body
@@ -260,7 +260,7 @@ REPLY = st.dictionaries(st.sampled_from(["state", "finished", "size", "left_out"
 @given(REPLY, st.binary(max_size=48))
 def test_no_reply_brings_the_role_down(told: dict[str, Any], body: bytes) -> None:
     program = SandboxedProgram(FILE, children=Nobody())  # type: ignore[arg-type]
-    program._cell = program.compiled_map._cell = Saying(told, body)  # type: ignore[assignment]
+    program._locked = program.compiled_map._locked = Saying(told, body)  # type: ignore[assignment]
     records, state = np.ones((3, 3)), np.zeros(2)
     calls: tuple[tuple[Callable[[], Any], type[TallystickError]], ...] = (
         (lambda: program.init(PUBLIC), StudyError),
@@ -294,7 +294,7 @@ def test_no_reply_brings_the_role_down(told: dict[str, Any], body: bytes) -> Non
 )
 def test_a_sum_that_three_records_cannot_have_is_refused(total: list[int], left_out: int) -> None:
     program = SandboxedProgram(FILE, children=Nobody())  # type: ignore[arg-type]
-    program.compiled_map._cell = Saying({"left_out": left_out}, np.array(total, dtype="<i8").tobytes())  # type: ignore[assignment]
+    program.compiled_map._locked = Saying({"left_out": left_out}, np.array(total, dtype="<i8").tobytes())  # type: ignore[assignment]
     program.compiled_map._steps[3] = 100
     with pytest.raises(DataError, match="broke the rules"):
         program.compiled_map.total_leaving_out(np.ones((3, 3)), np.zeros(2), GRID)
@@ -305,7 +305,7 @@ def test_a_sum_that_three_records_cannot_have_is_refused(total: list[int], left_
 def test_sums_that_do_not_add_up_are_noticed() -> None:
     """The same sum for one record as for three: within range, and yet not a sum over records."""
     program = SandboxedProgram(FILE, children=Nobody())  # type: ignore[arg-type]
-    program.compiled_map._cell = Saying({"left_out": 0}, np.array([5, 5], dtype="<i8").tobytes())  # type: ignore[assignment]
+    program.compiled_map._locked = Saying({"left_out": 0}, np.array([5, 5], dtype="<i8").tobytes())  # type: ignore[assignment]
     program.compiled_map._steps[3] = 100
     with pytest.raises(DataError, match="depends on other records"):
         program.compiled_map.total_leaving_out(np.ones((3, 3)), np.zeros(2), GRID)

@@ -20,10 +20,11 @@ from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import DataError
 from tallystick.crypto.fixed_point import to_real
 from tallystick.crypto.prg import AesStream, derive
-from tallystick.engines.client_map import ClientMap, compile_map_of
+from tallystick.engines.client_map import ClientMap
+from tallystick.engines.client_maps import ClientMaps
 from tallystick.engines.designs import design_of, design_program, designed, layout_of
 from tallystick.engines.federation import plan_study, public_facts
-from tallystick.engines.record_choice import ChosenMap, record_choice
+from tallystick.engines.record_choice import ChosenMap
 from tallystick.engines.study_records import study_records
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
@@ -130,15 +131,11 @@ class Study:
         self.plan = plan_study(study, self.design, allow_not_private=True)
         self.program = self.design.program
         self.state = self.program.init(public_facts(study, layout))
-        self.template = self.state
-        self.compiled = compile_map_of(self.program, self.template)
+        self.maps = ClientMaps(study, self.program, self.state)
 
     def client(self, records: list[dict[str, Any]]) -> ClientMap | ChosenMap:
         made = study_records(self.study, frame(records), party="here", lenient=True)
-        choice = record_choice(self.study, made, lambda round: AesStream(derive(b"1" * 32, b"coins", round)))
-        if choice is not None:
-            return ChosenMap(self.program, made, self.template, choice, self.compiled)
-        return ClientMap(self.program, made, self.template, compiled=self.compiled, persons=made.persons)
+        return self.maps.of(made, lambda *labels: AesStream(derive(b"1" * 32, *labels)), "here")
 
     def rounds(self) -> Iterator[tuple[int, Any, bytes]]:
         """(number, plan, model) of every round, each reached with the exact sums of good records before it."""

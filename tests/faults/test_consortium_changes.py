@@ -14,7 +14,7 @@ from tallystick.roles.identity.identity_files import load_identity, read_consort
 from tallystick.roles.identity.places import node_for
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.storage.crash_points import CrashPoint
-from tallystick.transport.network import Reason
+from tallystick.transport.network.frames import Reason
 from tallystick.transport.network.options import Options
 
 STAY = ("server-1", "aggregator", "client-1", "client-2", "client-3")

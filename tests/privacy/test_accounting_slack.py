@@ -207,7 +207,7 @@ def test_what_is_admitted_is_within_the_true_promise() -> None:
             rho = whole * part
             curve = tuple(Fraction(steps(rho * a), STEPS) for a in ORDERS)
             charge = Charge(study=bytes(32), curve=curve, rho=rho, pure_epsilon=None)
-            if covers_sum(budget, UnitTotals().moved(charge, 1)):
+            if covers_sum(budget, UnitTotals.of(charge)):
                 assert true_epsilon(rho, delta) <= epsilon
 
 

@@ -10,6 +10,7 @@ import heapq
 from dataclasses import dataclass
 
 from study_examples import HASH, PACKED, PROGRAM, STUDY, identity, members
+from tests.transport.memory_network import Faults, MemoryNetwork
 
 from tallystick.core.errors import RoundAborted
 from tallystick.core.identifiers import digest
@@ -35,7 +36,6 @@ from tallystick.protocol.study import (
     result_digest,
 )
 from tallystick.protocol.study.messages import StudyEnd, StudyReady, StudyStart
-from tallystick.transport.memory import Faults, MemoryNetwork
 from tallystick.trust.servers.part import sum_parameters
 
 MAX_STEPS = 20_000

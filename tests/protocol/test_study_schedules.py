@@ -11,11 +11,11 @@ from dataclasses import replace
 
 import pytest
 from study_world import Broken, Op, Process, Schedule, World, schedule
+from tests.transport.memory_network import Faults
 
 from tallystick.protocol.study import AggregatorMachine, Send
 from tallystick.protocol.study import participant as participant_module
 from tallystick.protocol.study.messages import StudyStart, Ticket
-from tallystick.transport.memory import Faults
 
 COUNT = int(os.environ.get("TALLYSTICK_SIM_COUNT", "200"))
 ONE = os.environ.get("TALLYSTICK_SIM_SEED")

@@ -15,6 +15,7 @@ import heapq
 from dataclasses import dataclass, replace
 
 import numpy as np
+from tests.transport.memory_network import Faults, MemoryNetwork
 
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.field import HALF, encode_signed
@@ -42,7 +43,6 @@ from tallystick.protocol.secure_sum import (
 )
 from tallystick.protocol.secure_sum.messages import Agreement, Partial, ReceivedList, RoundOpen, Share, model_digest
 from tallystick.protocol.secure_sum.records import NoiseRecord
-from tallystick.transport.memory import Faults, MemoryNetwork
 
 RECORDS = 2  # per client
 MODELS = (np.array([0.0]).tobytes(), np.array([1.0]).tobytes())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from secure_sum_world import Op, Schedule, World
-
-from tallystick.transport.memory import Faults
+from tests.transport.memory_network import Faults
 
 CLIENTS, ROUNDS = 3, 2
 

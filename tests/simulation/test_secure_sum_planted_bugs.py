@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from secure_sum_world import DRAWN, Op, Schedule, World, breaks, schedule, shrink
+from tests.transport.memory_network import Faults
 
 from tallystick.protocol.secure_sum import Drop, ServerMachine
 from tallystick.protocol.secure_sum.records import NoiseRecord, RoundRecord
 from tallystick.protocol.secure_sum.shares import sum_shares
-from tallystick.transport.memory import Faults
 
 
 class SumsItsOwnSet(ServerMachine):

@@ -11,8 +11,7 @@ from collections import Counter
 
 import pytest
 from secure_sum_world import Schedule, World, schedule, shrink
-
-from tallystick.transport.memory import Faults
+from tests.transport.memory_network import Faults
 
 COUNT = int(os.environ.get("TALLYSTICK_SIM_COUNT", "240"))
 ONE = os.environ.get("TALLYSTICK_SIM_SEED")

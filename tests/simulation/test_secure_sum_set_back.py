@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 from secure_sum_world import Broken, Op, Schedule, World
+from tests.transport.memory_network import Faults
 
 from tallystick.protocol.secure_sum import ServerMachine
 from tallystick.protocol.secure_sum.messages import Partial, Start
-from tallystick.transport.memory import Faults
 
 
 def run(

@@ -23,7 +23,8 @@ from audit_bounds import Bound, Outputs, find_bound
 from audit_bugs import scaled_noise
 from known_noise import note_draws
 
-from tallystick.algorithms.clustering.kmeans import KMeansProgram, KMeansSettings, design_kmeans
+from tallystick.algorithms.clustering.kmeans import KMeansProgram, design_kmeans
+from tallystick.algorithms.clustering.settings import KMeansSettings
 from tallystick.algorithms.program import Public, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap

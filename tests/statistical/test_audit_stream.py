@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import tallystick as ts
 from tallystick.algorithms.design import Design
-from tallystick.engines import federation
+from tallystick.engines import client_maps, federation
 from tallystick.engines.designs import layout_of
 from tallystick.engines.stream import Batches
 from tallystick.privacy.grid import Group
@@ -118,7 +118,7 @@ class UsedEverAfter(Batches):
 def test_a_record_in_several_ticks_is_flagged(
     mechanism: str, bug: type[Batches], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(federation, "Batches", bug)
+    monkeypatch.setattr(client_maps, "Batches", bug)
     assert audit(mechanism).epsilon > EPSILON
 
 

@@ -13,7 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from tallystick.transport.network import Credentials, Node, Options, Peer, fingerprint
+from tallystick.transport.network.credentials import Credentials, Peer, fingerprint
+from tallystick.transport.network.node import Node
+from tallystick.transport.network.options import Options
 
 PATIENCE = 30.0  # how long a test waits for what must come; it never passes by waiting this long
 

@@ -6,11 +6,11 @@ from collections import deque
 
 import pytest
 from link_contract import LinkContract
+from tests.transport.memory_network import Faults, MemoryLink, MemoryNetwork
 
 from tallystick.core.errors import StudyError
 from tallystick.crypto.prg import AesStream
 from tallystick.transport.link import Envelope, Link
-from tallystick.transport.memory import Faults, MemoryLink, MemoryNetwork
 
 
 def drain(network: MemoryNetwork) -> list[tuple[float, bytes]]:

@@ -19,10 +19,10 @@ from network_parties import PATIENCE, QUICK, dialler, listener, party, until
 from test_network_hostile import HELLO, Rogue, honest_still_works
 
 from tallystick.transport.link import Envelope
-from tallystick.transport.network import Node, Reason
 from tallystick.transport.network.admission import Inbox
 from tallystick.transport.network.doorkeeper import caller_of, to_send_away
-from tallystick.transport.network.frames import CHUNK, SMALL_BYTES, Kind, frame
+from tallystick.transport.network.frames import CHUNK, SMALL_BYTES, Kind, Reason, frame
+from tallystick.transport.network.node import Node
 from tallystick.transport.network.outbound import FIRST_STEP, Outbound, message_of
 
 # Taking turns

@@ -19,7 +19,7 @@ import grpc
 import pytest
 from network_parties import CA, PATIENCE, QUICK, Issued, credentials, dialler, issue, listener, party, peer, until
 
-from tallystick.transport.network import Node, Options, Reason, fingerprint
+from tallystick.transport.network.credentials import fingerprint
 from tallystick.transport.network.dialler import peer_certificate
 from tallystick.transport.network.frames import (
     ABANDON,
@@ -30,12 +30,15 @@ from tallystick.transport.network.frames import (
     MAX_FRAME,
     SMALL_BYTES,
     Kind,
+    Reason,
     frame,
     open_frame,
     parse,
     parse_close,
 )
 from tallystick.transport.network.grpc_streams import Refusal
+from tallystick.transport.network.node import Node
+from tallystick.transport.network.options import Options
 
 HELLO = frame(Kind.HELLO, 0, GREETING)
 

@@ -14,9 +14,10 @@ from network_parties import CA, PATIENCE, QUICK, credentials, dialler, issue, li
 
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.transport.link import Envelope, Link
-from tallystick.transport.network import NetworkLink, Node, Options, Reason, Unwanted
-from tallystick.transport.network.admission import Grants
-from tallystick.transport.network.frames import CHUNK, HEADER_BYTES, SMALL_BYTES
+from tallystick.transport.network.admission import Grants, Unwanted
+from tallystick.transport.network.frames import CHUNK, HEADER_BYTES, SMALL_BYTES, Reason
+from tallystick.transport.network.node import NetworkLink, Node
+from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Pace, message_of
 
 

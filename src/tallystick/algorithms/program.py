@@ -27,11 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import RemoteProtocolError, StudyError
-from tallystick.core.identifiers import digest
 from tallystick.privacy.contribution import Contribution
 from tallystick.privacy.grid import Group
 
-__all__ = ["BlockProgram", "Program", "Public", "State", "pack_state", "state_hash", "unpack_state"]
+__all__ = ["BlockProgram", "Program", "Public", "State", "pack_state", "unpack_state"]
 
 State = Any
 """A float64 array, a float, or a (named) tuple of those: what every party sees at the start of a round."""
@@ -137,11 +136,6 @@ class BlockProgram(Program):
 def pack_state(state: State) -> bytes:
     """The state as canonical bytes: little-endian float64s, arrays in C order, tuple members in order."""
     return b"".join(np.ascontiguousarray(part, dtype="<f8").tobytes() for part in _parts(state))
-
-
-def state_hash(study_hash: bytes, round: int, model: bytes) -> bytes:
-    """What binds a share to the state it was computed at."""
-    return digest(b"tallystick/model/1", study_hash, round.to_bytes(8, "little"), model)
 
 
 def unpack_state(model: bytes, like: State) -> State:

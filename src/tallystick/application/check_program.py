@@ -15,17 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.user_programs.allow_list import Finding
+from tallystick.algorithms.user_programs.findings import Finding
 from tallystick.algorithms.user_programs.program_file import ProgramFile, inspect_program
 from tallystick.application.program_trial import grid_for, same_again, trial_rounds
 from tallystick.core.errors import DataError, StudyError, TallystickError
 from tallystick.crypto.prg import AesStream
 from tallystick.data.partitions import uniforms
+from tallystick.engines.client_map import rows_of
+from tallystick.engines.designs import layout_of
 from tallystick.engines.federation import public_facts
 from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.privacy.grid import Norm
 from tallystick.study import Study
-from tallystick.study.schema import FeatureLayout
 
 __all__ = ["check_program", "describe"]
 
@@ -146,7 +147,7 @@ def _own(study: Path | Public | Sequence[str] | None, data: Sequence[Path]) -> _
 
     read = _read(study if isinstance(study, Path) else Path())
     target = (read.study.target,) if read.study.target else ()
-    columns = _layout(read).columns
+    columns = layout_of(read).columns
     tables = [read_table(path, list(dict.fromkeys((*columns, *target))), party=path.name) for path in data]
     parts = [_encoded(read, table) for table in tables]
     records = np.ascontiguousarray(np.vstack([records for _, records, _ in parts]))
@@ -154,19 +155,13 @@ def _own(study: Path | Public | Sequence[str] | None, data: Sequence[Path]) -> _
         raise DataError("the data hold no record", remedy="Check the files given with --data.")
     if read.data.records is None:
         read = read.replace("data", records=len(records))
-    return public_facts(read, _layout(read)), records, parts[0][2], f"{len(records):,} records of your own"
+    return public_facts(read, layout_of(read)), records, parts[0][2], f"{len(records):,} records of your own"
 
 
 def _read(path: Path) -> Study:
     from tallystick.application.simulation import load_study
 
     return load_study(path)[0]
-
-
-def _layout(study: Study) -> FeatureLayout:
-    return study.schema_of_data().layout(
-        study.study.features, target=study.study.target, missing=study.missing_policy()
-    )
 
 
 def _encoded(study: Study, table: Any) -> tuple[Public, NDArray[np.float64], Norm]:
@@ -179,10 +174,9 @@ def _encoded(study: Study, table: Any) -> tuple[Public, NDArray[np.float64], Nor
         target=study.study.target,
         missing=study.missing_policy(),
     )
-    parts = [found.features] if found.target is None else [found.features, found.target[:, None]]
     stated = study if study.data.records is not None else study.replace("data", records=_MADE_UP_RECORDS)
     norm: Norm = "l1" if study.privacy.mechanism == "laplace" else "l2"
-    return public_facts(stated, _layout(stated)), np.ascontiguousarray(np.hstack(parts)), norm
+    return public_facts(stated, layout_of(stated)), rows_of(found), norm
 
 
 def _try_out(

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Program, Public, State, pack_state
-from tallystick.algorithms.user_programs.allow_list import Finding
+from tallystick.algorithms.user_programs.findings import Finding
 from tallystick.crypto.fixed_point import to_real
 from tallystick.engines.client_map import RecordMap
 from tallystick.privacy.contribution import Dense, total

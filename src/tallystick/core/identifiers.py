@@ -8,11 +8,13 @@ can be logged or used in a file name as it is.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from typing import Any
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["HASH_BYTES", "check_party_name", "digest", "format_hash", "parse_hash"]
+__all__ = ["HASH_BYTES", "canonical", "check_party_name", "digest", "format_hash", "parse_hash"]
 
 HASH_BYTES = 32
 _PARTY = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}")
@@ -27,6 +29,11 @@ def digest(*parts: bytes) -> bytes:
         h.update(len(part).to_bytes(8, "little"))
         h.update(part)
     return h.digest()
+
+
+def canonical(value: Any) -> bytes:
+    """The one spelling of a JSON value, to be hashed or signed: sorted keys, no blanks, ASCII; NaN has none."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def format_hash(value: bytes) -> str:

@@ -14,12 +14,22 @@ Look-alike letters of other alphabets are readable and stay allowed; see docs/at
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["check_name", "check_readable", "escaped", "one_line", "what_is_unreadable", "what_is_wrong_with_name"]
+__all__ = [
+    "check_name",
+    "check_readable",
+    "did_you_mean",
+    "escaped",
+    "one_line",
+    "what_is_unreadable",
+    "what_is_wrong_with_name",
+]
 
 _REFUSED = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 _KINDS = {
@@ -38,6 +48,7 @@ _DRAWN_AS_NOTHING = frozenset(
 ).union(range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 MOST_MARKS = 8
 """Combining marks in a row. No language needs more; a hundred of them cover the lines above and below."""
+_COMPARED = 200
 _REMEDY = "Write it in plain letters, on one line."
 
 
@@ -97,6 +108,14 @@ def check_name(what: str, text: str) -> str:
     if wrong is not None:
         raise StudyError(f"{what} holds {wrong}", rule="readable-text", remedy=_REMEDY)
     return text
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`` Did you mean 'x'?`` with a blank before it, or nothing where no known name is close."""
+    # Comparing takes a while, and what is compared may be a stranger's: the first names, and as much as one line holds.
+    near = [v for v in itertools.islice(known, _COMPARED) if len(v) <= _COMPARED]
+    found = difflib.get_close_matches(name, near, n=1, cutoff=0.5) if len(name) <= _COMPARED else []
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def escaped(text: str) -> str:

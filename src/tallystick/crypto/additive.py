@@ -103,7 +103,7 @@ def split(
     if field.check_vector(values).size == 0:
         raise LocalProtocolError("an empty vector is not shared", remedy="A contribution has at least one element.")
     if not field.is_canonical(values):
-        raise LocalProtocolError("only canonical vectors are shared", remedy="Encode with crypto.fixed_point.to_field.")
+        raise LocalProtocolError("only canonical vectors are shared", remedy="Encode with crypto.field.encode_signed.")
     rest = values.copy()
     shares: list[Share] = []
     for server in range(servers):

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, StudyError
-from tallystick.crypto.field import HALF, decode_signed, encode_signed
+from tallystick.crypto.field import HALF
 
-__all__ = ["NOISE_DEVIATIONS", "check_headroom", "from_field", "to_field", "to_real"]
+__all__ = ["NOISE_DEVIATIONS", "check_headroom", "to_real"]
 
 NOISE_DEVIATIONS = 40
 _MAX_FRACTION_BITS = 1000  # 2^-1000 · 2^63 is still a normal float64, so the scaling is exact
@@ -43,20 +43,10 @@ def check_headroom(
         )
 
 
-def to_field(totals: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Integer totals as a field vector."""
-    return encode_signed(totals)
-
-
-def from_field(vector: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """A field vector as integer totals."""
-    return decode_signed(vector)
-
-
 def to_real(totals: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
     """totals · 2^-fraction_bits: totals beyond 2^53 round once to float64, the scaling itself is exact."""
     if totals.dtype != np.int64:
-        raise LocalProtocolError("integer totals are 64-bit signed integers", remedy="Decode with from_field first.")
+        raise LocalProtocolError("integer totals are 64-bit signed integers", remedy="Decode them first.")
     if abs(fraction_bits) > _MAX_FRACTION_BITS - 64:
         raise StudyError(f"{fraction_bits} fraction bits are beyond float64", remedy="Use at most 60 or so.")
     return np.ldexp(totals.astype(np.float64), -fraction_bits)

@@ -18,7 +18,7 @@ does not open is returned or kept, and the cause does not say which part was wro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from io import BytesIO
 from struct import Struct
 from typing import NoReturn
@@ -52,7 +52,7 @@ __all__ = [
 CHUNK_BYTES = (1 << 21) - 64
 TAG_BYTES = 16
 HEADER_BYTES = 28
-PIECE_BYTES = HEADER_BYTES + CHUNK_BYTES + TAG_BYTES  # the longest piece of Sealer.pieces, below 2 MiB
+PIECE_BYTES = HEADER_BYTES + CHUNK_BYTES + TAG_BYTES  # the longest piece of a Sealing, below 2 MiB
 SALT_BYTES = 16
 _MAGIC = b"TSS1"
 _HEADER = Struct(">4sQ16s")
@@ -122,40 +122,17 @@ class Sealer:
         """The whole sealed message, written once into fresh memory."""
         out = BytesIO(bytes(sealed_size(_flat(raw).nbytes)))  # sole owner of its bytes: getvalue() copies nothing
         with out.getbuffer() as view:
-            self.seal_into(raw, view)
+            sealing, at = self.sealing(raw), 0
+            while size := sealing.into(view[at:]):
+                at += size
         return out.getvalue()
 
-    def seal_into(self, raw: Buffer, out: bytearray | memoryview) -> int:
-        """The same into memory that is there already (fresh memory beyond 32 MB costs more than the cipher)."""
-        plain, view = _flat(raw), _flat(out)
-        if view.nbytes < sealed_size(plain.nbytes):
-            raise LocalProtocolError("the buffer is too small", remedy="Give it sealed_size(n) bytes.")
-        header, message = self._begin()
-        view[:HEADER_BYTES] = header
-        at = HEADER_BYTES
-        for chunk, part, last in _cut(plain, CHUNK_BYTES):
-            end = at + part.nbytes + TAG_BYTES
-            message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, view[at:end])
-            at = end
-        return at
+    def sealing(self, *raw: Buffer, prefix: bytes = b"") -> Sealing:
+        """The same for those who have memory for its pieces: fresh memory costs more than the cipher.
 
-    def pieces(self, *raw: Buffer) -> Iterator[bytes]:
-        """The same message piece by piece, none longer than ``PIECE_BYTES``: header and chunk 0, then a chunk each.
-
-        Joined, they are what :meth:`seal` returns; singly they go to :meth:`Opener.open_pieces`. The message may be
+        None is longer than ``prefix`` and ``PIECE_BYTES``: header and chunk 0, then a chunk each. The message may be
         given in several parts, so that nobody has to join a head and a vector.
         """
-        return map(bytes, self.views(*raw))
-
-    def views(self, *raw: Buffer, prefix: bytes = b"") -> Iterator[memoryview]:
-        """The same, the first piece after ``prefix``, each in the same memory: gone when the next is asked for."""
-        sealing = self.sealing(*raw, prefix=prefix)
-        memory = memoryview(bytearray(sealing.longest))
-        while size := sealing.into(memory):
-            yield memory[:size]
-
-    def sealing(self, *raw: Buffer, prefix: bytes = b"") -> Sealing:
-        """The same for those who have memory for the pieces: fresh memory costs more than the cipher."""
         header, message = self._begin()
         return Sealing(message, prefix + header, [_flat(part) for part in raw])
 
@@ -221,58 +198,21 @@ class Opener:
 
     def open(self, sealed: Buffer) -> bytes:
         """The message, if all of it is genuine, new and for this pair of parties; RemoteProtocolError otherwise."""
-        size = opened_size(_flat(sealed).nbytes)
-        out = BytesIO(bytes(size or 0))
-        with out.getbuffer() as view:
-            self.open_into(sealed, view)
-        return out.getvalue()
-
-    def open_into(self, sealed: Buffer, out: bytearray | memoryview) -> int:
-        """The same into memory that is there already; how many bytes of it were used. Zeroed if it does not open."""
-        box, view = _flat(sealed), _flat(out)
+        box = _flat(sealed)
         size = opened_size(box.nbytes)
         if size is None:
             self._refuse("a sealed message has an impossible length")
-        if view.nbytes < size:
-            raise LocalProtocolError("the buffer is too small", remedy="Give it opened_size(n) bytes.")
         message = self._begin(bytes(box[:HEADER_BYTES]))
-        at = 0
-        try:
-            for chunk, part, last in _cut(box[HEADER_BYTES:], _STEP):
-                end = at + part.nbytes - TAG_BYTES
-                message.cipher.decrypt_into(message.nonce(chunk, last), part, message.aad, view[at:end])
-                at = end
-        except InvalidTag:
-            view[:size] = bytes(size)
-            self._forged()
-        self._after = message.number
-        return at
-
-    def open_pieces(self, pieces: Iterable[Buffer]) -> Iterator[Buffer]:
-        """The message part by part, from the pieces as :meth:`Sealer.pieces` cut them, for messages not held whole.
-
-        Each part that comes out is genuine and in its place, but the message is so only when the iteration ends
-        without an error: until then the caller keeps nothing that it cannot take back.
-        """
-        message: _Message | None = None
-        held: memoryview | None = None
-        chunk = 0
-        for piece in pieces:
-            part = _flat(piece)
-            if message is None:
-                if part.nbytes < HEADER_BYTES + TAG_BYTES:
-                    self._refuse("a sealed message has an impossible length")
-                message = self._begin(bytes(part[:HEADER_BYTES]))
-                part = part[HEADER_BYTES:]
-            if held is not None:
-                yield self._open_chunk(message, held, chunk, last=False)
-                chunk += 1
-            held = part
-        if message is None or held is None:
-            self._refuse("a sealed message has an impossible length")
-        final = self._open_chunk(message, held, chunk, last=True)
+        out = BytesIO(bytes(size))
+        with out.getbuffer() as view:
+            try:
+                for chunk, part, last in _cut(box[HEADER_BYTES:], _STEP):
+                    self._open_chunk(message, part, chunk, last=last, into=view[chunk * CHUNK_BYTES :])
+            except RemoteProtocolError:
+                view[:] = bytes(size)  # nor are the chunks before it kept
+                raise
         self._advance(message)
-        yield final
+        return out.getvalue()
 
     def opening(self, size: int) -> Opening:
         """A message of ``size`` sealed bytes that will be pushed in as they arrive."""
@@ -330,7 +270,7 @@ class Opener:
 
 
 class Opening:
-    """One message on its way in, cut anywhere; the same as :meth:`Opener.open_pieces`, pushed instead of pulled.
+    """One message on its way in, cut anywhere, for messages that are not held whole.
 
     :meth:`finish` says whether it was whole; until then the caller keeps nothing that it cannot take back. Of several
     threads only one may be in ``finish`` or ``Opener.open`` at a time; ``take`` touches this message alone.

@@ -3,7 +3,6 @@
 :func:`census` has the columns and vocabularies of the UCI Adult data [BK96], so that a study written for one runs on
 the other, but no record of it: every value is drawn from the rounded, hand-written tables below, and the label from a
 logistic model over them. It is honest about being easy: do not report results on it as results on Adult.
-:func:`clinic` is a small hospital table for tutorials, :func:`ties` a table of everything degenerate at once.
 
 A record is a function of the seed and its position, so a smaller set is the beginning of a larger one.
 """
@@ -37,7 +36,7 @@ from tallystick.study.schema import Category, Integer, Number, Schema
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["census", "census_schema", "clinic", "clinic_schema", "ties", "ties_schema"]
+__all__ = ["census", "census_schema"]
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -119,70 +118,6 @@ def census_schema() -> Schema:
     )
 
 
-def clinic(records: int = 600, seed: int = 1) -> pl.DataFrame:
-    """An invented hospital table: three hospitals, a few measurements with gaps, and whether the patient came back."""
-    u = _uniform_table("clinic", records, seed, 10)
-    age = np.floor(18 + 75 * u[0] ** 0.8)
-    smoker = (u[1] < 0.3).astype(np.int64)
-    bmi = np.round(27 + 5 * _normal(u[2], u[3]), 1)
-    pressure = np.round(105 + 0.4 * age + 0.6 * (bmi - 27) + 12 * _normal(u[4], u[5]))
-    logit = -0.4 + 0.05 * (age - 55) + 0.9 * smoker + 0.03 * (pressure - 128)
-    back = (u[6] < 1.0 / (1.0 + np.exp(-logit))).astype(np.int64)
-    return _frame(
-        {
-            "hospital": _labels(("north", "south", "west"), _choice(u[7], [(50, 30, 20)])),
-            "age": age.astype(np.int64),
-            "sex": _labels(SEX, (u[8] < 0.5).astype(np.int64)),
-            "bmi": np.where(u[9] < 0.05, np.nan, bmi),
-            "systolic": pressure,
-            "smoker": _labels(("no", "yes"), smoker),
-            "readmitted": _labels(("no", "yes"), back),
-        }
-    )
-
-
-def clinic_schema() -> Schema:
-    """Public bounds for :func:`clinic`; ``bmi`` has gaps, so a study needs a ``missing`` policy."""
-    return Schema(
-        {
-            "age": Number(18, 95),
-            "sex": Category(SEX),
-            "bmi": Number(12, 50),
-            "systolic": Number(80, 200),
-            "smoker": Category(["no", "yes"]),
-            "readmitted": Category(["no", "yes"]),
-        }
-    )
-
-
-def ties(records: int = 60) -> pl.DataFrame:
-    """Everything degenerate at once: constant, all-zero, tied and duplicated columns, and one label only."""
-    _check_records(records)
-    third = np.arange(records) % 3
-    return _frame(
-        {
-            "constant": np.full(records, 5.0),
-            "zero": np.zeros(records),
-            "tied": third.astype(np.float64),
-            "group": _labels(("a", "b", "c"), third),
-            "label": _labels(("no", "yes"), np.zeros(records, dtype=np.int64)),
-        }
-    )
-
-
-def ties_schema() -> Schema:
-    """Public bounds for :func:`ties`."""
-    return Schema(
-        {
-            "constant": Number(0, 10),
-            "zero": Number(-1, 1),
-            "tied": Integer(0, 2),
-            "group": Category(["a", "b", "c"]),
-            "label": Category(["no", "yes"]),
-        }
-    )
-
-
 def _marital(u: Floats, age: Floats, male: Codes) -> Codes:
     return _choice(u, MARITAL_BY_AGE, 4 * male + np.searchsorted([25, 35, 55], age, side="right"))
 
@@ -235,11 +170,6 @@ def _choice(u: Floats, weights: Sequence[Sequence[float]] | Floats, group: Codes
     if group is None:
         return np.searchsorted(steps[0], u, side="right").astype(np.int64)
     return np.asarray(np.count_nonzero(u[:, None] >= steps[group], axis=1), dtype=np.int64)
-
-
-def _normal(u: Floats, v: Floats) -> Floats:
-    """[BM58] Box and Muller."""
-    return np.asarray(np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * v), dtype=np.float64)
 
 
 def _labels(names: Sequence[str], codes: Codes, unknown: NDArray[np.bool_] | None = None) -> NDArray[np.str_]:

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
-from tallystick.study.schema import closest, label_text
+from tallystick.core.readable_text import did_you_mean
+from tallystick.study.schema import label_text
 
 __all__ = [
     "Partition",
@@ -121,11 +122,6 @@ class Partition:
     column: str | None = None
     alpha: float | None = None
 
-    @property
-    def needs_labels(self) -> bool:
-        """Whether :meth:`split` wants the target as ``values`` (``column`` wants that column's cells)."""
-        return self.kind == "dirichlet"
-
     def split(
         self, count: int, *, clients: int | None, source: WordSource, values: Sequence[Any] | NDArray[Any] | None = None
     ) -> list[Indices]:
@@ -158,7 +154,7 @@ def parse_partition(text: str) -> Partition:
         return Partition(kind="dirichlet", alpha=alpha)
     raise StudyError(
         f"partition {text!r} is not known",
-        remedy=f"Use even, column:NAME or dirichlet:ALPHA.{closest(kind, ('even', 'column', 'dirichlet'))}",
+        remedy=f"Use even, column:NAME or dirichlet:ALPHA.{did_you_mean(kind, ('even', 'column', 'dirichlet'))}",
     )
 
 

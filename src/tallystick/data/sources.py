@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from tallystick.core.errors import DataError
+from tallystick.core.readable_text import did_you_mean
 from tallystick.data.csv_records import read_csv_records
 from tallystick.data.object_columns import cells_to_arrow
-from tallystick.study.schema import closest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +88,7 @@ def read_table(
             shown = ", ".join(opened.names[:_MAX_SHOWN]) + (", ..." if len(opened.names) > _MAX_SHOWN else "")
             raise DataError(
                 f"{opened.where} has no column {name!r}",
-                remedy=f"Columns there: {shown or 'none'}.{closest(name, opened.names)}",
+                remedy=f"Columns there: {shown or 'none'}.{did_you_mean(name, opened.names)}",
                 party=party,
             )
         if found > 1:

@@ -17,7 +17,7 @@ from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.grid import Grid
 from tallystick.privacy.plan import RoundPlan
 
-__all__ = ["ClientMap", "RecordMap", "blocks_of", "compile_map_of"]
+__all__ = ["ClientMap", "RecordMap", "blocks_of", "compile_map_of", "rows_of"]
 
 
 @runtime_checkable
@@ -60,6 +60,12 @@ def compile_map_of(program: Program, template: State) -> RecordMap | None:
     return compile_live_program(
         program, program.query(template), source="".join(lines), name=owner.__name__, first_line=max(1, first)
     )
+
+
+def rows_of(records: Records) -> NDArray[np.float64]:
+    """The records as a user's ``map_in_client`` reads them: one row each, the target last."""
+    parts = [records.features] if records.target is None else [records.features, records.target[:, None]]
+    return np.ascontiguousarray(np.hstack(parts))
 
 
 def blocks_of(records: int, most: int | None, persons: NDArray[np.int64] | None) -> Iterator[NDArray[np.int64] | None]:
@@ -109,8 +115,7 @@ class ClientMap:
                 codes = persons if persons is None or rows is None else _codes(persons[rows])
                 self._blocks.append((program.prepare(block, target), codes))
         else:
-            parts = [records.features] if records.target is None else [records.features, records.target[:, None]]
-            self._prepared = np.ascontiguousarray(np.hstack(parts))
+            self._prepared = rows_of(records)
 
     def contribute(self, model: bytes, plan: RoundPlan, round: int = 0) -> NDArray[np.int64]:
         """The client's own sum at this state: every record gridded, clipped, added in exact integers.

@@ -7,23 +7,13 @@ functions, so that a study means the same at the analyst and at every role.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from tallystick.algorithms.budget_split import split_note
-from tallystick.algorithms.clustering.settings import KMEANS_KEYS, design_kmeans_from_keywords
+from tallystick.algorithms.built_in import BUILT_IN, check_keywords, stepwise_programs
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.evaluation.confusion_counts import EVALUATION_KEYS, design_evaluation
-from tallystick.algorithms.itemsets.design import design_itemsets_from_keywords
-from tallystick.algorithms.itemsets.settings import ITEMSET_KEYS
-from tallystick.algorithms.linear.descent_settings import DESCENT_KEYS
-from tallystick.algorithms.linear.linear_svc import design_hinge_from_keywords
-from tallystick.algorithms.linear.logistic import design_from_keywords
-from tallystick.algorithms.linear.ridge import RIDGE_KEYS, design_ridge
 from tallystick.algorithms.program import Program, Public
-from tallystick.algorithms.tables.summary import SUMMARY_KEYS, design_summary
 from tallystick.algorithms.user_programs.program_file import compile_program, load_program, read_program
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
@@ -36,8 +26,6 @@ from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
 
 __all__ = [
-    "BUILT_IN",
-    "BuiltIn",
     "design_of",
     "design_program",
     "designed",
@@ -51,25 +39,6 @@ _STREAM_NOTE = (
     "a stream of {ticks} ticks: each record is in the batch of one of them, so every tick has the whole budget and the "
     "cost is the largest of theirs, not their sum"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BuiltIn:
-    """A built-in program: the keywords it takes under [program], and how it designs its rounds."""
-
-    keys: frozenset[str]
-    design: Callable[[Mapping[str, Any], Public, PublicBudget], Design]
-
-
-BUILT_IN: dict[str, BuiltIn] = {
-    "evaluation": BuiltIn(keys=EVALUATION_KEYS, design=design_evaluation),
-    "frequent_itemsets": BuiltIn(keys=ITEMSET_KEYS, design=design_itemsets_from_keywords),
-    "kmeans": BuiltIn(keys=KMEANS_KEYS, design=design_kmeans_from_keywords),
-    "linear_svc": BuiltIn(keys=DESCENT_KEYS, design=design_hinge_from_keywords),
-    "logistic_regression": BuiltIn(keys=DESCENT_KEYS, design=design_from_keywords),
-    "ridge": BuiltIn(keys=RIDGE_KEYS, design=design_ridge),
-    "summary": BuiltIn(keys=SUMMARY_KEYS, design=design_summary),
-}
 
 
 def layout_of(study: Study) -> FeatureLayout:
@@ -89,23 +58,7 @@ def program_of(
     name = study.study.program
     if name.endswith(".py"):
         return _from_file(study, name, read, sandboxed_from_text if sandboxed else program_from_text)
-    if name not in BUILT_IN:
-        close = difflib.get_close_matches(name, list(BUILT_IN), n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise StudyError(
-            f"there is no program {name!r}",
-            rule="unknown-program",
-            remedy=f"Built in: {', '.join(sorted(BUILT_IN))}; or a file ending in .py.{hint}",
-        )
-    known = BUILT_IN[name].keys
-    for key in study.program:
-        if key not in known:
-            close = difflib.get_close_matches(key, sorted(known), n=1)
-            raise StudyError(
-                f"unknown key 'program.{key}'",
-                rule="unknown-key",
-                remedy=f"Did you mean {close[0]!r}?" if close else f"{name} takes: {', '.join(sorted(known))}.",
-            )
+    check_keywords(name, study.program)
     return None, study
 
 
@@ -168,7 +121,7 @@ def _stream_design(study: Study, layout: FeatureLayout, ticks: int) -> Design:
             rule="stream-rounds-are-ticks",
             remedy="Leave rounds out: a stream has one round per tick.",
         )
-    if "rounds" in BUILT_IN[study.study.program].keys:
+    if BUILT_IN[study.study.program].stepwise:
         design = _built_in_design(study, layout, {**study.program, "rounds": ticks})
         if ticks < design.rounds < 2 * ticks:
             design = _built_in_design(study, layout, {**study.program, "rounds": 2 * ticks - design.rounds})
@@ -182,8 +135,8 @@ def _of_ticks(design: Design, name: str, ticks: int) -> Design:
         raise StudyError(
             f"{name} takes {design.rounds} round(s), the stream has {ticks} tick(s)",
             rule="stream-rounds-are-ticks",
-            remedy="Run it without [stream], or use a program that learns step by step: logistic_regression, "
-            "linear_svc, kmeans, or one of your own.",
+            remedy="Run it without [stream], or use a program that learns step by step: "
+            f"{stepwise_programs()}, or one of your own.",
         )
     return design
 

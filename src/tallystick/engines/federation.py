@@ -23,10 +23,9 @@ from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.encoding import Records
-from tallystick.engines.client_map import ClientMap, compile_map_of
-from tallystick.engines.record_choice import ChosenMap, record_choice, sampling_notes
+from tallystick.engines.client_maps import ClientMaps
+from tallystick.engines.record_choice import sampling_notes
 from tallystick.engines.run import Outcome, Progress, run_program
-from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.engines.study_records import person_column, study_records
 from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
@@ -201,10 +200,10 @@ class SimulatedFederation(Federation):
             )
         public = public_facts(study, layout)
         template = design.program.init(public)
-        compiled = compile_map_of(design.program, template)
         records = self.records(study)
+        of_study = ClientMaps(study, design.program, template)
         maps = {
-            name: self._map(study, design, template, compiled, name, frame, r)
+            name: of_study.simulated(r, self._stream, name, frame)
             for name, frame, r in zip(names, self.frames, records)
         }
         simulated = study.trust_model.load(study.trust_model.simulation)
@@ -232,18 +231,6 @@ class SimulatedFederation(Federation):
             bytes_up_per_client=totals.bytes_up_per_client,
             bytes_down_per_client=totals.bytes_down_per_client,
         )
-
-    def _map(
-        self, study: Study, design: Design, template: Any, compiled: Any, name: str, frame: Any, records: Records
-    ) -> ClientMap | ChosenMap:
-        if study.stream is not None:
-            arrivals = self._stream(study.hash, b"arrivals", name.encode())
-            ticks = simulated_ticks(study.stream, frame, records, arrivals, party=name)
-            return ChosenMap(design.program, records, template, Batches(ticks), compiled)
-        choice = record_choice(study, records, lambda round: self._stream(study.hash, b"coins", round, name.encode()))
-        if choice is not None:
-            return ChosenMap(design.program, records, template, choice, compiled)
-        return ClientMap(design.program, records, template, compiled=compiled, persons=records.persons)
 
     def _stream(self, *labels: bytes) -> WordSource:
         """A random stream of its own for every use: the system's, or derived from the simulation's seed."""

@@ -22,7 +22,7 @@ from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.fixed_point import to_real
 from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
-from tallystick.engines.user_code import next_state, run_own, start_of
+from tallystick.engines.user_code import next_state, run_user_code, start_of
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import Release, release
@@ -82,7 +82,7 @@ def run_program(
     contributors: list[tuple[str, ...]] = []
     dropped: list[tuple[str, ...]] = []
     for number, round_plan in enumerate(plan.rounds, start=1):
-        model = pack_state(run_own(program, "query", partial(program.query, state), round=number))
+        model = pack_state(run_user_code(program, "query", partial(program.query, state), round=number))
         noisy: NoisyTotal | None = None
         try:
             noisy = totals.noisy_total(RoundRequest(round=number, model=model, plan=round_plan))
@@ -113,7 +113,7 @@ def run_program(
             released(state, noisy)
         if progress is not None:
             progress(number, len(plan.rounds))
-        if run_own(program, "finished", partial(program.finished, state), round=number):
+        if run_user_code(program, "finished", partial(program.finished, state), round=number):
             break
     return Outcome(
         release=release(state, plan=plan, study=study, entry=ledger.commit(entry)),

@@ -18,7 +18,7 @@ from tallystick.algorithms.program import BlockProgram, Program, Public, State, 
 from tallystick.core.errors import RoundAborted, StudyError, TallystickError
 from tallystick.engines.sandbox.messages import TRY_IT, failure_of, same_shape
 
-__all__ = ["next_state", "run_own", "start_of"]
+__all__ = ["next_state", "run_user_code", "start_of"]
 
 _Value = TypeVar("_Value")
 _NO_TARGET = (
@@ -27,7 +27,7 @@ _NO_TARGET = (
 )
 
 
-def run_own(
+def run_user_code(
     program: Program, function: str, work: Callable[[], _Value], *, round: int | None, remedy: str = TRY_IT
 ) -> _Value:
     """What ``work`` returns; a typed error with the program's own words if the author's ``function`` raises."""
@@ -46,14 +46,14 @@ def run_own(
 
 def start_of(program: Program, public: Public) -> State:
     """``init``, and that it is a state that can be queried."""
-    state = run_own(program, "init", lambda: program.init(public), round=None, remedy=_remedy(public))
-    run_own(program, "query", lambda: pack_state(program.query(state)), round=None, remedy=_remedy(public))
+    state = run_user_code(program, "init", lambda: program.init(public), round=None, remedy=_remedy(public))
+    run_user_code(program, "query", lambda: pack_state(program.query(state)), round=None, remedy=_remedy(public))
     return state
 
 
 def next_state(program: Program, public: Public, total: NDArray[np.float64], state: State, *, round: int) -> State:
     """``reduce_in_aggregator``, and that it is a state of the shape it was given."""
-    after = run_own(
+    after = run_user_code(
         program,
         "reduce_in_aggregator",
         lambda: program.reduce_in_aggregator(total, state),

@@ -10,19 +10,20 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.design import Design
+from tallystick.algorithms.program import State
 from tallystick.core.errors import PrivacyRefused, PrivacyWarning, StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.data.encoding import Records, encode
-from tallystick.engines.designs import BUILT_IN, design_of, designed, layout_of
+from tallystick.engines.designs import design_of, layout_of
 from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_facts
 from tallystick.engines.run import Progress
 from tallystick.engines.thresholding import state_bytes
@@ -33,26 +34,21 @@ from tallystick.study.schema import Column, FeatureLayout, Missing, Schema
 
 __all__ = ["PrivateEstimator"]
 
-_COMMON = ("epsilon", "delta", "neighbours", "mechanism", "schema", "bounds")
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base class; a subclass names its ``program_name`` and writes :meth:`_design` and :meth:`_accept`."""
+    """Base class; a subclass names its ``program_name`` and writes :meth:`_accept`."""
 
-    program_name: str
-    evaluates_its_own_records: bool = False
+    program_name: ClassVar[str]
+    evaluates_its_own_records: ClassVar[bool] = False
     """Whether a simulation without records kept back measures the model on those it was fitted to (clusters, sets)."""
 
-    epsilon: float
-    delta: float | None
-    neighbours: str
-    mechanism: str
-    schema: Schema | None
-    bounds: Any
-
-    @abstractmethod
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        """The program and its rounds, from public facts alone."""
+    epsilon: float = 1.0
+    delta: float | None = None
+    neighbours: str = "replace-one"
+    mechanism: str = "gaussian"
+    schema: Schema | None = None
+    bounds: Any = None
 
     @abstractmethod
     def _accept(self, state: State, layout: FeatureLayout) -> None:
@@ -66,7 +62,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _study_program(self) -> dict[str, Any]:
         """The [program] section: the estimator's own keywords."""
-        return {k: v for k, v in self.get_params(deep=False).items() if k not in _COMMON}
+        common = {f.name for f in fields(PrivateEstimator)}
+        return {k: v for k, v in self.get_params(deep=False).items() if k not in common}
 
     # -- fitting ------------------------------------------------------------------------------------------------
 
@@ -160,14 +157,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return layout_of(study)
 
     def design_for(self, study: Study, layout: FeatureLayout) -> Design:
-        """The design of a study; spends nothing and reads no record."""
-        if study.stream is not None and study.study.program in BUILT_IN:
-            return design_of(study, layout, None)
-        return designed(study, layout, self._design, rounds=self._rounds_asked_for(study))
-
-    def _rounds_asked_for(self, study: Study) -> Any:
-        """The number of rounds where the user gives one."""
-        return study.program.get("rounds")
+        """The design of a study, by the keywords it states, as every role has it; reads no record."""
+        if study.study.program != self.program_name:
+            raise StudyError(f"the study is one of {study.study.program}, not of {self.program_name}")
+        return design_of(study, layout, None)
 
     def _take(self, result: Result) -> None:
         self._layout = result.layout

@@ -4,56 +4,36 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Program, Public, State
+from tallystick.algorithms.design import Design
+from tallystick.algorithms.program import Program, State
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.engines.designs import design_program, program_from_text
+from tallystick.engines.designs import design_of, program_from_text
 from tallystick.engines.federation import Federation
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.study import Study
-from tallystick.study.schema import FeatureLayout, Schema
+from tallystick.study.schema import FeatureLayout
 
 __all__ = ["ProgramEstimator"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ProgramEstimator(PrivateEstimator):
     """Runs a :class:`tallystick.Program`; the released final state is ``state_``."""
 
-    program_name = "program"
+    program_name: ClassVar[str] = "program"
 
-    def __init__(
-        self,
-        program: Program | None = None,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.program = program
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
+    program: Program | None = field(default=None, kw_only=False)
 
     @classmethod
     def from_text(cls, text: str, *, name: str, **common: Any) -> ProgramEstimator:
         """From a program file's text, checked against the allow-list; nothing runs that was not."""
-        program, found = program_from_text(text, name=name)
-        estimator = cls(program, **common)
-        estimator.program_hash = found
-        return estimator
-
-    program_hash: str | None = None
+        return cls(program_from_text(text, name=name)[0], **common)
 
     def study_for(self, fed: Federation, **options: Any) -> Study:
         """The study of a program file names the file and its hash: what each steward reads and approves."""
@@ -67,14 +47,11 @@ class ProgramEstimator(PrivateEstimator):
         raw["program"] = {}
         return Study.from_dict(raw)
 
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        program = self.program
-        if not isinstance(program, Program):
+    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
+        """The program with as many rounds as it says."""
+        if not isinstance(self.program, Program):
             raise StudyError("program is not a ts.Program", remedy="Pass an instance of a subclass of ts.Program.")
-        return design_program(program, public)
-
-    def _rounds_asked_for(self, study: Study) -> Any:
-        return getattr(self.program, "rounds", 1)
+        return design_of(study, layout, self.program)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         self.state_ = state

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.evaluation.confusion_counts import design_evaluation, estimates
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.evaluation.confusion_counts import estimates
+from tallystick.algorithms.program import State
 from tallystick.core.errors import StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.engines.federation import Federation
@@ -65,6 +64,7 @@ class Evaluation:
         }
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClassifierEvaluation(PrivateEstimator):
     """The evaluation as an estimator, for study files (``program = "evaluation"``); ``ts.evaluate`` is the short way.
 
@@ -72,29 +72,9 @@ class ClassifierEvaluation(PrivateEstimator):
     attribute is ``evaluation_``.
     """
 
-    program_name = "evaluation"
+    program_name: ClassVar[str] = "evaluation"
 
-    def __init__(
-        self,
-        *,
-        classifier: Any = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.classifier = classifier
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_evaluation(self._study_program(), public, budget)
+    classifier: Any = None
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         classes = tuple(layout.classes or ())

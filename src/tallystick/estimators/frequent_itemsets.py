@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.itemsets.basis import BasisProgram
-from tallystick.algorithms.itemsets.design import design_itemsets_from_keywords
 from tallystick.algorithms.itemsets.exact import Level, itemset_loss, least_count, mine
 from tallystick.algorithms.itemsets.levels import LevelsProgram
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.program import State
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.study.schema import FeatureLayout, Schema
+from tallystick.study.schema import FeatureLayout
 
 __all__ = ["FrequentItemsets"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class FrequentItemsets(PrivateEstimator):
     """Sets of items that occur together in at least a given share of the records.
 
@@ -67,48 +67,19 @@ class FrequentItemsets(PrivateEstimator):
         What was promised, planned, and who took part; released values only.
     """
 
-    program_name = "frequent_itemsets"
-    evaluates_its_own_records = True
+    program_name: ClassVar[str] = "frequent_itemsets"
+    evaluates_its_own_records: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        min_support: float = 0.1,
-        *,
-        max_length: int = 4,
-        method: str = "auto",
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-        singles: bool = True,
-        cap: int | str = "auto",
-        max_candidates: int | str = "auto",
-        exclusive: bool = True,
-        split: str = "auto",
-        consistent: bool = True,
-        classes: int | str = "auto",
-    ) -> None:
-        self.min_support = min_support
-        self.max_length = max_length
-        self.method = method
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
-        self.singles = singles
-        self.cap = cap
-        self.max_candidates = max_candidates
-        self.exclusive = exclusive
-        self.split = split
-        self.consistent = consistent
-        self.classes = classes
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_itemsets_from_keywords(self._study_program(), public, budget)
+    min_support: float = field(default=0.1, kw_only=False)
+    max_length: int = 4
+    method: str = "auto"
+    singles: bool = True
+    cap: int | str = "auto"
+    max_candidates: int | str = "auto"
+    exclusive: bool = True
+    split: str = "auto"
+    consistent: bool = True
+    classes: int | str = "auto"
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program

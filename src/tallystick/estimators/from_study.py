@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
+from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.engines.designs import program_of
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.custom import ProgramEstimator
-from tallystick.estimators.evaluate import ClassifierEvaluation
-from tallystick.estimators.frequent_itemsets import FrequentItemsets
-from tallystick.estimators.kmeans import KMeans
-from tallystick.estimators.linear_svc import LinearSVC
-from tallystick.estimators.logistic_regression import LogisticRegression
-from tallystick.estimators.ridge import Ridge
-from tallystick.estimators.summary import Summary
 from tallystick.study import Study
 
-__all__ = ["ESTIMATORS", "estimator_for"]
+__all__ = ["estimator_class", "estimator_for"]
 
-ESTIMATORS: dict[str, type[PrivateEstimator]] = {
-    ClassifierEvaluation.program_name: ClassifierEvaluation,
-    FrequentItemsets.program_name: FrequentItemsets,
-    KMeans.program_name: KMeans,
-    LinearSVC.program_name: LinearSVC,
-    LogisticRegression.program_name: LogisticRegression,
-    Ridge.program_name: Ridge,
-    Summary.program_name: Summary,
-}
+
+def estimator_class(program: str) -> type[PrivateEstimator]:
+    """The estimator of a built-in program, imported when it is asked for."""
+    module, _, name = BUILT_IN[program].estimator.partition(":")
+    found: type[PrivateEstimator] = getattr(import_module(f"tallystick.estimators.{module}"), name)
+    return found
 
 
 def estimator_for(study: Study, read_program: Callable[[str], str] | None = None) -> tuple[PrivateEstimator, Study]:
@@ -43,7 +35,5 @@ def estimator_for(study: Study, read_program: Callable[[str], str] | None = None
         "mechanism": study.privacy.mechanism,
     }
     if program is None:
-        return ESTIMATORS[study.study.program](**common, **study.program), study
-    estimator = ProgramEstimator(program, **common)
-    estimator.program_hash = study.study.program_hash
-    return estimator, study
+        return estimator_class(study.study.program)(**common, **study.program), study
+    return ProgramEstimator(program, **common), study

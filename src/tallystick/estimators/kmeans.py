@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,19 +11,18 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tallystick.algorithms.clustering.kmeans import KMeansProgram
-from tallystick.algorithms.clustering.settings import design_kmeans_from_keywords
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.program import State
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.study.schema import FeatureLayout, Schema
+from tallystick.study.schema import FeatureLayout
 
 __all__ = ["KMeans"]
 
 _RUNS_WITHOUT_PRIVACY = 20
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator):  # type: ignore[misc]
     """k-means clustering with a stated privacy guarantee.
 
@@ -59,44 +59,20 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
         What was promised, planned, and who took part; released values only.
     """
 
-    program_name = "kmeans"
-    evaluates_its_own_records = True
+    program_name: ClassVar[str] = "kmeans"
+    evaluates_its_own_records: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-        rounds: int | str = "auto",
-        start: Any = "auto",
-        method: str = "auto",
-        seed: int = 0,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
-        self.rounds = rounds
-        self.start = start
-        self.method = method
-        self.seed = seed
+    n_clusters: int = field(default=8, kw_only=False)
+    rounds: int | str = "auto"
+    start: Any = "auto"
+    method: str = "auto"
+    seed: int = 0
 
     def _study_program(self) -> dict[str, Any]:
         program = super()._study_program()
         if isinstance(program["start"], np.ndarray):
             program["start"] = program["start"].tolist()
         return program
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_kmeans_from_keywords(self._study_program(), public, budget)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         if not isinstance(self._program, KMeansProgram):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,46 +18,23 @@ from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.evaluation import classification_scores
-from tallystick.study.schema import FeatureLayout, Schema
+from tallystick.study.schema import FeatureLayout
 
 __all__ = ["LinearClassifier"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LinearClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]
     """One score per class (one for two classes), linear in the encoded columns. A subclass is a loss."""
 
-    def __init__(
-        self,
-        *,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-        rounds: int | str = "auto",
-        clip: float | str = "auto",
-        learning_rate: float | str = "auto",
-        l2: float | str = "auto",
-        fit_intercept: bool = True,
-        standardise: bool = True,
-        schedule: str = "auto",
-        average: bool = True,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
-        self.rounds = rounds
-        self.clip = clip
-        self.learning_rate = learning_rate
-        self.l2 = l2
-        self.fit_intercept = fit_intercept
-        self.standardise = standardise
-        self.schedule = schedule
-        self.average = average
+    rounds: int | str = "auto"
+    clip: float | str = "auto"
+    learning_rate: float | str = "auto"
+    l2: float | str = "auto"
+    fit_intercept: bool = True
+    standardise: bool = True
+    schedule: str = "auto"
+    average: bool = True
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program

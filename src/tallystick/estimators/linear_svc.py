@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.linear.linear_svc import design_hinge_from_keywords
-from tallystick.algorithms.program import Public
 from tallystick.estimators.linear_classifier import LinearClassifier
 
 __all__ = ["LinearSVC"]
@@ -32,6 +29,3 @@ class LinearSVC(LinearClassifier):
     """
 
     program_name = "linear_svc"
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_hinge_from_keywords(self._study_program(), public, budget)

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import sigmoid
-from tallystick.algorithms.linear.logistic import design_from_keywords
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.program import State
 from tallystick.estimators.linear_classifier import LinearClassifier
 from tallystick.study.schema import FeatureLayout
 
@@ -57,9 +55,6 @@ class LogisticRegression(LinearClassifier):
     """
 
     program_name = "logistic_regression"
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_from_keywords(self._study_program(), public, budget)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         super()._accept(state, layout)

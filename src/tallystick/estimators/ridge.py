@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.linear.ridge import RidgeProgram, design_ridge
-from tallystick.algorithms.program import Public, State
+from tallystick.algorithms.linear.ridge import RidgeProgram
+from tallystick.algorithms.program import State
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.evaluation import regression_scores
-from tallystick.study.schema import Column, FeatureLayout, Number, Schema
+from tallystick.study.schema import Column, FeatureLayout, Number
 
 __all__ = ["Ridge"]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Ridge(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
     """Linear least squares with the penalty alpha·‖w‖², from noisy X'X and X'y.
 
@@ -49,36 +50,14 @@ class Ridge(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         What was promised, planned, and who took part; released values only.
     """
 
-    program_name = "ridge"
+    program_name: ClassVar[str] = "ridge"
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 1.0,
-        fit_intercept: bool = True,
-        target_bounds: tuple[float, float] | None = None,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.target_bounds = target_bounds
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
+    alpha: float = 1.0
+    fit_intercept: bool = True
+    target_bounds: tuple[float, float] | None = None
 
     def _study_program(self) -> dict[str, Any]:
         return {"alpha": self.alpha, "fit_intercept": self.fit_intercept}
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_ridge(self._study_program(), public, budget)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program

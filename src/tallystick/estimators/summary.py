@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Public, State
-from tallystick.algorithms.tables.summary import SummaryProgram, design_summary
+from tallystick.algorithms.program import State
+from tallystick.algorithms.tables.summary import SummaryProgram
 from tallystick.algorithms.tables.summary_table import summarise
 from tallystick.core.errors import StudyError
-from tallystick.engines.designs import designed
 from tallystick.engines.federation import Federation
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import quantile
@@ -25,6 +24,7 @@ __all__ = ["Summary"]
 LEVEL = 0.95
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Summary(PrivateEstimator):
     """A table of noisy statistics of every column, each with the standard error and a 95 % interval of its noise.
 
@@ -54,32 +54,12 @@ class Summary(PrivateEstimator):
         What was promised, planned, and who took part; released values only.
     """
 
-    program_name = "summary"
+    program_name: ClassVar[str] = "summary"
 
-    def __init__(
-        self,
-        *,
-        columns: Sequence[str] | None = None,
-        bins: int = 10,
-        cuts: Mapping[str, Sequence[float]] | None = None,
-        correlations: bool = True,
-        epsilon: float = 1.0,
-        delta: float | None = None,
-        neighbours: str = "replace-one",
-        mechanism: str = "gaussian",
-        schema: Schema | None = None,
-        bounds: Any = None,
-    ) -> None:
-        self.columns = columns
-        self.bins = bins
-        self.cuts = cuts
-        self.correlations = correlations
-        self.epsilon = epsilon
-        self.delta = delta
-        self.neighbours = neighbours
-        self.mechanism = mechanism
-        self.schema = schema
-        self.bounds = bounds
+    columns: Sequence[str] | None = None
+    bins: int = 10
+    cuts: Mapping[str, Sequence[float]] | None = None
+    correlations: bool = True
 
     def study_for(
         self,
@@ -107,17 +87,6 @@ class Summary(PrivateEstimator):
             declared["log"] = False
         raw["program"]["cuts"] = {c: list(v) for c, v in cuts.items()} or None
         return Study.from_dict(raw)
-
-    def _design(self, public: Public, budget: PublicBudget) -> Design:
-        return design_summary(self._study_program(), public, budget)
-
-    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
-        """The design of a study: by the [program] it states, in which the schema's bins have become cut points."""
-        # No number of rounds, as the roles have it: a sampled summary is refused by both. Its totals would carry the
-        # coins' error, which no interval of the table counts, and a sample of one round buys no noise back.
-        return designed(
-            study, layout, lambda public, budget: design_summary(study.program, public, budget), rounds=None
-        )
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program = self._program

@@ -16,13 +16,12 @@ about money is in :mod:`tallystick.roles.ledger.account`; this module only knows
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tallystick.core.errors import VerificationError
-from tallystick.core.identifiers import HASH_BYTES, digest, format_hash
+from tallystick.core.identifiers import HASH_BYTES, canonical, digest, format_hash
 from tallystick.core.outside_text import read_json
 
 __all__ = [
@@ -79,12 +78,6 @@ class Link:
     def content(self) -> bytes:
         """What a server is shown in place of the body."""
         return link_content(self.sequence, self.kind, self.body)
-
-
-def canonical(value: Any) -> bytes:
-    """The one spelling of a JSON value: sorted keys, no blanks, ASCII; NaN and infinity have none."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return text.encode("ascii")
 
 
 def genesis(ledger: bytes, party: str) -> bytes:

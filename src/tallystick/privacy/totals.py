@@ -9,9 +9,10 @@ order in which concurrent studies come and go leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from functools import reduce
+from typing import Any
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rounded_up
@@ -126,26 +127,33 @@ class UnitTotals:
     pure_epsilon: Fraction = Fraction(0)
     curve: tuple[int, ...] = (0,) * len(ORDERS)
 
-    def moved(self, charge: Charge, sign: int) -> UnitTotals:
-        """With (+1) or without (−1) this charge."""
+    @classmethod
+    def of(cls, charge: Charge) -> UnitTotals:
+        """One charge alone."""
         if len(charge.curve) != len(ORDERS):
             raise LocalProtocolError(f"a charge has a curve at {len(ORDERS)} orders, this one has {len(charge.curve)}")
         pure = charge.pure_epsilon
-        here = sign if charge.neighbours == "add-remove" else 0
-        return UnitTotals(
-            added=self.added + here,
-            added_rho=self.added_rho + here * charge.rho,
-            added_pure=self.added_pure + here * (pure or Fraction(0)),
-            added_curve=tuple([total + here * steps(value) for total, value in zip(self.added_curve, charge.curve)])
-            if here
-            else self.added_curve,
-            charges=self.charges + sign,
-            not_pure=self.not_pure + sign * (pure is None and charge.private),
-            not_private=self.not_private + sign * (not charge.private),
-            rho=self.rho + sign * charge.rho,
-            pure_epsilon=self.pure_epsilon + sign * (pure or Fraction(0)),
-            curve=tuple([total + sign * steps(value) for total, value in zip(self.curve, charge.curve)]),
+        alone = cls(
+            charges=1,
+            not_pure=int(pure is None and charge.private),
+            not_private=int(not charge.private),
+            rho=charge.rho,
+            pure_epsilon=pure or Fraction(0),
+            curve=tuple([steps(value) for value in charge.curve]),
         )
+        if charge.neighbours != "add-remove":
+            return alone
+        return replace(alone, added=1, added_rho=alone.rho, added_pure=alone.pure_epsilon, added_curve=alone.curve)
+
+    def joined(self, other: UnitTotals, sign: int = 1) -> UnitTotals:
+        """With (+1) or without (−1) the other: field by field."""
+
+        def moved(mine: Any, others: Any) -> Any:
+            if isinstance(mine, tuple):
+                return tuple([a + sign * b for a, b in zip(mine, others)])
+            return mine + sign * others
+
+        return UnitTotals(**{f.name: moved(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)})
 
     def grouped(self, size: int) -> UnitTotals:
         """For groups of so many units: k²ρ and kε [BS16, Prop. 1.9; DR14, Thm. 2.2].
@@ -163,21 +171,6 @@ class UnitTotals:
             rho=square * self.rho,
             pure_epsilon=size * self.pure_epsilon,
             curve=_zcdp(square * self.rho),
-        )
-
-    def joined(self, other: UnitTotals) -> UnitTotals:
-        """Both together."""
-        return UnitTotals(
-            added=self.added + other.added,
-            added_rho=self.added_rho + other.added_rho,
-            added_pure=self.added_pure + other.added_pure,
-            added_curve=tuple(map(sum, zip(self.added_curve, other.added_curve))),
-            charges=self.charges + other.charges,
-            not_pure=self.not_pure + other.not_pure,
-            not_private=self.not_private + other.not_private,
-            rho=self.rho + other.rho,
-            pure_epsilon=self.pure_epsilon + other.pure_epsilon,
-            curve=tuple(map(sum, zip(self.curve, other.curve))),
         )
 
     @property
@@ -253,7 +246,7 @@ class Totals:
     def _moved(self, charge: Charge, sign: int) -> Totals:
         unit = charge.protects
         kept = dict(self.units)
-        kept[unit] = kept.get(unit, UnitTotals()).moved(charge, sign)
+        kept[unit] = kept.get(unit, UnitTotals()).joined(UnitTotals.of(charge), sign)
         if not kept[unit].charges:
             del kept[unit]
         return replace(self, units=tuple(sorted(kept.items(), key=_place)))

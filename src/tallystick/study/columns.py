@@ -10,20 +10,24 @@ whose errors name the column. :class:`Missing` says what a missing value means.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import math
-import numbers
-import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from tallystick.core.errors import BoundsError, StudyError
-from tallystick.core.outside_text import DIGITS
-from tallystick.core.readable_text import what_is_unreadable
+from tallystick.core.readable_text import did_you_mean, what_is_unreadable
+from tallystick.study.declared_values import (
+    check_bounds,
+    check_labels,
+    is_finite,
+    label_text,
+    plain,
+    plain_tuple,
+    refuse_unknown,
+    shown,
+)
 
 __all__ = [
     "COLUMN_TYPES",
@@ -34,128 +38,9 @@ __all__ = [
     "Items",
     "Missing",
     "Number",
-    "closest",
-    "label_text",
-    "paste_bounds",
-    "refuse_unknown",
 ]
 
 _MAX_EXACT = 2**53  # the largest magnitude up to which float64 holds every integer
-_COMPARED = 200
-_SMALLEST_WIDTH = float(np.finfo(np.float64).tiny)
-
-
-def closest(name: str, valid: Iterable[str]) -> str:
-    """``Did you mean 'x'?`` or the empty string: the end of an error about a name that is not there."""
-    # Comparing takes a while, and what is compared may be a stranger's: the first names, and as much as one line holds.
-    near = [v for v in itertools.islice(valid, _COMPARED) if len(v) <= _COMPARED]
-    found = difflib.get_close_matches(name, near, n=1, cutoff=0.5) if len(name) <= _COMPARED else []
-    return f" Did you mean {found[0]!r}?" if found else ""
-
-
-def label_text(value: object) -> str:
-    """The canonical text of a category, so that 1, 1.0, "1" and " 1 " are one category in every file format."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return str(int(value)) if math.isfinite(value) and value.is_integer() else repr(value)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="replace").strip()
-    return str(value).strip()
-
-
-def _plain(value: Any) -> Any:
-    """NumPy scalars as Python ones, so that a schema compares, prints and serialises as it was meant."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _plain_tuple(values: Any) -> Any:
-    """A tuple of plain values; a lone string or a non-sequence is left as it is for ``check`` to refuse."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        return values
-    return tuple(_plain(v) for v in values)
-
-
-def _shown(value: float) -> str:
-    """A declared number in a feature name: 25, not 25.0."""
-    return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
-
-
-def _is_finite(value: Any) -> bool:
-    """Whether this is a number that a double can hold."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
-
-
-def _check_bounds(name: str, kind: str, lower: Any, upper: Any) -> None:
-    for which, value in (("lower", lower), ("upper", upper)):
-        if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise BoundsError(f"column {name!r}: {which} is not a number", remedy=paste_bounds(name, kind))
-        if not _is_finite(value):
-            raise BoundsError(f"column {name!r}: {which} is not finite", remedy=paste_bounds(name, kind))
-    if lower > upper:
-        raise BoundsError(
-            f"column {name!r}: lower ({lower}) is above upper ({upper})",
-            remedy=f"Exchange them: lower = {upper}, upper = {lower}.",
-        )
-    width = float(upper) - float(lower)
-    if width < _SMALLEST_WIDTH:
-        raise BoundsError(
-            f"column {name!r}: lower and upper are equal or nearly so ({lower})",
-            remedy="Declare the range the value can publicly take, or leave the column out.",
-        )
-    if not math.isfinite(width):
-        raise BoundsError(f"column {name!r}: the range is wider than a double", remedy="Declare narrower bounds.")
-
-
-def paste_bounds(name: str, kind: str = "number") -> str:
-    """The remedy of a missing bound: the line to paste."""
-    return (
-        f'Declare public bounds: {name} = {{ type = "{kind}", lower = ..., upper = ... }} under [data.columns], '
-        f'or "{name}": ts.{kind.capitalize()}(lower, upper). They are never taken from the data.'
-    )
-
-
-def _check_labels(name: str, what: str, values: Any) -> None:
-    if not isinstance(values, tuple):
-        raise BoundsError(f"column {name!r}: {what} is not a list", remedy=f'Write {what} = ["a", "b"].')
-    if not values:
-        raise BoundsError(f"column {name!r}: {what} is empty", remedy="List at least one public value.")
-    seen: set[str] = set()
-    for value in values:
-        if not isinstance(value, str | bool | int | float):
-            raise BoundsError(
-                f"column {name!r}: {what} holds a {type(value).__name__}", remedy="Use text, integers or booleans."
-            )
-        if isinstance(value, int) and abs(value) >= 10**DIGITS:
-            raise BoundsError(
-                f"column {name!r}: {what} holds a number of more than {DIGITS} digits", remedy="Use text."
-            )
-        if isinstance(value, float) and math.isinf(value):
-            raise BoundsError(f"column {name!r}: {what} holds infinity", remedy="Use text, integers or booleans.")
-        text = label_text(value)
-        wrong = what_is_unreadable(text, blanks=True)
-        if wrong is not None:
-            raise BoundsError(
-                f"column {name!r}: {what} holds a value with {wrong}",
-                rule="readable-text",
-                remedy="Write it in plain letters: people decide by what they read.",
-            )
-        if not text or text == "nan":
-            raise BoundsError(
-                f"column {name!r}: {what} holds an empty value",
-                remedy="Blank cells are missing values; declare `missing` instead.",
-            )
-        composed = unicodedata.normalize("NFC", text)  # two spellings of one word look the same on every screen
-        if composed in seen:
-            raise BoundsError(f"column {name!r}: {what} lists {text!r} twice", remedy="List each value once.")
-        seen.add(composed)
 
 
 class Encoded(NamedTuple):
@@ -192,7 +77,7 @@ class Missing:
         if self.policy not in self.POLICIES:
             raise StudyError(
                 f"missing: policy {self.policy!r} is not known",
-                remedy=f"Use one of {', '.join(self.POLICIES)}.{closest(str(self.policy), self.POLICIES)}",
+                remedy=f"Use one of {', '.join(self.POLICIES)}.{did_you_mean(str(self.policy), self.POLICIES)}",
             )
 
     def to_dict(self) -> dict[str, str]:
@@ -246,12 +131,12 @@ class Number(_ColumnType):
     type_name: ClassVar[str] = "number"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lower", _plain(self.lower))
-        object.__setattr__(self, "upper", _plain(self.upper))
-        object.__setattr__(self, "bins", _plain_tuple(self.bins))
+        object.__setattr__(self, "lower", plain(self.lower))
+        object.__setattr__(self, "upper", plain(self.upper))
+        object.__setattr__(self, "bins", plain_tuple(self.bins))
 
     def check(self, name: str) -> None:
-        _check_bounds(name, self.type_name, self.lower, self.upper)
+        check_bounds(name, self.type_name, self.lower, self.upper)
         if not isinstance(self.log, bool):
             raise BoundsError(f"column {name!r}: log is not true or false", remedy="Write log = true or leave it out.")
         if self.bins is None:
@@ -260,12 +145,12 @@ class Number(_ColumnType):
             raise BoundsError(
                 f"column {name!r}: bins holds no cut point", remedy="Write bins = [20, 40] or leave bins out."
             )
-        if not all(_is_finite(b) for b in self.bins):
+        if not all(is_finite(b) for b in self.bins):
             raise BoundsError(f"column {name!r}: a cut point in bins is not a finite number", remedy="Correct bins.")
         if any(a >= b for a, b in itertools.pairwise(self.bins)):
             raise BoundsError(
                 f"column {name!r}: bins do not increase strictly",
-                remedy=f"Write bins = [{', '.join(_shown(b) for b in sorted(set(self.bins)))}].",
+                remedy=f"Write bins = [{', '.join(shown(b) for b in sorted(set(self.bins)))}].",
             )
         if not (self.lower < self.bins[0] and self.bins[-1] < self.upper):
             raise BoundsError(
@@ -281,7 +166,7 @@ class Number(_ColumnType):
     def encoded(self, name: str, missing: Missing | None) -> Encoded:
         mark = _mark(name, missing)
         if self.bins is not None:
-            cuts = [_shown(b) for b in self.bins]
+            cuts = [shown(b) for b in self.bins]
             names = [f"{name}<{cuts[0]}"]
             names += [f"{a}<={name}<{b}" for a, b in itertools.pairwise(cuts)]
             names += [f"{name}>={cuts[-1]}"]
@@ -304,13 +189,13 @@ class Integer(_ColumnType):
 
     def __post_init__(self) -> None:
         for key in ("lower", "upper", "step"):
-            value = _plain(getattr(self, key))
+            value = plain(getattr(self, key))
             if isinstance(value, float) and value.is_integer():
                 value = int(value)
             object.__setattr__(self, key, value)
 
     def check(self, name: str) -> None:
-        _check_bounds(name, self.type_name, self.lower, self.upper)
+        check_bounds(name, self.type_name, self.lower, self.upper)
         for key in ("lower", "upper", "step"):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int):
@@ -344,10 +229,10 @@ class Category(_ColumnType):
     type_name: ClassVar[str] = "category"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _plain_tuple(self.values))
+        object.__setattr__(self, "values", plain_tuple(self.values))
 
     def check(self, name: str) -> None:
-        _check_labels(name, "values", self.values)
+        check_labels(name, "values", self.values)
         if self.merge is None:
             return
         if not isinstance(self.merge, str) or not self.merge.strip() or what_is_unreadable(self.merge, blanks=True):
@@ -397,11 +282,11 @@ class Items(_ColumnType):
     type_name: ClassVar[str] = "items"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "vocabulary", _plain_tuple(self.vocabulary))
-        object.__setattr__(self, "max_per_record", _plain(self.max_per_record))
+        object.__setattr__(self, "vocabulary", plain_tuple(self.vocabulary))
+        object.__setattr__(self, "max_per_record", plain(self.max_per_record))
 
     def check(self, name: str) -> None:
-        _check_labels(name, "vocabulary", self.vocabulary)
+        check_labels(name, "vocabulary", self.vocabulary)
         limit = self.max_per_record
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise BoundsError(
@@ -439,15 +324,3 @@ def _mark(name: str, missing: Missing | None, labels: Sequence[str] = ()) -> tup
 def _scaled(name: str, mark: tuple[str, ...], lower: float, upper: float) -> Encoded:
     centre, scale = lower / 2 + upper / 2, (upper - lower) / 2
     return Encoded("number", (name, *mark), ("number",) + ("missing",) * len(mark), centre, scale)
-
-
-def refuse_unknown(where: str, table: Any, valid: Sequence[str]) -> None:
-    """Unknown keys are errors that name the key and the closest valid one."""
-    if not isinstance(table, Mapping):
-        raise StudyError(f"{where} is not a table", remedy=f"Write {{ {' = ..., '.join(valid)} = ... }}.")
-    for key in table:
-        if key not in valid:
-            raise StudyError(
-                f"{where}: unknown key {key!r}",
-                remedy=f"Keys are {', '.join(valid)}.{closest(str(key), valid)}",
-            )

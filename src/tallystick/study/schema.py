@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tallystick.core.errors import BoundsError, StudyError
-from tallystick.core.readable_text import what_is_wrong_with_name
+from tallystick.core.readable_text import did_you_mean, what_is_wrong_with_name
 from tallystick.study.columns import (
     COLUMN_TYPES,
     Category,
@@ -28,11 +28,8 @@ from tallystick.study.columns import (
     Items,
     Missing,
     Number,
-    closest,
-    label_text,
-    paste_bounds,
-    refuse_unknown,
 )
+from tallystick.study.declared_values import label_text, paste_bounds, refuse_unknown
 
 __all__ = [
     "Block",
@@ -44,7 +41,6 @@ __all__ = [
     "Missing",
     "Number",
     "Schema",
-    "closest",
     "label_text",
 ]
 
@@ -169,7 +165,7 @@ class Schema(Mapping[str, Column]):
         if name not in self._columns:
             raise StudyError(
                 f"{role} {name!r} is not declared in the schema",
-                remedy=f"Declared are: {', '.join(self._columns) or 'none'}.{closest(str(name), self._columns)}",
+                remedy=f"Declared are: {', '.join(self._columns) or 'none'}.{did_you_mean(str(name), self._columns)}",
             )
         return self._columns[name]
 
@@ -248,7 +244,7 @@ def _column_from_dict(name: str, line: Any) -> Column:
     kind = line.get("type") if isinstance(line, Mapping) else None
     if not isinstance(kind, str) or kind not in COLUMN_TYPES:
         cause = f"{where}: type {kind!r} is not known" if kind is not None else f"{where}: no type is given"
-        raise StudyError(cause, remedy=f"Types are {', '.join(COLUMN_TYPES)}.{closest(str(kind), COLUMN_TYPES)}")
+        raise StudyError(cause, remedy=f"Types are {', '.join(COLUMN_TYPES)}.{did_you_mean(str(kind), COLUMN_TYPES)}")
     column_type = COLUMN_TYPES[kind]
     keys = [f.name for f in fields(column_type)]
     refuse_unknown(where, line, ["type", *keys])

@@ -7,7 +7,6 @@ servers, ``min_clients``) are left to :mod:`tallystick.privacy.rules`, so that t
 
 from __future__ import annotations
 
-import difflib
 import json
 from typing import Any
 
@@ -16,6 +15,7 @@ from pydantic import Field, SerializeAsAny, ValidationError
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.core.outside_text import BeyondLimits, NotReadable, read_json, read_toml
+from tallystick.core.readable_text import did_you_mean
 from tallystick.privacy.rules import Claim, default_delta
 from tallystick.study.limits import check_limits
 from tallystick.study.schema import Missing, Schema
@@ -234,11 +234,10 @@ def _explain(error: ValidationError, *section: str) -> StudyError:
     where = ".".join(part for part in path if part not in ("number", "integer", "category", "items")) or "the study"
     if first["type"] == "extra_forbidden":
         known = _NAMES.union(*(m.section.model_fields for m in registered()))
-        close = difflib.get_close_matches(path[-1], sorted(known), n=1)
         return StudyError(
             f"unknown key {where!r}",
             rule="unknown-key",
-            remedy=f"Did you mean {close[0]!r}?" if close else "Remove it; the JSON Schema lists what is known.",
+            remedy=did_you_mean(path[-1], sorted(known)).strip() or "Remove it; the JSON Schema lists what is known.",
         )
     if first["type"] == "missing":
         return StudyError(f"the key {where!r} is missing", rule="missing-key", remedy="Add it to the study file.")

@@ -1,6 +1,6 @@
 """k-means as rounds of secure sums.
 
-    round 1          moments of the columns                                        → fine centres (:mod:`…kmeans_start`)
+    round 1          moments of the columns                                        → fine centres (:mod:`…start`)
     rounds 2, 3      per fine cluster: how many records, the sum of record − centre → they move; then k of them are made
     rounds 4 … T+1   per cluster: the same                                         → centres move
 
@@ -43,11 +43,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.algorithms.clustering.rules import KMeansRules
+from tallystick.algorithms.clustering.settings import KMeansSettings
 from tallystick.algorithms.clustering.start import (
     condensed,
-    free_coordinates,
     into_domain,
-    public_spread,
     random_centres,
     spread_from_moments,
     start_centres,
@@ -55,28 +55,17 @@ from tallystick.algorithms.clustering.start import (
 )
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import grid_scores
-from tallystick.algorithms.linear.descent import noise_of_mean
-from tallystick.algorithms.linear.moments import ColumnShapes, moment_vectors
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
-from tallystick.privacy.contribution import Contribution, Dense, GridRows, Sparse
+from tallystick.privacy.contribution import Contribution, GridRows, Sparse
 from tallystick.privacy.grid import Group
 
-__all__ = ["KMeansProgram", "KMeansSettings", "design_kmeans"]
+__all__ = ["KMeansProgram", "design_kmeans", "nearest"]
 
-MOMENT_SHARE = 0.1
-"""Share of the budget for the round of moments."""
-_COUNT = 1.0
-"""What a record counts, in units of R. In L2, replace-one, anything up to 1 is free; less would be noisier."""
-_COUNT_L1 = 0.25
-"""In L1 sums and counts share the sensitivity 2(1 + c); a sum's noise is d times as long as a count's."""
 _ROW_BITS = 20
-_FEWEST, _MOST = 4, 20
 _SMALLEST_RADIUS = 2.0**-14
 _TIGHTEST = 0.02
 """Clusters are not taken to be smaller than this part of the whole spread: the estimate is a noisy difference."""
-_AMPLE = 0.01
-"""R grows while the noise of a round's centres stays below this part of their spread."""
 _NOISY = 0.1
 """A round is very noisy when the noise on one of its centres is above this part of the records' spread (powers)."""
 _BEYOND_NOISE = 2.0
@@ -84,21 +73,6 @@ _BEYOND_NOISE = 2.0
 _LARGEST = 2.0**100
 """Beyond any honest centre, and far from overflow."""
 _BLOCK = 8192
-_FINE_ROUNDS = 2
-_FINEST = 4
-_FINE_NOISE = 0.3
-"""Fine clusters are made while the noise on one of their centres stays below this part of the records' spread."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class KMeansSettings:
-    """The user's own parameters; None stands for ``"auto"``."""
-
-    n_clusters: int = 8
-    rounds: int | None = None
-    start: str | tuple[tuple[float, ...], ...] = "auto"
-    method: str = "auto"
-    seed: int = 0
 
 
 class _Query(NamedTuple):
@@ -146,15 +120,15 @@ def design_kmeans(public: Public, budget: PublicBudget, settings: KMeansSettings
         sums = Group(name="sums", size=k * d, bound=bound, share=0.5)
         counts = Group(name="counts", size=k, bound=1.0, share=0.5)
         return Design(program=program, groups=((sums, counts),) * program.steps, details=program.details())
-    parts = [program.parts_at(program.moments + t) for t in range(program.steps)]
+    first = int(program.moments is not None)
+    parts = [program.parts_at(first + t) for t in range(program.steps)]
     groups: tuple[tuple[Group, ...], ...] = tuple(
         (Group(name="clusters", size=c * (d + 1), bound=1.0, one_of=c, count=program.count),) for c in parts
     )
     weights: tuple[float, ...] = (1.0,) * program.steps
-    if program.moments:
-        first = Group(name="moments", size=program.shapes.moment_size + int(program.counts), bound=1.0)
-        groups = ((first,), *groups)
-        weights = (MOMENT_SHARE, *((1 - MOMENT_SHARE) / program.steps for _ in range(program.steps)))
+    if program.moments is not None:
+        groups = ((program.moments.group(),), *groups)
+        weights = program.moments.weights(program.steps)
     return Design(
         program=program,
         groups=groups,
@@ -165,134 +139,17 @@ def design_kmeans(public: Public, budget: PublicBudget, settings: KMeansSettings
     )
 
 
-class KMeansProgram(BlockProgram):
+class KMeansProgram(KMeansRules, BlockProgram):
     """See the module. Fields are public facts; records arrive as arguments."""
 
     block_records = _BLOCK
-
-    def __init__(self, public: Public, budget: PublicBudget, settings: KMeansSettings) -> None:
-        self.budget = budget
-        self.settings = settings
-        self.records = public.records
-        self.l1 = budget.mechanism == "laplace"
-        self.shapes = ColumnShapes.of(public, l1=self.l1)
-        self.clusters = settings.n_clusters
-        self.plain = settings.method == "plain"
-        self.moments = settings.start == "auto"
-        if self.plain and self.moments:
-            raise StudyError(
-                'method = "plain" has no start of its own', remedy='Give start = "random" or the centres themselves.'
-            )
-        self.counts = public.counts_records
-        """No public number of complete records (add-remove, persons, missing = drop): the round of moments counts them
-        too, with its noise."""
-        self.count = _COUNT_L1 if self.l1 else _COUNT
-        bound = self.shapes.moment_bound
-        self.moment_bound = bound if not self.counts else bound + 1 if self.l1 else math.hypot(bound, 1)
-        self.free = free_coordinates(self.shapes)
-        self.share = 1 - budget.share_of_one(MOMENT_SHARE) if self.moments else 1.0
-        self.public = public_spread(self.shapes)
-        self.steps = settings.rounds or self._choose_rounds()
-        self.longest = self._longest()
-        self.ample = self._ample()
-        self.fine = self._finest() * self.clusters
-        self.rounds = self.steps + int(self.moments)
-
-    # -- public rules -----------------------------------------------------------------------------------------------
-
-    @property
-    def _sensitivity(self) -> float:
-        """Of a cluster's group, in units of R: the registry's row, as the plan has it."""
-        b, c = self.budget, self.count
-        if (b.neighbours == "replace-one" and self.records is None) or b.person_factor > 1:  # persons: the norm alone
-            return b.sensitivity_factor * b.person_factor * (1 + c if self.l1 else math.hypot(1, c))
-        if self.l1:
-            return b.sensitivity_factor * (1 + c)
-        return math.hypot(1, c) if b.neighbours == "add-remove" else max(2.0, math.sqrt(2 + 2 * c * c))
-
-    def _noise(self, share: float) -> float:
-        """Standard deviation of one coordinate of a total, in units of R, when ``share`` of the budget buys it."""
-        if self.budget.mechanism == "none":
-            return 0.0
-        if self.l1:
-            return self._sensitivity / (share * self.budget.epsilon) * math.sqrt(2 * self.budget.variance_factor)
-        return self._sensitivity * math.sqrt(self.budget.variance_factor / (2 * share * self.budget.rho))
-
-    def noise_on_a_centre(self) -> float:
-        """Noise power over signal power of one centre, if the whole budget bought one round: m σ² (k/n)² / R²."""
-        if self.records is None:
-            return math.nan
-        ratio = self.public.length / math.sqrt(self.public.total) if self.l1 else 1.0
-        return self.free * (ratio * self._noise(self.share) * self.clusters / self.records) ** 2
-
-    def _choose_rounds(self) -> int:
-        """T = 2.2 q^-0.35 within [4, 20] for the noise q of one centre; its root for Laplace, where T rounds cost T².
-
-        Measured: docs/decisions. More rounds converge further, fewer are less noisy.
-        """
-        q = self.noise_on_a_centre()
-        if math.isnan(q):
-            return 2 * _FEWEST
-        wanted = 2.2 * math.pow(max(q, 1e-9), -0.35)
-        if self.l1:
-            return round(min(max(math.sqrt(wanted), 2), _MOST))
-        return round(min(max(wanted, _FEWEST), _MOST))
-
-    def _finest(self) -> int:
-        """m: how many fine clusters to a cluster. Their noise is m² that of a cluster."""
-        q = self.noise_on_a_centre()
-        if not self.moments or self.steps < 2 * _FINE_ROUNDS or math.isnan(q):
-            return 1
-        return int(min(max(math.sqrt(_FINE_NOISE / max(q, 1e-9)), 1), _FINEST))
-
-    def parts_at(self, stage: float) -> int:
-        """How many clusters the round at this stage sums over."""
-        return self.fine if stage <= _FINE_ROUNDS else self.clusters
-
-    def _longest(self) -> float:
-        """The longest difference there can be between a record and a centre within the bounds."""
-        numbers = (2.0 if self.l1 else 4.0) * len(self.shapes.numbers)
-        indicators = sum(stop - start if ones > 1 else 1 for start, stop, ones in self.shapes.blocks)
-        others = 2.0 * indicators + len(self.shapes.marks)
-        return numbers + others if self.l1 else math.sqrt(numbers + others)
-
-    @property
-    def round_noise(self) -> float:
-        """Noise power over signal power of one centre in one of the T rounds: q·T (Laplace q·T²)."""
-        return self.noise_on_a_centre() * (self.steps**2 if self.l1 else self.steps)
-
-    def _ample(self) -> float:
-        """How many times the typical length R may be."""
-        q = self.round_noise
-        return 1.0 if math.isnan(q) else max(1.0, math.sqrt(_AMPLE / max(q, 1e-30)))
-
-    def hopeless(self) -> str | None:
-        """Noise on the mean of all records beyond their spread: not even one centre can be found."""
-        q = self.noise_on_a_centre() / self.clusters**2
-        if math.isnan(q) or q <= 1:
-            return None
-        return (
-            f"the noise on the mean of all {self.records} records is {math.sqrt(q):.1f} times their spread over "
-            f"{self.shapes.size} columns"
-        )
-
-    def notes(self) -> tuple[str, ...]:
-        q = self.noise_on_a_centre()
-        if math.isnan(q) or q <= 1:
-            return ()
-        return (f"Noise on a centre is {math.sqrt(q):.1f} times the records' spread: the centres will tell little.",)
-
-    def details(self) -> dict[str, Any]:
-        q = self.noise_on_a_centre()
-        noise = None if math.isnan(q) or self.plain else math.sqrt(q)
-        return {"steps": self.steps, "fine_clusters": self.fine, "noise_on_a_centre": noise}
 
     # -- the three functions ----------------------------------------------------------------------------------------
 
     def init(self, public: Public) -> _State:
         k, d = self.clusters, self.shapes.size
         centres = np.zeros((self.fine, d))
-        if not self.moments:
+        if self.moments is None:
             given = self.settings.start
             centres = random_centres(self.shapes, k, self.settings.seed) if isinstance(given, str) else np.array(given)
             if centres.shape != (k, d):
@@ -320,11 +177,8 @@ class KMeansProgram(BlockProgram):
 
     def map_block(self, prepared: Any, state: _Query) -> Contribution:
         self._check(state)
-        if self.moments and state.stage == 0:
-            vectors = moment_vectors(prepared.features, self.shapes)
-            if self.counts:
-                vectors = np.hstack([vectors, np.ones((len(vectors), 1))])
-            return Dense(values=vectors / self.moment_bound)
+        if self.moments is not None and state.stage == 0:
+            return self.moments.contribution(prepared.features)
         labels = nearest(prepared.rows, state.centres[: self.parts_at(state.stage)])
         if self.plain:
             return self._plain_sums(prepared.features, labels)
@@ -342,8 +196,8 @@ class KMeansProgram(BlockProgram):
         return _sparse(indices, values, self.clusters * (d + 1))
 
     def reduce_in_aggregator(self, total: NDArray[np.float64], state: _State) -> _State:
-        if self.moments and state.stage == 0:
-            return self._started(total, state)
+        if self.moments is not None and state.stage == 0:
+            return self._started(self.moments.means(total, state.records), state)
         if self.plain:
             return self._divided(total, state)
         return self._moved(total, state)
@@ -360,14 +214,9 @@ class KMeansProgram(BlockProgram):
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def _started(self, total: NDArray[np.float64], state: _State) -> _State:
-        sums = total * self.moment_bound
-        records = state.records
-        if self.counts:
-            most = math.inf if self.records is None else float(self.records)
-            records, sums = min(max(1.0, float(sums[-1])), most), sums[:-1]
-        noise = noise_of_mean(self.budget, self.budget.share_of_one(MOMENT_SHARE), self.moment_bound, records)
-        spread = spread_from_moments(np.clip(sums / records, -2, 2), noise, self.shapes)
+    def _started(self, learned: tuple[NDArray[np.float64], float, float], state: _State) -> _State:
+        means, noise, records = learned
+        spread = spread_from_moments(means, noise, self.shapes)
         return state._replace(
             stage=1.0,
             centres=start_centres(spread, self.shapes, self.fine, self.settings.seed),

@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-import numbers
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.clustering.kmeans import KMeansSettings, design_kmeans
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.program import Public
+from tallystick.algorithms.keywords import one_of, whole, whole_or_auto
 from tallystick.core.errors import StudyError
 
-__all__ = ["KMEANS_KEYS", "design_kmeans_from_keywords", "kmeans_settings"]
+__all__ = ["KMeansSettings", "kmeans_settings"]
 
-KMEANS_KEYS = frozenset(f.name for f in dataclasses.fields(KMeansSettings))
 _MOST_CLUSTERS = 10_000
 _FARTHEST = 1e6
 
 
+@dataclass(frozen=True, kw_only=True)
+class KMeansSettings:
+    """The user's own parameters; None stands for ``"auto"``."""
+
+    n_clusters: int = 8
+    rounds: int | None = None
+    start: str | tuple[tuple[float, ...], ...] = "auto"
+    method: str = "auto"
+    seed: int = 0
+
+
 def kmeans_settings(keywords: Mapping[str, Any]) -> KMeansSettings:
     """What the keywords mean; one that is left out has its default."""
-    rounds = keywords.get("rounds", "auto")
-    method = keywords.get("method", "auto")
-    if method not in ("auto", "plain"):
-        raise StudyError(f"method = {method!r} is not known", remedy="Use auto or plain.")
     return KMeansSettings(
-        n_clusters=_whole("n_clusters", keywords.get("n_clusters", 8), 1, _MOST_CLUSTERS),
-        rounds=None if isinstance(rounds, str) and rounds == "auto" else _whole("rounds", rounds, 1, 100_000),
+        n_clusters=whole("n_clusters", keywords.get("n_clusters", 8), 1, _MOST_CLUSTERS),
+        rounds=whole_or_auto("rounds", keywords.get("rounds", "auto"), 100_000),
         start=_start(keywords.get("start", "auto")),
-        method=method,
-        seed=_whole("seed", keywords.get("seed", 0), -(2**62), 2**62),
+        method=one_of("method", keywords.get("method", "auto"), ("auto", "plain")),
+        seed=whole("seed", keywords.get("seed", 0), -(2**62), 2**62),
     )
-
-
-def design_kmeans_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
-    """The design of a k-means with these keywords."""
-    return design_kmeans(public, budget, kmeans_settings(keywords))
-
-
-def _whole(name: str, value: Any, least: int, most: int) -> int:
-    real = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-    if not real or not math.isfinite(value) or value != int(value):
-        raise StudyError(f"{name} = {value!r} is not a whole number", remedy=f"Use a whole number for {name}.")
-    if not least <= value <= most:
-        raise StudyError(f"{name} = {value} is out of range", remedy=f"Use {least} to {most}.")
-    return int(value)
 
 
 def _start(value: Any) -> str | tuple[tuple[float, ...], ...]:

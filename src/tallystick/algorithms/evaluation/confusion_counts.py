@@ -30,9 +30,8 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 
-__all__ = ["EVALUATION_KEYS", "Estimates", "EvaluationProgram", "design_evaluation", "estimates"]
+__all__ = ["Estimates", "EvaluationProgram", "design_evaluation", "estimates"]
 
-EVALUATION_KEYS = frozenset({"classifier"})
 _DROWNED = 0.25
 """An accuracy known to ±¼ (one standard error) says nothing."""
 

@@ -8,7 +8,6 @@ table; a new kind of model adds its kind here.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.elementwise import grid_scores
 from tallystick.core.errors import StudyError
+from tallystick.core.readable_text import did_you_mean
 from tallystick.privacy.contribution import GridRows
 
 __all__ = ["KINDS", "MOST_NUMBERS", "LinearScores", "Predictor", "linear_table", "predictor_of"]
@@ -85,11 +85,10 @@ def predictor_of(table: Any, *, columns: int, classes: int) -> Predictor:
         )
     kind = table.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:  # a list or a table cannot even be looked up
-        close = difflib.get_close_matches(str(kind), list(KINDS), n=1)
         raise StudyError(
             f"a classifier of kind {kind!r} is not known",
             rule="classifier-kind",
-            remedy=f"Known: {', '.join(sorted(KINDS))}." + (f" Did you mean {close[0]!r}?" if close else ""),
+            remedy=f"Known: {', '.join(sorted(KINDS))}.{did_you_mean(str(kind), KINDS)}",
         )
     return KINDS[kind](table, columns, classes)
 

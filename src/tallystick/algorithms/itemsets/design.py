@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.itemsets.basis import BasisProgram
 from tallystick.algorithms.itemsets.geometry import fraction_bits, noise_of_counts
 from tallystick.algorithms.itemsets.items import ItemLayout
 from tallystick.algorithms.itemsets.levels import LevelsProgram
-from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
+from tallystick.algorithms.itemsets.settings import ItemsetSettings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 
-__all__ = ["design_itemsets", "design_itemsets_from_keywords"]
+__all__ = ["design_itemsets"]
 
 _CLEAR = 32.0
 """Threshold over noise from which on counting every set is chosen by itself."""
@@ -33,11 +32,6 @@ _USEFUL = 4.0
 """Threshold over noise below which counting every set is refused (spec 1.7c)."""
 _DROWNED = 1 / 8
 """Noise of a single item over the records from which on nothing can be learned."""
-
-
-def design_itemsets_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
-    """The design of a study with these keywords."""
-    return design_itemsets(public, budget, itemset_settings(keywords))
 
 
 def design_itemsets(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> Design:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.algorithms.flags import flag
+from tallystick.algorithms.keywords import flag, one_of, whole, whole_or_auto
 from tallystick.core.errors import StudyError
 
-__all__ = ["ITEMSET_KEYS", "MAX_LENGTH", "ItemsetSettings", "itemset_settings"]
+__all__ = ["MAX_LENGTH", "ItemsetSettings", "itemset_settings"]
 
 MAX_LENGTH = 16
 """Longer sets are refused: the number of their subsets in one record would be astronomical."""
@@ -22,7 +21,7 @@ _LARGEST = 2**24
 class ItemsetSettings:
     """The user's own parameters; None stands for ``"auto"``."""
 
-    min_support: float
+    min_support: float = 0.1
     max_length: int = 4
     method: str = "auto"
     singles: bool = True
@@ -41,22 +40,19 @@ class ItemsetSettings:
     """Basis: latent classes."""
 
 
-ITEMSET_KEYS = frozenset(f.name for f in dataclasses.fields(ItemsetSettings))
-
-
 def itemset_settings(keywords: Mapping[str, Any]) -> ItemsetSettings:
     """What the keywords mean; what is out of range is refused with the range."""
     return ItemsetSettings(
-        min_support=_support(keywords.get("min_support")),
-        max_length=_whole("max_length", keywords.get("max_length", 4), 1, MAX_LENGTH),
-        method=_one_of("method", keywords.get("method", "auto"), ("auto", "levels", "basis")),
+        min_support=_support(keywords.get("min_support", 0.1)),
+        max_length=whole("max_length", keywords.get("max_length", 4), 1, MAX_LENGTH),
+        method=one_of("method", keywords.get("method", "auto"), ("auto", "levels", "basis")),
         singles=flag("singles", keywords.get("singles", True)),
-        cap=_auto("cap", keywords.get("cap", "auto")),
-        max_candidates=_auto("max_candidates", keywords.get("max_candidates", "auto")),
+        cap=whole_or_auto("cap", keywords.get("cap", "auto"), _LARGEST),
+        max_candidates=whole_or_auto("max_candidates", keywords.get("max_candidates", "auto"), _LARGEST),
         exclusive=flag("exclusive", keywords.get("exclusive", True)),
-        split=_one_of("split", keywords.get("split", "auto"), ("auto", "uniform")),
+        split=one_of("split", keywords.get("split", "auto"), ("auto", "uniform")),
         consistent=flag("consistent", keywords.get("consistent", True)),
-        classes=_auto("classes", keywords.get("classes", "auto"), largest=256),
+        classes=whole_or_auto("classes", keywords.get("classes", "auto"), 256),
     )
 
 
@@ -71,22 +67,3 @@ def _support(value: Any) -> float:
             remedy="It lies above 0 (every set there could be would be frequent at 0) and at most at 1.",
         )
     return float(value)
-
-
-def _auto(name: str, value: Any, *, largest: int = _LARGEST) -> int | None:
-    return None if value == "auto" and isinstance(value, str) else _whole(name, value, 1, largest)
-
-
-def _whole(name: str, value: Any, least: int, largest: int) -> int:
-    real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not real or not math.isfinite(value) or value != int(value):  # int() of NaN or infinity is no refusal of ours
-        raise StudyError(f"{name} = {value!r} is not a whole number", remedy=f"Use {least} to {largest}.")
-    if not least <= value <= largest:
-        raise StudyError(f"{name} = {value} is out of range", remedy=f"Use {least} to {largest}.")
-    return int(value)
-
-
-def _one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise StudyError(f"{name} = {value!r} is not known", remedy=f"Use {', '.join(known)}.")
-    return str(value)

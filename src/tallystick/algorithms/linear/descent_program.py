@@ -24,23 +24,16 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.linear.descent import (
-    MOMENT_SHARE,
-    Loss,
-    Schedule,
-    choose_rounds,
-    choose_schedule,
-    noise_of_mean,
-)
+from tallystick.algorithms.design import PublicBudget
+from tallystick.algorithms.linear.descent import MOMENT_SHARE, Loss, Schedule, choose_rounds, choose_schedule
 from tallystick.algorithms.linear.descent_settings import DescentSettings
-from tallystick.algorithms.linear.moments import SMALLEST_SCALE, ColumnShapes, moment_vectors, standardise
+from tallystick.algorithms.linear.moment_round import MomentRound
+from tallystick.algorithms.linear.moments import SMALLEST_SCALE, ColumnShapes, standardise
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
-from tallystick.privacy.contribution import Contribution, Dense, Factored, GridRows
-from tallystick.privacy.grid import Group
+from tallystick.privacy.contribution import Contribution, Factored, GridRows
 
-__all__ = ["DescentProgram", "DescentQuery", "design_descent"]
+__all__ = ["DescentProgram", "DescentQuery"]
 
 _FRACTION_BITS = 30
 """Of a gradient whose bound is 1: shared between the row and its coefficient."""
@@ -91,73 +84,6 @@ class _Prepared:
     made_for: bytes = field(default=b"")
 
 
-def design_descent(
-    kind: type[DescentProgram], public: Public, budget: PublicBudget, settings: DescentSettings
-) -> Design:
-    """The program and its rounds, from public facts alone."""
-    title = kind.title
-    if public.records is None and not settings.standardise:
-        raise StudyError(
-            f"{title} divides by the public number of records, and the study does not state it",
-            remedy="Add `records = …` under [data] (with add-remove a planning figure will do), or leave standardise "
-            "on: its round counts the records, with noise.",
-        )
-    if public.records is not None and public.records < 1:
-        raise StudyError(f"records = {public.records} is not a number of records", remedy="State how many there are.")
-    if len(public.classes) < 1:
-        raise StudyError(
-            f"{title} needs a category as its target",
-            remedy='Declare the target as a category, e.g. income = { type = "category", values = ["<=50K", ">50K"] }.',
-        )
-    if settings.schedule not in ("auto", "constant", "inverse-sqrt"):
-        raise StudyError(f"schedule = {settings.schedule!r} is not known", remedy="Use auto, constant or inverse-sqrt.")
-    if settings.clip is not None and not 2.0**-30 <= settings.clip <= 2.0**30:
-        raise StudyError(f"clip = {settings.clip} is out of range", remedy='Use "auto", or a number from 1e-9 to 1e9.')
-    program = kind(public, budget, settings)
-    gradient = Group(name="gradient", size=program.outputs * (program.shapes.size + 1), bound=1.0)
-    groups: tuple[tuple[Group, ...], ...] = ((gradient,),) * program.steps
-    weights: tuple[float, ...] = (1.0,) * program.steps
-    if settings.standardise:
-        moments = Group(name="moments", size=program.shapes.moment_size + int(program.counts), bound=1.0)
-        groups = ((moments,), *groups)
-        rest = (1 - MOMENT_SHARE) / program.steps
-        weights = (MOMENT_SHARE, *(rest for _ in range(program.steps)))
-    details: dict[str, Any] = {"steps": program.steps, "columns": program.shapes.size}
-    if public.records is not None:
-        details["noise_of_mean_gradient"] = noise_of_mean(budget, program.share, 0.5, public.records)
-    return Design(
-        program=program,
-        groups=groups,
-        weights=weights,
-        fraction_bits=program.fraction_bits,
-        hopeless=_hopeless(program, budget),
-        details=details,
-    )
-
-
-_DROWNED = 1.5
-"""Measured: with noise at 1.3 times the largest mean gradient (wdbc at epsilon = 0.1) a model still beats the majority
-class by 12 points; well above that, at a few hundred records, it falls below."""
-
-
-def _hopeless(program: DescentProgram, budget: PublicBudget) -> str | None:
-    """Compare the noise, over √d coordinates, with the most a mean gradient can be: a norm of C·√tr."""
-    if program.records is None:
-        return None
-    low, _, _ = program.loss.residual_bounds(program.classes, l1=program.l1)
-    steps = math.sqrt(program.steps) if budget.mechanism == "laplace" else 1.0
-    bound = program.settings.clip or low * program.typical_row
-    noise = noise_of_mean(budget, program.share, bound, program.records) * steps
-    noise *= math.sqrt(program.outputs * (program.shapes.size + 1))
-    signal = low * math.sqrt(program.public_trace)
-    if noise <= _DROWNED * signal:
-        return None
-    return (
-        f"the noise on the mean gradient is {noise / signal:.1f} times the largest gradient there can be, with "
-        f"{program.records} records and {program.shapes.size} columns"
-    )
-
-
 class DescentProgram(BlockProgram):
     """See the module. Fields are public facts; records arrive as arguments. A subclass is a loss."""
 
@@ -168,13 +94,11 @@ class DescentProgram(BlockProgram):
         self.budget = budget
         self.settings = settings
         self.records = public.records
-        self.counts = public.counts_records
-        """No public number of complete records (add-remove, persons, missing = drop): the round of moments counts them
-        too, with its noise."""
         self.classes = len(public.classes)
         self.outputs = 1 if self.classes <= 2 else self.classes
         self.l1 = budget.mechanism == "laplace"
         self.shapes = ColumnShapes.of(public, l1=self.l1)
+        self.moments = MomentRound(public, budget, self.shapes)
         self.intercept = 1.0 if settings.fit_intercept else 0.0
         self.share = 1 - budget.share_of_one(MOMENT_SHARE) if settings.standardise else 1.0
         shapes2 = ColumnShapes.of(public, l1=False)
@@ -193,9 +117,6 @@ class DescentProgram(BlockProgram):
             loss=self.loss,
         )
         self.rounds = self.steps + int(settings.standardise)
-        # One more coordinate, the constant 1: ‖(v, 1)‖² ≤ bound² + 1, and in L1 bound + 1 (registry row "vector").
-        bound = self.shapes.moment_bound
-        self.moment_bound = bound if not self.counts else bound + 1 if self.l1 else math.hypot(bound, 1)
         # A person's records are bounded together, at several times the bound of one: coarser, so that it fits 31 bits.
         self.fraction_bits = _FRACTION_BITS - (budget.person_factor - 1).bit_length()
 
@@ -250,10 +171,7 @@ class DescentProgram(BlockProgram):
     def map_block(self, prepared: Any, state: DescentQuery) -> Contribution:
         self._check(state)
         if self.settings.standardise and state.stage == 0:
-            vectors = moment_vectors(prepared.features, self.shapes)
-            if self.counts:
-                vectors = np.hstack([vectors, np.ones((len(vectors), 1))])
-            return Dense(values=vectors / self.moment_bound)
+            return self.moments.contribution(prepared.features)
         rows, row_weights = self._rows(prepared, state)
         residuals = self.residuals(rows, state.weights * state.row_limit, prepared.target, state.clip)
         return Factored(coefficients=residuals * (row_weights / state.clip)[:, None], rows=rows)
@@ -267,7 +185,7 @@ class DescentProgram(BlockProgram):
         """(intercepts, weights per class) in the encoded columns' own units, from a final state."""
         mean = state.tail_sum / max(1.0, state.tail) if self.settings.average else state.iterate
         weights = mean[:, 1:] / state.scale
-        return self.intercept * mean[:, 0] - weights @ self._centre(state), weights
+        return self.intercept * mean[:, 0] - weights @ state.shift, weights
 
     def _check(self, query: DescentQuery) -> None:
         """Refuse a query no honest aggregator sends, by public facts alone.
@@ -292,15 +210,9 @@ class DescentProgram(BlockProgram):
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def _standardised(self, total: NDArray[np.float64], state: _State) -> _State:
-        sums = total * self.moment_bound
-        if self.counts:
-            most = math.inf if self.records is None else float(self.records)
-            state = state._replace(records=min(max(1.0, float(sums[-1])), most))
-            sums = sums[:-1]
-        noise = noise_of_mean(self.budget, self.budget.share_of_one(MOMENT_SHARE), self.moment_bound, state.records)
-        mean = np.clip(sums / state.records, -2, 2)  # a count drowned in noise must not blow up the means
+        mean, noise, records = self.moments.means(total, state.records)
         found = standardise(mean, noise, self.shapes, centred=self.settings.fit_intercept)
-        state = state._replace(shift=found.shift, scale=found.scale)
+        state = state._replace(records=records, shift=found.shift, scale=found.scale)
         return self._scheduled(state, self.intercept + found.trace)
 
     def _scheduled(self, state: _State, trace: float) -> _State:
@@ -333,7 +245,7 @@ class DescentProgram(BlockProgram):
         gradient = total.reshape(self.outputs, -1) * (state.clip * state.row_limit / state.records)
         if self.l1:  # rows were not centred under L1: centre the gradient instead, which is linear in them
             gradient = gradient.copy()
-            gradient[:, 1:] -= gradient[:, :1] * (self._centre(state) - self._row_shift(state)) / state.scale
+            gradient[:, 1:] -= gradient[:, :1] * (state.shift - self._row_shift(state)) / state.scale
         step = state.step / math.sqrt(t) if self.settings.schedule == "inverse-sqrt" else state.step
         iterate = self._unshifted(state) - step * gradient
         # The ridge is taken at the end of the step, not at its start (a proximal step): the same optimum, and stable
@@ -352,9 +264,6 @@ class DescentProgram(BlockProgram):
     # Under L1 clients see rows that are not centred (a one-hot row has L1 length 1, a centred one up to 2), so the
     # intercept they are given absorbs the shift: w·(x − s) + b = w·x + (b − w·s).
 
-    def _centre(self, state: _State) -> NDArray[np.float64]:
-        return state.shift
-
     def _row_shift(self, state: _State | DescentQuery) -> NDArray[np.float64]:
         if not self.l1:
             return state.shift
@@ -363,7 +272,7 @@ class DescentProgram(BlockProgram):
         return shift
 
     def _offsets(self, state: _State) -> NDArray[np.float64]:
-        return (self._centre(state) - self._row_shift(state)) / state.scale
+        return (state.shift - self._row_shift(state)) / state.scale
 
     def _shifted(self, point: NDArray[np.float64], state: _State) -> NDArray[np.float64]:
         out = point.copy()

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tallystick.algorithms.flags import flag
+from tallystick.algorithms.keywords import flag
 from tallystick.core.errors import StudyError
 
-__all__ = ["DESCENT_KEYS", "DescentSettings", "settings_from"]
+__all__ = ["DescentSettings", "settings_from"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +27,6 @@ class DescentSettings:
     schedule: str = "auto"
     """``constant``, ``inverse-sqrt`` (step η/√t, as PEM has it) or ``auto``: constant with momentum by rule."""
     average: bool = True
-
-
-DESCENT_KEYS = frozenset(f.name for f in dataclasses.fields(DescentSettings))
 
 
 def settings_from(keywords: Mapping[str, Any]) -> DescentSettings:

@@ -16,9 +16,7 @@ gradient starts with the length 1, whatever K is. It may grow to √K (without a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +24,13 @@ from numpy.typing import NDArray
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, hinge_residuals
 from tallystick.algorithms.linear.descent import Loss
-from tallystick.algorithms.linear.descent_program import DescentProgram, design_descent
-from tallystick.algorithms.linear.descent_settings import DescentSettings, settings_from
+from tallystick.algorithms.linear.descent_design import design_descent
+from tallystick.algorithms.linear.descent_program import DescentProgram
+from tallystick.algorithms.linear.descent_settings import DescentSettings
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["WIDTH", "HingeProgram", "design_hinge", "design_hinge_from_keywords", "hinge_bounds"]
+__all__ = ["WIDTH", "HingeProgram", "design_hinge", "hinge_bounds"]
 
 WIDTH = 1.0
 """γ: the corner is rounded over margins from 0 to 1."""
@@ -72,8 +71,3 @@ class HingeProgram(DescentProgram):
 def design_hinge(public: Public, budget: PublicBudget, settings: DescentSettings) -> Design:
     """The program and its rounds, from public facts alone."""
     return design_descent(HingeProgram, public, budget, settings)
-
-
-def design_hinge_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
-    """The design of a linear SVC with the keywords of an estimator or of a study's [program]."""
-    return design_hinge(public, budget, settings_from(keywords))

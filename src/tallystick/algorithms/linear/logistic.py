@@ -6,23 +6,19 @@ norm √(1 − 1/K) and at most √2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
 from tallystick.algorithms.linear.descent import LOGISTIC
-from tallystick.algorithms.linear.descent_program import DescentProgram, design_descent
-from tallystick.algorithms.linear.descent_settings import DescentSettings, settings_from
+from tallystick.algorithms.linear.descent_design import design_descent
+from tallystick.algorithms.linear.descent_program import DescentProgram
+from tallystick.algorithms.linear.descent_settings import DescentSettings
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["LogisticProgram", "LogisticSettings", "design_from_keywords", "design_logistic"]
-
-LogisticSettings = DescentSettings
+__all__ = ["LogisticProgram", "design_logistic"]
 
 
 class LogisticProgram(DescentProgram):
@@ -43,8 +39,3 @@ class LogisticProgram(DescentProgram):
 def design_logistic(public: Public, budget: PublicBudget, settings: DescentSettings) -> Design:
     """The program and its rounds, from public facts alone."""
     return design_descent(LogisticProgram, public, budget, settings)
-
-
-def design_from_keywords(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
-    """The design of a logistic regression with the keywords of an estimator or of a study's [program]."""
-    return design_logistic(public, budget, settings_from(keywords))

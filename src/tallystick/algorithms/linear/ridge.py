@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, least_error
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.flags import flag
+from tallystick.algorithms.keywords import flag
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.linear.ridge_solution import solve
 from tallystick.algorithms.linear.second_moments import SecondMoments, product_rows
@@ -31,9 +31,8 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 
-__all__ = ["RIDGE_KEYS", "RidgeProgram", "design_ridge"]
+__all__ = ["RidgeProgram", "design_ridge"]
 
-RIDGE_KEYS = frozenset({"alpha", "fit_intercept"})
 _WITHIN = 1 + 2.0**-20
 """Bounds are this much longer than any vector: rounding on the grid must not push one over."""
 _SLACK = 0.02

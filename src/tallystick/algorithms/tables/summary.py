@@ -26,16 +26,15 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, least_error
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.flags import flag
+from tallystick.algorithms.keywords import flag
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Contribution, Dense
 from tallystick.privacy.grid import Group
 
-__all__ = ["SUMMARY_KEYS", "SummarisedColumn", "SummaryProgram", "design_summary"]
+__all__ = ["SummarisedColumn", "SummaryProgram", "design_summary"]
 
-SUMMARY_KEYS = frozenset({"columns", "bins", "cuts", "correlations"})
 _MOST_BINS = 1000
 _MOST_CORRELATED = 2000
 """Two million pairs: each is a column of every record's vector."""

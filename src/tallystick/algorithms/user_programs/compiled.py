@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.user_programs.allow_list import finding_at
+from tallystick.algorithms.user_programs.findings import finding_at
 from tallystick.algorithms.user_programs.map_compiler.builder import TooLong
 from tallystick.algorithms.user_programs.map_compiler.kernel import (
     DEPENDS,
@@ -57,7 +57,7 @@ _VECTOR_NUMBERS = 2**20
 
 
 def compile_map(function: ast.FunctionDef, *, constants: Mapping[str, Literal], file: str) -> CompiledMap:
-    """The map of a CHECKED map_in_client (:func:`tallystick.algorithms.user_programs.allow_list.check_function`)."""
+    """The map of a CHECKED map_in_client (:func:`~.user_programs.allow_list_check.check_function`)."""
     text = f"{ast.dump(function, include_attributes=True)} {sorted(constants.items())!r}"
     key = hashlib.sha256(text.encode()).hexdigest()
     return CompiledMap(source=_Source(key=key, file=file, function=function, constants=constants))

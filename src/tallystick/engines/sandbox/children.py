@@ -207,7 +207,7 @@ class Children:
         self._lock = threading.RLock()
         self._living: dict[Child, None] = {}  # in the order they were started
         self._owner = os.getpid()
-        self.cells: dict[tuple[str, str, Kind], Any] = {}  # of the programs that live here
+        self.programs: dict[tuple[str, str, Kind], Any] = {}  # of the programs that live here
 
     def start(self, kind: Kind) -> Child:
         """A child that is locked in and waits for a program. StudyError where there is no locking in."""

@@ -36,8 +36,8 @@ from tallystick.algorithms.user_programs.program_file import ProgramFile, read_p
 from tallystick.core.errors import DataError, RoundAborted, StudyError, TallystickError
 from tallystick.crypto.prg import system_stream
 from tallystick.engines.sandbox import messages
-from tallystick.engines.sandbox.cells import Cell, cell_of
 from tallystick.engines.sandbox.children import Children, Contained, shared_children
+from tallystick.engines.sandbox.locked_program import LockedProgram, locked_program
 from tallystick.privacy.grid import Grid
 
 __all__ = ["SandboxedMap", "SandboxedProgram", "sandboxed_from_text"]
@@ -68,8 +68,8 @@ class SandboxedProgram(Program):
         self.bound = file.bound
         self.groups = file.groups
         self.source_text = file.text
-        self.compiled_map = SandboxedMap(file.name, cell_of(children, file, "map"), children.limits.memory_bytes)
-        self._cell = cell_of(children, file, "public")
+        self.compiled_map = SandboxedMap(file.name, locked_program(children, file, "map"), children.limits.memory_bytes)
+        self._locked = locked_program(children, file, "public")
         self._state_bytes = children.limits.state_bytes
         self._starts: dict[Public, tuple[dict[str, Any], bytes]] = {}
 
@@ -106,14 +106,14 @@ class SandboxedProgram(Program):
 
     def close(self) -> None:
         """End its children; they come back if they are asked again."""
-        self._cell.close()
+        self._locked.close()
         self.compiled_map.close()
 
     def _ask(
         self, error: type[TallystickError], header: dict[str, Any], body: list[Any]
     ) -> tuple[dict[str, Any], bytes]:
         try:
-            told, packed = self._cell.call(header, body, body_limit=self._state_bytes)
+            told, packed = self._locked.call(header, body, body_limit=self._state_bytes)
             if "error" in told:
                 refusal = messages.error_from(told["error"])
                 raise error(refusal.cause, rule=refusal.rule, remedy=refusal.remedy)
@@ -134,8 +134,8 @@ class SandboxedProgram(Program):
 class SandboxedMap:
     """The compiled map in a locked child, with the face of :class:`~.user_programs.compiled.CompiledMap`."""
 
-    def __init__(self, name: str, cell: Cell, memory_bytes: int) -> None:
-        self.name, self._cell, self._most = name, cell, memory_bytes // 16
+    def __init__(self, name: str, locked: LockedProgram, memory_bytes: int) -> None:
+        self.name, self._locked, self._most = name, locked, memory_bytes // 16
         self._steps: dict[int, int] = {}
         self.over: str | None = None
 
@@ -194,13 +194,13 @@ class SandboxedMap:
 
     def close(self) -> None:
         """End the child; it comes back if it is asked again."""
-        self._cell.close()
+        self._locked.close()
 
     def _call(
         self, header: dict[str, Any], state: State, width: int, *blocks: Any, body_limit: int = 0
     ) -> tuple[Any, bytes]:
         at = (*messages.encode_state(state), width)
-        return self._cell.call(header, list(blocks), body_limit=body_limit, at=at)
+        return self._locked.call(header, list(blocks), body_limit=body_limit, at=at)
 
     def _total(
         self, block: NDArray[np.float64], *, state: State, grid: Grid, header: dict[str, Any]

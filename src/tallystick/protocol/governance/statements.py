@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, NoReturn
 
 from tallystick.core.errors import RemoteProtocolError, StudyError, VerificationError
-from tallystick.core.identifiers import check_party_name, digest, format_hash, parse_hash
+from tallystick.core.identifiers import canonical, check_party_name, digest, format_hash, parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.core.readable_text import one_line
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
@@ -43,11 +43,6 @@ _LABEL = b"tallystick/governance/1"
 _IDENT = b"tallystick/governance/statement/1"
 _KEYS = {"kind", "signer", "body", "signature"}
 _SIGNATURE = re.compile(rf"[0-9a-f]{{{2 * SIGNATURE_BYTES}}}")
-
-
-def canonical(value: Any) -> bytes:
-    """The one encoding of a JSON value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 shown = one_line

@@ -7,12 +7,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import State, unpack_state
 from tallystick.core.errors import NotApproved, RemoteProtocolError, StudyError, TallystickError
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.outside_text import read_json
-from tallystick.engines.designs import BUILT_IN
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
 from tallystick.engines.run import Outcome, Progress
 from tallystick.engines.thresholding import state_bytes

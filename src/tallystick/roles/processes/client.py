@@ -21,8 +21,9 @@ from tallystick.core.errors import (
     VerificationError,
 )
 from tallystick.core.redaction import Secret
-from tallystick.engines.client_map import ClientMap, compile_map_of
-from tallystick.engines.record_choice import ChosenMap, record_choice
+from tallystick.engines.client_map import ClientMap
+from tallystick.engines.client_maps import ClientMaps
+from tallystick.engines.record_choice import ChosenMap
 from tallystick.engines.round_vectors import padded
 from tallystick.engines.setup import Setup
 from tallystick.engines.study_records import study_records
@@ -231,15 +232,8 @@ class ClientSession(ParticipantSession):
             said = records.tallies.left_out()
             if said is not None:
                 _log.warning("%s. This stays on this machine.", said)
-            program = self.setup.design.program
-            template, name = self.setup.template, self.process.name.encode()
-            compiled = compile_map_of(program, template)
-            streams, study_hash = self.process.parts.streams, self.study_hash
-            choice = record_choice(study, records, lambda round: streams(study_hash, b"coins", round, name))
-            if choice is not None:
-                self._map = ChosenMap(program, records, template, choice, compiled)
-            else:
-                self._map = ClientMap(program, records, template, compiled=compiled, persons=records.persons)
+            maps = ClientMaps(study, self.setup.design.program, self.setup.template)
+            self._map = maps.of(records, self.process.parts.streams, self.process.name)
         return self._map
 
 

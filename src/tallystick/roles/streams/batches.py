@@ -27,7 +27,7 @@ from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.data.appended import appended
 from tallystick.data.encoding import Records
 from tallystick.data.sources import broken_records, read_table, with_broken_records
-from tallystick.engines.client_map import ClientMap, compile_map_of
+from tallystick.engines.client_maps import ClientMaps
 from tallystick.engines.setup import Setup
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
 from tallystick.engines.study_records import study_records
@@ -71,8 +71,7 @@ class StreamMap:
         self._setup, self._stream, self._party = setup, setup.study.stream, party
         self._store, self._hash = store, study_hash
         self._source = appended(source, party=party)
-        self._program = setup.design.program
-        self._compiled = compile_map_of(self._program, setup.template)
+        self._maps = ClientMaps(setup.study, setup.design.program, setup.template)
         self._mark = Watermark.from_bytes(store.records(study_hash).get(_KEY))
         self._read_to = 0
         self.mapped = self.left_out = 0
@@ -89,7 +88,7 @@ class StreamMap:
         total = np.zeros(plan.grid.size, dtype=np.int64)
         self.mapped = self.left_out = 0
         for records in self.batch(round):
-            part = ClientMap(self._program, records, self._setup.template, compiled=self._compiled)
+            part = self._maps.whole(records)
             total += part.contribute(model, plan)
             self.mapped, self.left_out = self.mapped + part.mapped, self.left_out + part.left_out
         return total
@@ -132,11 +131,8 @@ class StreamMap:
     def _columns(self, time: str) -> list[str]:
         """What is read of a source whose records say their time."""
         study = self._setup.study
-        layout = study.schema_of_data().layout(
-            study.study.features, target=study.study.target, missing=study.missing_policy()
-        )
         target = [] if study.study.target is None else [study.study.target]
-        return list(dict.fromkeys([*layout.columns, *target, time]))
+        return list(dict.fromkeys([*self._setup.layout.columns, *target, time]))
 
     def _encoded(self, piece: Any) -> Records:
         records = study_records(self._setup.study, piece, party=self._party, lenient=True)

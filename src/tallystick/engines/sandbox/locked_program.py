@@ -15,16 +15,16 @@ from tallystick.crypto.prg import system_stream
 from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.children import Child, Children, Contained, Kind
 
-__all__ = ["Cell", "cell_of"]
+__all__ = ["LockedProgram", "locked_program"]
 
 At = tuple[dict[str, Any], bytes, int]
 """A state as it is sent, its description and its numbers; and how many numbers a record has."""
 
-_MOST_CELLS = 64
+_MOST_PROGRAMS = 64
 _finding = threading.Lock()
 
 
-class Cell:
+class LockedProgram:
     """One kind of child of one program."""
 
     def __init__(self, children: Children, kind: Kind, file: ProgramFile) -> None:
@@ -90,12 +90,12 @@ def _kind_of(at: At | None) -> Any:
     return at[0]["tuple"], at[0]["fields"], [shape for _, shape in at[0]["parts"]], at[2]
 
 
-def cell_of(children: Children, file: ProgramFile, kind: Kind) -> Cell:
-    """The cell of this program: the same one for every study of this process that runs it."""
+def locked_program(children: Children, file: ProgramFile, kind: Kind) -> LockedProgram:
+    """This program in locked children of this kind: the same one for every study of this process that runs it."""
     with _finding:
         key = (file.hash, file.name, kind)
-        cell: Cell = children.cells.pop(key, None) or Cell(children, kind, file)
-        children.cells[key] = cell
-        while len(children.cells) > _MOST_CELLS:
-            children.cells.pop(next(iter(children.cells))).close()
-        return cell
+        found: LockedProgram = children.programs.pop(key, None) or LockedProgram(children, kind, file)
+        children.programs[key] = found
+        while len(children.programs) > _MOST_PROGRAMS:
+            children.programs.pop(next(iter(children.programs))).close()
+        return found

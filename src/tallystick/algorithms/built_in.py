@@ -1,0 +1,102 @@
+"""The built-in programs: one table that names, keywords, designs and estimators are read from.
+
+A study file names a program and gives keywords; ``ts.KMeans(...)`` is the same program with the same keywords. Both
+become a design here, so that they cannot differ. An estimator is named, not imported: a role needs no scikit-learn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tallystick.algorithms.clustering.kmeans import design_kmeans
+from tallystick.algorithms.clustering.settings import KMeansSettings, kmeans_settings
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
+from tallystick.algorithms.itemsets.design import design_itemsets
+from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
+from tallystick.algorithms.linear.descent_settings import DescentSettings, settings_from
+from tallystick.algorithms.linear.linear_svc import design_hinge
+from tallystick.algorithms.linear.logistic import design_logistic
+from tallystick.algorithms.linear.ridge import design_ridge
+from tallystick.algorithms.program import Public
+from tallystick.algorithms.tables.summary import design_summary
+from tallystick.core.errors import StudyError
+from tallystick.core.readable_text import did_you_mean
+
+__all__ = ["BUILT_IN", "BuiltIn", "check_keywords", "stepwise_programs"]
+
+Keywords = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltIn:
+    """A built-in program: the keywords it takes under [program], how it designs its rounds, and its estimator."""
+
+    keys: frozenset[str]
+    design: Callable[[Keywords, Public, PublicBudget], Design]
+    estimator: str
+    """``module:class`` below ``tallystick.estimators``."""
+
+    @property
+    def stepwise(self) -> bool:
+        """Whether it learns in as many rounds as it is given, and so from a stream."""
+        return "rounds" in self.keys
+
+
+def _checked(
+    settings: type[Any],
+    check: Callable[[Keywords], Any],
+    design: Callable[[Public, PublicBudget, Any], Design],
+    estimator: str,
+) -> BuiltIn:
+    """A program whose keywords are the fields of a settings class."""
+    return BuiltIn(
+        keys=frozenset(f.name for f in dataclasses.fields(settings)),
+        design=lambda keywords, public, budget: design(public, budget, check(keywords)),
+        estimator=estimator,
+    )
+
+
+BUILT_IN: dict[str, BuiltIn] = {
+    "logistic_regression": _checked(
+        DescentSettings, settings_from, design_logistic, "logistic_regression:LogisticRegression"
+    ),
+    "linear_svc": _checked(DescentSettings, settings_from, design_hinge, "linear_svc:LinearSVC"),
+    "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, "kmeans:KMeans"),
+    "frequent_itemsets": _checked(
+        ItemsetSettings, itemset_settings, design_itemsets, "frequent_itemsets:FrequentItemsets"
+    ),
+    "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator="ridge:Ridge"),
+    "summary": BuiltIn(
+        keys=frozenset({"columns", "bins", "cuts", "correlations"}), design=design_summary, estimator="summary:Summary"
+    ),
+    "evaluation": BuiltIn(
+        keys=frozenset({"classifier"}), design=design_evaluation, estimator="evaluate:ClassifierEvaluation"
+    ),
+}
+
+
+def stepwise_programs() -> str:
+    """The programs that learn from a stream, as a message lists them."""
+    return ", ".join(name for name, program in BUILT_IN.items() if program.stepwise)
+
+
+def check_keywords(name: str, keywords: Keywords) -> None:
+    """Refuse a program that is not built in, and a keyword that it does not take."""
+    if name not in BUILT_IN:
+        raise StudyError(
+            f"there is no program {name!r}",
+            rule="unknown-program",
+            remedy=f"Built in: {', '.join(sorted(BUILT_IN))}; or a file ending in .py.{did_you_mean(name, BUILT_IN)}",
+        )
+    known = sorted(BUILT_IN[name].keys)
+    for key in keywords:
+        if key not in known:
+            raise StudyError(
+                f"unknown key 'program.{key}'",
+                rule="unknown-key",
+                remedy=did_you_mean(key, known).strip() or f"{name} takes: {', '.join(known)}.",
+            )
