@@ -1,4 +1,4 @@
-"""X26 with real processes: an analyst proposes what no plan can be made of. Clients say no, and stay well."""
+"""Real processes: an analyst proposes what no plan can be made of. Clients say no, and stay well."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTILE: dict[str, tuple[str, str, Any]] = {
 }
 
 
-def test_x26_hostile_proposals_are_answered_and_nobody_falls_ill(parties: Parties) -> None:
+def test_hostile_proposals_are_answered_and_nobody_falls_ill(parties: Parties) -> None:
     monitors = [parties.monitor(name) for name in ("client-1", "server-1", "aggregator")]
     parties.start()
     parties.wait_up()

@@ -268,7 +268,7 @@ def test_too_few_is_a_typed_failure_in_time(missing: str) -> None:
         replace(ready("c1"), party="c0"),
     ],
 )
-def test_x32_keys_that_do_not_verify_are_not_ready(answer) -> None:
+def test_keys_that_do_not_verify_are_not_ready(answer) -> None:
     hub, _ = gathering()
     out = hub.receive("c0", answer, 1.0)
     assert [m.code for _, m in sent(out, StudyRefused)] == [StudyCode.BAD_ROSTER]

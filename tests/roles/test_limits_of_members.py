@@ -228,7 +228,7 @@ def test_a_message_of_empty_parts_is_not_taken_apart(hub: Board) -> None:
     assert len(unpack_parts(bytes(4 * exchange.MOST_PARTS), "c3")) == exchange.MOST_PARTS
     with pytest.raises(RemoteProtocolError) as refusal:
         hub.exchange.receive("c3", Op.STATEMENTS, bytes(4 * exchange.MOST_PARTS + 4))
-    assert (refusal.value.rule, refusal.value.party) == ("X14", "c3")
+    assert (refusal.value.rule, refusal.value.party) == ("malformed", "c3")
     assert min(len(s.encode()) for s in (PROPOSAL, decision("c0"), charge("c0"))) * exchange.MOST_PARTS > (
         exchange.BATCH_BYTES
     )

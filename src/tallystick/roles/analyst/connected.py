@@ -158,7 +158,7 @@ def _told(packed: bytes, rounds: int) -> dict[str, Any]:
         return {"history": history, "contributors": took, "dropped": missed}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise RemoteProtocolError(
-            "a result is not one of this study", rule="X14", remedy="Fetch it again: tallystick study result."
+            "a result is not one of this study", rule="malformed", remedy="Fetch it again: tallystick study result."
         ) from None
 
 
