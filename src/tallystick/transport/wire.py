@@ -18,7 +18,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import AgreementKey, derive_channel
 from tallystick.crypto.sealing import PIECE_BYTES, Opener, Opening, Sealer, sealed_size
 from tallystick.protocol.study.roster import Roster
-from tallystick.transport.network.frame_buffers import ROOMS, Room
+from tallystick.transport.network.frame_buffers import BUFFERS, FrameBuffer
 
 __all__ = ["GOVERNANCE", "HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
 
@@ -51,10 +51,10 @@ class Seals:
         self._openers: dict[str, Opener] = {}
         self.lock = threading.Lock()
 
-    def seal(self, to: str, *raw: bytes) -> tuple[Iterator[memoryview | Room], int]:
+    def seal(self, to: str, *raw: bytes) -> tuple[Iterator[memoryview | FrameBuffer], int]:
         """The sealed message in pieces, header first, and its whole length; it may be given in several parts.
 
-        A long message holds two rooms at a time: a piece is sealed while the one before it is on its way.
+        A long message holds two buffers at a time: a piece is sealed while the one before it is on its way.
         """
         if to not in self._sealers:
             keys = self._roster.keys
@@ -64,23 +64,23 @@ class Seals:
         length = HEADER_BYTES + sealed_size(sum(map(len, raw)))
         return self._pieces(self._sealers[to], raw, length), length
 
-    def _pieces(self, sealer: Sealer, raw: tuple[bytes, ...], length: int) -> Iterator[memoryview | Room]:
+    def _pieces(self, sealer: Sealer, raw: tuple[bytes, ...], length: int) -> Iterator[memoryview | FrameBuffer]:
         first = head(SEALED, self._roster.study_hash)
         if length <= PIECE_BYTES:
             yield from sealer.views(*raw, prefix=first)
             return
         sealing = sealer.sealing(*raw, prefix=first)
-        held: deque[Room] = deque()
+        held: deque[FrameBuffer] = deque()
         try:
             while size := sealing.next_size:
                 if len(held) == 2:
-                    ROOMS.give(held.popleft())
-                held.append(ROOMS.take(size))
+                    BUFFERS.give(held.popleft())
+                held.append(BUFFERS.take(size))
                 held[-1].fill(sealing.into)
                 yield held[-1]
         finally:
-            for room in held:
-                ROOMS.give(room)
+            for buffer in held:
+                BUFFERS.give(buffer)
 
     def open(self, sender: str, sealed: memoryview) -> bytes:
         """The message, or RemoteProtocolError with nothing kept."""

@@ -13,18 +13,18 @@ from io import SEEK_END, BytesIO
 
 from tallystick.transport.network.frames import HEADER_BYTES, Kind, frame
 
-__all__ = ["ROOMS", "Room", "Rooms"]
+__all__ = ["BUFFERS", "BufferPool", "FrameBuffer"]
 
 _KEPT = 8
 
 
-class Room:
+class FrameBuffer:
     """Memory for the payload of one frame after another, with place for the header before it.
 
     A frame goes to gRPC as ``bytes``, and to make them of a header and a chunk costs a copy of the chunk into memory
     that nobody has used yet. This is memory that becomes ``bytes`` as it is (``BytesIO.getvalue``), and is written
     again when nobody else has those bytes any more; if somebody still has, ``BytesIO`` itself takes other memory.
-    A payload as long as the room costs least: for a shorter one the memory is cut, and then has to grow again.
+    A payload as long as the buffer costs least: for a shorter one the memory is cut, and then has to grow again.
     """
 
     __slots__ = ("_memory", "size", "used")
@@ -47,7 +47,7 @@ class Room:
         return self.used > 0
 
     def view(self) -> memoryview:
-        """The payload, until the room is filled again."""
+        """The payload, until the buffer is filled again."""
         return self._memory.getbuffer()[HEADER_BYTES : HEADER_BYTES + self.used]
 
     def framed(self, kind: Kind, ident: int, flags: int) -> bytes:
@@ -63,26 +63,26 @@ class Room:
         return self._memory.getvalue()
 
 
-class Rooms:
-    """Rooms that nobody needs now; any thread may take one and give it back. A few are kept, whatever their size."""
+class BufferPool:
+    """Buffers that nobody needs now; any thread may take one and give it back. A few are kept, whatever their size."""
 
     def __init__(self, kept: int = _KEPT) -> None:
-        self._free: deque[Room] = deque(maxlen=kept)
+        self._free: deque[FrameBuffer] = deque(maxlen=kept)
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> Room:
-        """A room of exactly this size: the one that was given back first, whose frame is most likely gone by now."""
+    def take(self, size: int) -> FrameBuffer:
+        """A buffer of exactly this size: the one that was given back first, whose frame is most likely gone by now."""
         with self._lock:
-            for room in self._free:
-                if room.size == size:
-                    self._free.remove(room)
-                    return room
-        return Room(size)
+            for buffer in self._free:
+                if buffer.size == size:
+                    self._free.remove(buffer)
+                    return buffer
+        return FrameBuffer(size)
 
-    def give(self, room: Room) -> None:
+    def give(self, buffer: FrameBuffer) -> None:
         """For the next who needs one; it may still hold a frame that is on its way."""
         with self._lock:
-            self._free.append(room)
+            self._free.append(buffer)
 
 
-ROOMS = Rooms()  # of this process: what is sealed here is no secret
+BUFFERS = BufferPool()  # of this process: what is sealed here is no secret

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.transport.network.background import wake_soon
-from tallystick.transport.network.frame_buffers import Room
+from tallystick.transport.network.frame_buffers import FrameBuffer
 from tallystick.transport.network.frames import (
     ABANDON,
     CHUNK,
@@ -41,7 +41,7 @@ from tallystick.transport.network.options import Options
 __all__ = ["FIRST_STEP", "Buffer", "Outbound", "OutgoingMessage", "Pace", "Piece", "message_of"]
 
 Buffer = bytes | bytearray | memoryview
-Piece = Buffer | Room  # of a message that is made as it is sent
+Piece = Buffer | FrameBuffer  # of a message that is made as it is sent
 _MAX_PIECE = MAX_FRAME - HEADER_BYTES
 FIRST_STEP, _LEAST_STEP = 1 << 18, 1 << 16  # bytes of the first frame of data, and of the shortest
 _STEP_SECONDS = 1.0  # how long a frame should take
@@ -74,7 +74,7 @@ def message_of(raw: Buffer | Iterable[Piece], length: int | None) -> OutgoingMes
 
 
 def _view_of(piece: Piece) -> memoryview:
-    if isinstance(piece, Room):
+    if isinstance(piece, FrameBuffer):
         return piece.view()
     return memoryview(piece).cast("B") if len(piece) else memoryview(b"")
 
@@ -82,14 +82,14 @@ def _view_of(piece: Piece) -> memoryview:
 class _Current:
     """The large message at the head of its lane: announced, then streamed."""
 
-    __slots__ = ("announced_at", "granted", "ident", "left", "message", "rest", "room")
+    __slots__ = ("announced_at", "buffer", "granted", "ident", "left", "message", "rest")
 
-    def __init__(self, message: OutgoingMessage, ident: int, rest: memoryview, room: Room | None) -> None:
+    def __init__(self, message: OutgoingMessage, ident: int, rest: memoryview, buffer: FrameBuffer | None) -> None:
         self.message = message
         self.ident = ident
         self.left = message.length
         self.rest = rest  # of the piece being sent
-        self.room = room  # where the whole piece is, if it can be a frame as it is
+        self.buffer = buffer  # where the whole piece is, if it can be a frame as it is
         self.granted = False
         self.announced_at = time.monotonic()
 
@@ -260,17 +260,17 @@ class Outbound:
             return None  # its first piece has to be made first
         return self._take_large(message.whole)
 
-    def _take_large(self, first: memoryview, room: Room | None = None) -> bytes:
+    def _take_large(self, first: memoryview, buffer: FrameBuffer | None = None) -> bytes:
         with self._room:
             message = self._pop_large()
         self._count += 1
-        self._current = _Current(message, self._count, first, room)
+        self._current = _Current(message, self._count, first, buffer)
         return open_frame(self._count, message.length, bytes(first[:HEAD_BYTES]))
 
     def piece(self, source: Iterator[Piece], raw: Piece | None) -> bytes | None:
         """Continue with the piece that ``source`` made, None at its end; a frame to send at once, if any."""
         view = memoryview(b"") if raw is None else _view_of(raw)
-        room = raw if isinstance(raw, Room) else None
+        buffer = raw if isinstance(raw, FrameBuffer) else None
         current = self._current
         if current is None:
             if not self._large or self._large[0].pieces is not source:
@@ -279,12 +279,12 @@ class Outbound:
                 with self._room:
                     self._pop_large()
                 raise LocalProtocolError("the first piece of a message is too short, or longer than the message")
-            return self._take_large(view, room)
+            return self._take_large(view, buffer)
         if current.message.pieces is not source:
             return None  # declined meanwhile
         if raw is None or len(view) > current.left:
             return self.abandon()
-        current.rest, current.room = view, room
+        current.rest, current.buffer = view, buffer
         return None
 
     def abandon(self) -> bytes | None:
@@ -303,10 +303,10 @@ class Outbound:
         flags = 0 if current.left else LAST
         if not current.left:
             self._current = None
-        room, current.room = current.room, None
-        if room is not None and size == room.used:
+        buffer, current.buffer = current.buffer, None
+        if buffer is not None and size == buffer.used:
             current.rest.release()
             current.rest = memoryview(b"")
-            return room.framed(Kind.DATA, current.ident, flags)
+            return buffer.framed(Kind.DATA, current.ident, flags)
         chunk, current.rest = current.rest[:size], current.rest[size:]
         return frame(Kind.DATA, current.ident, chunk, flags)
