@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tallystick.algorithms.user_programs.allow_list import _REFUSED
-from tallystick.privacy.rules import RULES
 from tallystick.protocol.governance.policy import UNREAD
 from tallystick.protocol.governance.standing import STATES
 from tallystick.protocol.secure_sum.messages import Code
@@ -79,7 +78,6 @@ def source_rules() -> dict[str, str]:
         "allow_list": [rule for rule, *_ in _REFUSED.values()] + ["construct"],
         "stores": [rule for rule, *_ in (*stores._BY_ERRNO.values(), *stores._BY_SQLITE.values(), stores._FAILED)],
         "policy": [UNREAD, *POLICY.findall(policy)],
-        "rules": [name for name, *_ in RULES],
     }
     named = {rule: where for where, rules in tables.items() for rule in rules}
     return {rule: file for rule, file in raised(trees).items() if rule} | named
