@@ -172,7 +172,7 @@ def propose_study(
                 remedy="Its result is fetched with study result; for a new run raise [study] version.",
             )
         made = connection.propose(study, plan, program, days=days, supersedes=earlier)
-        connection.wait(lambda: False, 0.5)  # time to leave the house
+        connection.wait(lambda: False, 0.5)  # time for the message to leave
         standing = connection.exchange.standing(study.hash)
     return {"action": "propose", **_about(made), **_stands(standing)}
 
@@ -238,7 +238,7 @@ def _kept_result(name: str, config: Path) -> dict[str, Any]:
             raise NotApproved(
                 f"there is no result of this study here; it is {standing.state}",
                 rule="results-visible-to",
-                remedy="The study may not show its result to this client, or the client's process has no line yet.",
+                remedy="The study may not show its result to this client, or its process is not connected yet.",
             )
         body, raw = standing.proposal.body, ReceiptBook(place.config.state).get(study)
     return _document(place, body, path.read_bytes(), raw)
