@@ -35,7 +35,7 @@ from tallystick.protocol.study.roster import Roster
 from tallystick.roles.shares.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.shares.spool import SpoolShares
 from tallystick.transport.network.admission import Unwanted
-from tallystick.transport.network.frame_buffers import Room
+from tallystick.transport.network.frame_buffers import FrameBuffer
 from tallystick.transport.network.frames import HEADER_BYTES as FRAME_HEADER
 from tallystick.transport.network.frames import Kind
 from tallystick.transport.wire import HEADER_BYTES, SEALED, Seals
@@ -87,7 +87,7 @@ class World:
 
     def sealed(self, client: int, share: Share) -> bytes:
         pieces, length = self.seals[CLIENTS[client]].seal("server-1", *encode_parts(share))
-        raw = b"".join(bytes(piece.view() if isinstance(piece, Room) else piece) for piece in pieces)
+        raw = b"".join(bytes(piece.view() if isinstance(piece, FrameBuffer) else piece) for piece in pieces)
         assert len(raw) == length
         return raw
 
@@ -395,7 +395,7 @@ def test_long_messages_that_are_sealed_at_the_same_time_do_not_share_memory(tmp_
             piece = next(stream, None)
             if piece is None:
                 streams = []
-            elif isinstance(piece, Room):
+            elif isinstance(piece, FrameBuffer):
                 sent[number].append(piece.framed(Kind.DATA, 1, 0)[FRAME_HEADER:])
     for name, raw, pieces in zip(CLIENTS, plain, sent):
         assert len(pieces) == 3
