@@ -385,7 +385,7 @@ def test_a_share_the_machine_refuses_gives_its_room_back(tmp_path: Path) -> None
 
 
 def test_long_messages_that_are_sealed_at_the_same_time_do_not_share_memory(tmp_path: Path) -> None:
-    """Rooms belong to the process: what one client seals must never show up in the frame of another."""
+    """Buffers belong to the process: what one client seals must never show up in the frame of another."""
     world = World(tmp_path, size=700_000)
     plain = [bytes([number]) * 5_600_000 for number in range(len(CLIENTS))]
     sent: list[list[bytes]] = [[] for _ in CLIENTS]

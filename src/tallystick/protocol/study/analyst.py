@@ -12,7 +12,7 @@ from typing import ClassVar
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.members import Cast
-from tallystick.protocol.study.instructions import Delivered, Ended, Instruction, Send, RoundsDone, Wake
+from tallystick.protocol.study.instructions import Delivered, Ended, Instruction, RoundsDone, Send, Wake
 from tallystick.protocol.study.machine import StudyMachine, error_of, rule_of
 from tallystick.protocol.study.messages import (
     Failed,

@@ -56,7 +56,7 @@ def check_ticket(cast: Cast, study_hash: bytes, ticket: Ticket) -> StudyKey:
     """The party's key for this study, if the party is a member and signed it; a typed error otherwise."""
     role = cast.role(ticket.party)
     if role is None:
-        raise RemoteProtocolError("this party is not in the study", party=ticket.party, rule="bad-study-key")
+        raise RemoteProtocolError("this party is not in the study", party=ticket.party, rule="wrong-party")
     key = StudyKey(
         study_hash=study_hash, party=ticket.party, role=role, public=ticket.public, signature=ticket.signature
     )
