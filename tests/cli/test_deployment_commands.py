@@ -121,7 +121,7 @@ def test_request_approve_install(run: Runner, consortium: Path, tmp_path: Path) 
 
     wrong = ("--fingerprint", "sha256:" + "0" * 64)
     refused = run("consortium", "approve", request, "--in", consortium, *wrong, "--format", "json")
-    assert (refused.code, refused.error["rule"], refused.error["party"]) == (6, "X09", "hospital")
+    assert (refused.code, refused.error["rule"], refused.error["party"]) == (6, "wrong-fingerprint", "hospital")
     told = run("consortium", "approve", request, "--in", consortium, "--fingerprint", asked["fingerprint"])
     assert told.code == 0
     assert "Not compared" not in told.out

@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_x26_every_command_refuses_every_such_file(run: Runner, tmp_path: Path, name: str) -> None:
+def test_every_command_refuses_every_such_file(run: Runner, tmp_path: Path, name: str) -> None:
     file = tmp_path / "given"
     file.write_bytes(FILES[name])
     for command, words in COMMANDS.items():

@@ -1,4 +1,4 @@
-"""X22, X26 and X29 of the reliability specification through the command line: typed refusals, nothing half-done."""
+"""Hostile studies, too few clients and odd data through the command line: typed refusals, nothing half-done."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("setting, rule", HOSTILE)
-def test_x26_a_hostile_study_is_refused_with_the_rules_name(
+def test_a_hostile_study_is_refused_with_the_rules_name(
     run: Runner, study: Path, data: Path, tmp_path: Path, setting: str, rule: str
 ) -> None:
     out = tmp_path / "out"
@@ -66,7 +66,7 @@ def test_x26_a_hostile_study_is_refused_with_the_rules_name(
         (("privacy.unit=person", 'privacy.person="id"', "privacy.max_institutions=0"), "person-caps-are-positive"),
     ],
 )
-def test_x26_settings_that_contradict_each_other(
+def test_settings_that_contradict_each_other(
     run: Runner, study: Path, data: Path, settings: tuple[str, ...], rule: str
 ) -> None:
     changes = [word for s in settings for word in ("--set", s)]
@@ -121,14 +121,14 @@ def test_x26_settings_that_contradict_each_other(
         ("trust.round_timeout_s=nan", "time limit"),
     ],
 )
-def test_x26_impossible_values_are_exit_2(run: Runner, study: Path, data: Path, setting: str, words: str) -> None:
+def test_impossible_values_are_exit_2(run: Runner, study: Path, data: Path, setting: str, words: str) -> None:
     done = run("simulate", study, "--data", data, "--set", setting, "--format", "json")
     assert done.code == 2
     assert words in done.error["cause"]
 
 
 @pytest.mark.parametrize("shares, rule", [((0.7, 0.7), "shares-sum-to-one"), ((-1.0, 2.0), None)])
-def test_x26_shares_that_overspend(
+def test_shares_that_overspend(
     run: Runner, study: Path, data: Path, shares: tuple[float, float], rule: str | None
 ) -> None:
     groups = ", ".join(f'{{ name = "{n}", share = {s} }}' for n, s in zip(("moments", "gradient"), shares))
@@ -137,12 +137,12 @@ def test_x26_shares_that_overspend(
     assert rule is None or done.error["rule"] == rule
 
 
-def test_x26_bounds_as_wide_as_floats_go(run: Runner, study: Path, data: Path) -> None:
+def test_bounds_as_wide_as_floats_go(run: Runner, study: Path, data: Path) -> None:
     wide = ("--set", "data.columns.age.lower=-1e307", "--set", "data.columns.age.upper=1e307")
     assert run("simulate", study, "--data", data, *wide, "--format", "json").code == 0
 
 
-def test_x22_too_few_clients_release_nothing(run: Runner, study: Path, data: Path, tmp_path: Path) -> None:
+def test_too_few_clients_release_nothing(run: Runner, study: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     few = ("--clients", 2, "--set", "trust.min_clients=3")
     done = run("simulate", study, "--data", data, *few, "--out", out, "--format", "json")
@@ -150,7 +150,7 @@ def test_x22_too_few_clients_release_nothing(run: Runner, study: Path, data: Pat
     assert not out.exists()
 
 
-def test_x22_drop_outs_below_the_minimum(run: Runner, study: Path, data: Path, tmp_path: Path) -> None:
+def test_drop_outs_below_the_minimum(run: Runner, study: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = run(
         "simulate", study, "--data", data, "--clients", 4, "--drop", 0.9, "--seed", 1, "--out", out, "--format", "json"
@@ -160,7 +160,7 @@ def test_x22_drop_outs_below_the_minimum(run: Runner, study: Path, data: Path, t
     assert not out.exists()
 
 
-def test_x29_files_without_records(run: Runner, study: Path, tmp_path: Path, data: Path) -> None:
+def test_files_without_records(run: Runner, study: Path, tmp_path: Path, data: Path) -> None:
     empty = tmp_path / "empty.csv"
     empty.write_text("id,age,sex,site,ill\n", encoding="utf-8")
     alone = run("simulate", study, "--data", empty, "--format", "json")
@@ -172,7 +172,7 @@ def test_x29_files_without_records(run: Runner, study: Path, tmp_path: Path, dat
     assert beside.json["participants"]["clients"] == 3
 
 
-def test_x29_one_label_and_constant_columns(run: Runner, study: Path, tmp_path: Path) -> None:
+def test_one_label_and_constant_columns(run: Runner, study: Path, tmp_path: Path) -> None:
     path = tmp_path / "same.csv"
     path.write_text("age,sex,ill\n" + "50,f,yes\n" * 60, encoding="utf-8")
     done = run("simulate", study, "--data", path, "--clients", 3, "--holdout", 0.2, "--seed", 1, "--format", "json")

@@ -260,7 +260,7 @@ def test_verify_needs_to_know_what(run: Runner, config: Path) -> None:
 
 
 def test_another_clients_ledger_is_refused(run: Runner, config: Path, steward: Runner, patients: None) -> None:
-    """X25: the files of one institution put into another's folder."""
+    """The files of one institution put into another's folder."""
     other = config.parent.parent / "other"
     (other / "state").mkdir()
     for file in (config.parent / "state").glob("ledger.*"):

@@ -1,4 +1,4 @@
-"""Text that a person can read: what is refused, what is not, and what becomes of the rest on a screen (X30)."""
+"""Text that a person can read: what is refused, what is not, and what becomes of the rest on a screen."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ READABLE = [
 
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
-def test_x30_unreadable_text_is_refused_and_spelt_out(text: str) -> None:
+def test_unreadable_text_is_refused_and_spelt_out(text: str) -> None:
     wrong = what_is_unreadable(text)
     assert wrong is not None
     assert what_is_wrong_with_name(text) == wrong

@@ -138,12 +138,12 @@ def test_a_numeric_marker_is_found_as_text_and_as_number() -> None:
         assert rows({"n": cells}, schema, missing=Missing(marker="-999")) == [[0, 0], [0, 1], [1, 0]]
 
 
-# --- X01 ----------------------------------------------------------------------------------------------------------
+# --- numbers that are none, or extreme ------------------------------------------------------------------------------
 
 EXTREMES = [math.inf, -math.inf, 1e308, -1e308, -0.0, 0.0, 5e-324, -5e-324, 2.2e-308, 1.0]
 
 
-def test_x01_infinite_huge_negative_zero_and_subnormal_numbers() -> None:
+def test_infinite_huge_negative_zero_and_subnormal_numbers() -> None:
     schema = Schema({"x": Number(-1, 1)})
     for cells in (EXTREMES, [repr(v) for v in EXTREMES]):
         got = encode({"x": cells}, schema)
@@ -158,7 +158,7 @@ def test_x01_infinite_huge_negative_zero_and_subnormal_numbers() -> None:
     assert np.abs(target.target).max() == 2.0
 
 
-def test_x01_nan_is_missing_and_refused_without_a_policy() -> None:
+def test_nan_is_missing_and_refused_without_a_policy() -> None:
     schema = Schema({"x": Number(-1, 1), "y": Category(["a"])})
     for cells in ([0.5, math.nan], ["0.5", "nan"], pa.array([0.5, None])):
         with pytest.raises(DataError, match="'x' has missing values"):
@@ -167,7 +167,7 @@ def test_x01_nan_is_missing_and_refused_without_a_policy() -> None:
         assert kept.rows.tolist() == [0]
 
 
-def test_x01_text_in_a_number_column_is_named_and_never_quoted() -> None:
+def test_text_in_a_number_column_is_named_and_never_quoted() -> None:
     schema = Schema({"x": Number(0, 1)})
     for cells in (["0.5", SECRET], ["0.5", "1_000"], ["0.5", "0x10"], ["0.5", "?"]):
         for source in ({"x": cells}, pl.DataFrame({"x": cells}, schema={"x": pl.Categorical})):
@@ -179,17 +179,17 @@ def test_x01_text_in_a_number_column_is_named_and_never_quoted() -> None:
             assert caught.value.__context__ is None
 
 
-def test_x01_counts_stay_local() -> None:
+def test_counts_stay_local() -> None:
     got = encode({"x": [5, math.inf]}, Schema({"x": Number(0, 1)}))
     assert got.tallies.clamped == {"x": 2}
     assert repr(got) == "Records(1 features, local)"
     assert repr(got.tallies) == str(got.tallies) == "Tallies(local)"
 
 
-# --- X29 ----------------------------------------------------------------------------------------------------------
+# --- constant, tied and empty data ----------------------------------------------------------------------------------
 
 
-def test_x29_constant_zero_tied_and_one_class() -> None:
+def test_constant_zero_tied_and_one_class() -> None:
     got = encode(ties(30), ties_schema(), target="label")
     assert np.isfinite(got.features).all()
     assert got.features[:, :2].tolist() == [[0.0, 0.0]] * 30
@@ -199,7 +199,7 @@ def test_x29_constant_zero_tied_and_one_class() -> None:
 
 
 @pytest.mark.parametrize("missing", [None, Missing(), Missing(policy="drop")])
-def test_x29_an_empty_client_has_the_public_shape(missing: Missing | None) -> None:
+def test_an_empty_client_has_the_public_shape(missing: Missing | None) -> None:
     frame = census(20)
     schema = Schema({**census_schema(), "basket": Items(["a"], 1)})
     empty = frame.head(0).with_columns(basket=pl.Series([], dtype=pl.List(pl.String)))

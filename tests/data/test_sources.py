@@ -112,7 +112,7 @@ def test_one_column_keeps_its_blank_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["age,sex\n", "age,sex"])
-def test_x29_a_header_alone_is_an_empty_client(tmp_path: Path, text: str) -> None:
+def test_a_header_alone_is_an_empty_client(tmp_path: Path, text: str) -> None:
     path = tmp_path / "empty.csv"
     path.write_text(text)
     got = encode(path, Schema({"age": Number(0, 4), "sex": Category(["F", "M"])}), target="sex")
@@ -140,7 +140,7 @@ def wrong_files(folder: Path) -> dict[str, tuple[Path, str]]:
     return {name: (folder / name, words) for name, (_, words) in cases.items()}
 
 
-def test_x02_unreadable_empty_and_ragged_files_are_named_and_never_quoted(tmp_path: Path) -> None:
+def test_unreadable_empty_and_ragged_files_are_named_and_never_quoted(tmp_path: Path) -> None:
     schema = Schema({"age": Number(0, 4), "name": Category(["a"])})
     for name, (path, words) in wrong_files(tmp_path).items():
         with pytest.raises(DataError) as caught:
@@ -158,7 +158,7 @@ def test_x02_unreadable_empty_and_ragged_files_are_named_and_never_quoted(tmp_pa
             read_table(absent)
 
 
-def test_x02_an_absent_column_lists_those_there_and_the_closest(tmp_path: Path) -> None:
+def test_an_absent_column_lists_those_there_and_the_closest(tmp_path: Path) -> None:
     forms = every_form(clinic(12), tmp_path)
     for name, source in forms.items():
         with pytest.raises(DataError) as caught:
@@ -185,7 +185,7 @@ def test_x02_an_absent_column_lists_those_there_and_the_closest(tmp_path: Path) 
         ({"a": [1], "b": np.array(["2020-01-01"], dtype="datetime64[D]")}, "column 'b' is declared as a number"),
     ],
 )
-def test_x02_wrong_shapes_name_the_column(source: Any, words: str) -> None:
+def test_wrong_shapes_name_the_column(source: Any, words: str) -> None:
     with pytest.raises(DataError) as caught:
         encode(source, Schema.from_bounds(["a", "b"], 0, 1))
     assert words in str(caught.value)

@@ -300,10 +300,10 @@ Look = tuple[int, int, float]
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident size is read from /proc")
 def test_a_thousand_clients_and_a_hundred_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tallystick as ts
-    from tallystick.roles.analyst import connection as desk
+    from tallystick.roles.analyst import connection as analyst_connection
 
     began = time.monotonic()
-    monkeypatch.setattr(desk, "SETTLE_SECONDS", 120.0)  # everybody is to be in it, not just a quorum
+    monkeypatch.setattr(analyst_connection, "SETTLE_SECONDS", 120.0)  # everybody is to be in it, not just a quorum
     with deployment(tmp_path) as (home, roles, drivers):
         ready = time.monotonic()
         fed = ts.Federation.connect(

@@ -1,4 +1,4 @@
-"""Whose noise is it? Keyed by study, round and server; never by client; fresh without a seed (spec 0.6, B2.6).
+"""Whose noise is it? Keyed by study, round and server; never by client; fresh without a seed.
 
 Read from what each server persisted before it spoke. Correlations are tested at six standard errors, so a sound stream
 with fresh seeds fails one of the comparisons with probability below 1e-7; planted equal streams correlate fully.

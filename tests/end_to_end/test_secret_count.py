@@ -1,4 +1,4 @@
-"""Under add-remove the number of records is secret (spec 0.1): nothing released may depend on it but through noise."""
+"""Under add-remove the number of records is secret: nothing released may depend on it but through noise."""
 
 from __future__ import annotations
 

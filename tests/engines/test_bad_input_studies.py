@@ -1,4 +1,4 @@
-"""X01, X02, X22, X27 and X29 of the reliability specification, through a simulated federation."""
+"""Odd numbers, wrong shapes, too few clients, hostile models and degenerate data, through a simulated federation."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def refused(frames: list[Any], **settings: Any) -> tuple[ts.TallystickError, Any
     return error.value, fed
 
 
-# -- X01: NaN, infinities, -0.0, subnormals, 1e308 --------------------------------------------------------------------
+# -- NaN, infinities, -0.0, subnormals, 1e308 --------------------------------------------------------------------------
 
 
-def test_x01_a_missing_number_names_client_and_column_and_spends_nothing() -> None:
+def test_a_missing_number_names_client_and_column_and_spends_nothing() -> None:
     bad = frame()
     bad["age"][7] = math.nan
     error, _ = refused([frame(), bad, frame()])
@@ -56,20 +56,20 @@ def test_x01_a_missing_number_names_client_and_column_and_spends_nothing() -> No
 
 
 @pytest.mark.parametrize("odd, as_if", [(math.inf, 100.0), (-math.inf, 0.0), (1e308, 100.0), (-1e308, 0.0)])
-def test_x01_numbers_beyond_the_bounds_are_clamped_to_the_bit(odd: float, as_if: float) -> None:
+def test_numbers_beyond_the_bounds_are_clamped_to_the_bit(odd: float, as_if: float) -> None:
     wild, tame = frame(), frame()
     wild["age"][3], tame["age"][3] = odd, as_if
     np.testing.assert_array_equal(fit([wild]).coef_, fit([tame]).coef_)
 
 
 @pytest.mark.parametrize("odd", [-0.0, 5e-324, -5e-324, 2.2e-308])
-def test_x01_zeros_and_subnormals_are_ordinary_numbers(odd: float) -> None:
+def test_zeros_and_subnormals_are_ordinary_numbers(odd: float) -> None:
     data = frame()
     data["age"][3] = odd
     assert np.isfinite(fit([data]).coef_).all()
 
 
-def test_x01_a_missing_policy_is_followed() -> None:
+def test_a_missing_policy_is_followed() -> None:
     data = frame(90)
     data["age"][:10] = math.nan
     for policy in ("category", "drop"):
@@ -82,7 +82,7 @@ def test_x01_a_missing_policy_is_followed() -> None:
     assert "refuses" in error.cause
 
 
-def test_x01_the_counts_of_odd_values_stay_with_the_client() -> None:
+def test_the_counts_of_odd_values_stay_with_the_client() -> None:
     data = frame()
     data["age"][:7] = 1e6
     model = fit([data])
@@ -91,36 +91,36 @@ def test_x01_the_counts_of_odd_values_stay_with_the_client() -> None:
     assert "Tallies" not in shown
 
 
-# -- X02: wrong dimensions --------------------------------------------------------------------------------------------
+# -- wrong dimensions --------------------------------------------------------------------------------------------------
 
 
-def test_x02_an_absent_column_is_named_with_its_client() -> None:
+def test_an_absent_column_is_named_with_its_client() -> None:
     bad = {k: v for k, v in frame().items() if k != "sex"}
     error, _ = refused([frame(), frame(), bad])
     assert (error.party, error.exit_code) == ("west", 2)
     assert "'sex'" in error.cause
 
 
-def test_x02_columns_of_different_length() -> None:
+def test_columns_of_different_length() -> None:
     bad = frame() | {"age": np.zeros(59)}
     error, _ = refused([bad])
     assert "differ in length" in error.cause
     assert error.party == "north"
 
 
-def test_x02_a_cell_that_is_a_matrix() -> None:
+def test_a_cell_that_is_a_matrix() -> None:
     error, _ = refused([frame() | {"age": np.zeros((60, 2))}])
     assert "'age' has 2 dimensions" in error.cause
 
 
-def test_x02_a_ragged_file(tmp_path: Path) -> None:
+def test_a_ragged_file(tmp_path: Path) -> None:
     path = tmp_path / "ragged.csv"
     path.write_text("age,sex,ill\n30,f,no\n40,m,yes,extra\n", encoding="utf-8")
     error, _ = refused([path])
     assert "4 cells, but the header names 3 columns" in error.cause
 
 
-def test_x02_text_where_a_number_is_declared() -> None:
+def test_text_where_a_number_is_declared() -> None:
     bad = frame()
     bad["age"] = bad["age"].astype(object)
     bad["age"][5] = "forty and a secret"
@@ -129,7 +129,7 @@ def test_x02_text_where_a_number_is_declared() -> None:
     assert "secret" not in str(error)
 
 
-def test_x02_no_feature_at_all() -> None:
+def test_no_feature_at_all() -> None:
     fed = ts.Federation.simulate([frame()], schema=ts.Schema({"ill": SCHEMA["ill"]}))
     with pytest.raises(ts.StudyError, match="no feature column"):
         ts.LogisticRegression().fit(fed, target="ill")
@@ -137,7 +137,7 @@ def test_x02_no_feature_at_all() -> None:
         ts.LogisticRegression().fit(ts.Federation.simulate([frame()], schema=SCHEMA), target="ill", features=[])
 
 
-def test_x02_a_program_whose_vector_has_another_length() -> None:
+def test_a_program_whose_vector_has_another_length() -> None:
     class Longer(ts.Program):
         groups = (ts.Group(name="all", size=2, bound=1.0),)
 
@@ -155,10 +155,10 @@ def test_x02_a_program_whose_vector_has_another_length() -> None:
         ts.ProgramEstimator(Longer()).fit(fed, target="ill")
 
 
-# -- X22: too few clients ---------------------------------------------------------------------------------------------
+# -- too few clients ---------------------------------------------------------------------------------------------------
 
 
-def test_x22_fewer_clients_than_the_study_asks_for() -> None:
+def test_fewer_clients_than_the_study_asks_for() -> None:
     error, fed = refused([frame(), frame()], min_clients=3)
     assert isinstance(error, ts.TooFewParties)
     assert (error.exit_code, error.round, error.rule) == (4, 1, "too-few-clients")
@@ -166,7 +166,7 @@ def test_x22_fewer_clients_than_the_study_asks_for() -> None:
     assert fed.ledger.entries == ()
 
 
-def test_x22_a_sum_of_one_is_refused_when_asked_for() -> None:
+def test_a_sum_of_one_is_refused_when_asked_for() -> None:
     error, _ = refused([frame()], min_clients=1)
     assert (error.exit_code, error.rule) == (3, "a-sum-of-one-hides-nothing")
 
@@ -180,7 +180,7 @@ def _with_drops(seed: int) -> tuple[Any, Exception | None]:
     return fed, None
 
 
-def test_x22_drop_outs_below_the_minimum_abort_with_nothing_released() -> None:
+def test_drop_outs_below_the_minimum_abort_with_nothing_released() -> None:
     """In the first round nothing noised has left, so the reservation is withdrawn; later it stays spent."""
     seen = set()
     for seed in range(40):
@@ -200,14 +200,14 @@ def test_x22_drop_outs_below_the_minimum_abort_with_nothing_released() -> None:
     raise AssertionError(f"40 seeds gave only {seen}")
 
 
-def test_x22_a_budget_is_not_eaten_by_a_study_that_never_started() -> None:
+def test_a_budget_is_not_eaten_by_a_study_that_never_started() -> None:
     data = ts.Dataset(frame(), budget=20.0, schema=SCHEMA)
     with pytest.raises(ts.StudyError):
         ts.LogisticRegression(epsilon=20.0, rounds=2).fit(data, target="age")
     assert data.spent.fits == 0
 
 
-# -- X27: hostile models ----------------------------------------------------------------------------------------------
+# -- hostile models ----------------------------------------------------------------------------------------------------
 
 
 def _client() -> tuple[ClientMap, Any, Any]:
@@ -220,7 +220,7 @@ def _client() -> tuple[ClientMap, Any, Any]:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_x27_a_model_that_is_not_finite_is_refused_by_the_client(bad: float) -> None:
+def test_a_model_that_is_not_finite_is_refused_by_the_client(bad: float) -> None:
     client, _, plan = _client()
     honest = pack_state(client._template)
     assert len(client.contribute(honest, plan.rounds[0])) == plan.rounds[0].grid.size
@@ -232,13 +232,13 @@ def test_x27_a_model_that_is_not_finite_is_refused_by_the_client(bad: float) -> 
 
 
 @pytest.mark.parametrize("change", [lambda m: m[:-8], lambda m: m + bytes(8), lambda m: m[:-1], lambda m: b""])
-def test_x27_a_model_of_another_length_is_refused_by_the_client(change: Any) -> None:
+def test_a_model_of_another_length_is_refused_by_the_client(change: Any) -> None:
     client, _, plan = _client()
     with pytest.raises(RemoteProtocolError, match="bytes where the study's has"):
         client.contribute(change(pack_state(client._template)), plan.rounds[0])
 
 
-def test_x27_states_survive_their_bytes() -> None:
+def test_states_survive_their_bytes() -> None:
     state = (np.arange(6.0).reshape(2, 3), 2.5, np.zeros(0))
     again = unpack_state(pack_state(state), state)
     np.testing.assert_array_equal(again[0], state[0])
@@ -247,7 +247,7 @@ def test_x27_states_survive_their_bytes() -> None:
         pack_state(("text", 1.0))
 
 
-# -- X29: data that divide by zero if anything can --------------------------------------------------------------------
+# -- data that divide by zero if anything can --------------------------------------------------------------------------
 
 
 def constant(value: float = 40.0) -> dict[str, Any]:
@@ -268,7 +268,7 @@ def constant(value: float = 40.0) -> dict[str, Any]:
         pytest.param(frame() | {"sex": np.array(["other"] * 60)}, id="unknown-category"),
     ],
 )
-def test_x29_degenerate_data_have_defined_results(data: dict[str, Any], mechanism: str) -> None:
+def test_degenerate_data_have_defined_results(data: dict[str, Any], mechanism: str) -> None:
     model = fit([data, {k: v[:0] for k, v in data.items()}], mechanism=mechanism)  # and one client is empty
     assert np.isfinite(model.coef_).all()
     assert np.isfinite(model.intercept_).all()
@@ -278,7 +278,7 @@ def test_x29_degenerate_data_have_defined_results(data: dict[str, Any], mechanis
     assert model.contributors_ == ("client-1", "client-2")
 
 
-def test_x29_without_noise_ties_are_even_and_one_label_wins() -> None:
+def test_without_noise_ties_are_even_and_one_label_wins() -> None:
     ties = frame() | {"ill": np.array(["no", "yes"] * 30), "age": np.full(60, 50.0), "sex": np.array(["f"] * 60)}
     model = fit([ties], mechanism="none", rounds=50)
     np.testing.assert_allclose(model.predict_proba(ties), 0.5, atol=1e-3)
@@ -286,13 +286,13 @@ def test_x29_without_noise_ties_are_even_and_one_label_wins() -> None:
     assert set(sure.predict(frame())) == {"yes"}
 
 
-def test_x29_nobody_has_a_record() -> None:
+def test_nobody_has_a_record() -> None:
     empty = {k: v[:0] for k, v in frame().items()}
     error, _ = refused([empty, empty])
     assert error.exit_code == 2
 
 
-def test_x29_a_single_declared_class() -> None:
+def test_a_single_declared_class() -> None:
     schema = ts.Schema({"age": ts.Number(0, 100), "ill": ts.Category(["yes"])})
     fed = ts.Federation.simulate([frame() | {"ill": np.array(["yes"] * 60)}], schema=schema, seed=1)
     model = ts.LogisticRegression(epsilon=20.0, rounds=2).fit(fed, target="ill")

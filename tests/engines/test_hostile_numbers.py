@@ -1,4 +1,4 @@
-"""X26: any number anywhere in a study gives a plan whose figures are numbers, or a typed refusal. Nothing else."""
+"""Any number anywhere in a study gives a plan whose figures are numbers, or a typed refusal. Nothing else."""
 
 from __future__ import annotations
 
@@ -130,13 +130,13 @@ def test_ordinary_studies_have_a_plan(program: str, mechanism: str) -> None:
 @pytest.mark.parametrize("mechanism", ["gaussian", "laplace"])
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("value", [5e-324, 1e-200, MIN_EPSILON, 1e308, 10**400], ids=str)
-def test_x26_an_epsilon_of_any_size(program: str, mechanism: str, value: float) -> None:
+def test_an_epsilon_of_any_size(program: str, mechanism: str, value: float) -> None:
     plan_or_refusal(changed(study(program, mechanism), ("privacy", "epsilon"), value))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("value", [5e-324, 1e-320, MIN_DELTA, 1e-300])
-def test_x26_a_delta_of_any_size(program: str, value: float) -> None:
+def test_a_delta_of_any_size(program: str, value: float) -> None:
     plan_or_refusal(changed(study(program), ("privacy", "delta"), value))
 
 
@@ -160,7 +160,7 @@ def test_a_study_at_the_smallest_delta_has_a_plan() -> None:
     key=st.sampled_from(KEYS),
     value=st.sampled_from(ODD) | st.floats() | st.integers(-(2**70), 2**70),
 )
-def test_x26_any_number_anywhere(program: str, mechanism: str, key: tuple[str, ...], value: Any) -> None:
+def test_any_number_anywhere(program: str, mechanism: str, key: tuple[str, ...], value: Any) -> None:
     if key == ("program", "rounds") and isinstance(value, (int, float)) and 2000 < value <= 100_000:
         value = 2000  # more of the same take seconds
     plan_or_refusal(changed(study(program, mechanism), key, value))
@@ -171,7 +171,7 @@ def test_x26_any_number_anywhere(program: str, mechanism: str, key: tuple[str, .
     program=st.sampled_from(sorted(PROGRAMS)),
     changes=st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(ODD)), min_size=2, max_size=4),
 )
-def test_x26_several_numbers_at_once(program: str, changes: list[tuple[tuple[str, ...], Any]]) -> None:
+def test_several_numbers_at_once(program: str, changes: list[tuple[tuple[str, ...], Any]]) -> None:
     raw = study(program)
     for key, value in changes:
         if key[0] not in ("stream",) and (key, value) != (("program", "rounds"), 1000):
@@ -188,7 +188,7 @@ def test_x26_several_numbers_at_once(program: str, changes: list[tuple[tuple[str
     ],
     ids=["ridge on 6,000 categories", "10,000 clusters", "99,000 bins"],
 )
-def test_x26_vectors_that_nobody_could_hold_are_refused_before_they_are_made(
+def test_vectors_that_nobody_could_hold_are_refused_before_they_are_made(
     program: str, key: tuple[str, ...], value: Any
 ) -> None:
     raw = changed(study(program), key, value)
@@ -202,7 +202,7 @@ def test_x26_vectors_that_nobody_could_hold_are_refused_before_they_are_made(
             plan_of(raw)
 
 
-def test_x26_correlations_of_thousands_of_columns() -> None:
+def test_correlations_of_thousands_of_columns() -> None:
     raw = study("summary")
     raw["data"]["columns"] |= {f"c{i}": COLUMNS["age"] for i in range(3000)}
     raw["study"]["features"] = [f"c{i}" for i in range(3000)]

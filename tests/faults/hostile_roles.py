@@ -86,7 +86,7 @@ def other_sharing(machine: ClientMachine, server: int, *, value: int | None = No
 
 
 def equivocate(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X07: two different sharings to server-1, in one round."""
+    """Two different sharings to server-1, in one round."""
 
     def act(part: Any, to: str, share: Share) -> list[Share]:
         if to != "server-1":
@@ -97,17 +97,17 @@ def equivocate(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def unrelated_shares(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X08: each server gets a share of another sharing."""
+    """Each server gets a share of another sharing."""
     _on_shares(process, lambda part, to, share: [other_sharing(part.machine, share.server)])
 
 
 def twice(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X07: everything is sent three times, same bytes (sealed anew each time)."""
+    """Everything is sent three times, same bytes (sealed anew each time)."""
     _on_shares(process, lambda part, to, share: [share] * 3)
 
 
 def huge(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X12: a valid sharing of values no record can have."""
+    """A valid sharing of values no record can have."""
     kept: dict[int, tuple[Share, ...]] = {}
 
     def act(part: Any, to: str, share: Share) -> list[Share]:
@@ -125,7 +125,7 @@ def huge(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def wrong_rounds(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X05, X06, X02: with every share come others, of past, future and unknown rounds, studies and shapes."""
+    """With every share come others, of past, future and unknown rounds, studies and shapes."""
 
     def act(part: Any, to: str, share: Share) -> list[Share]:
         return [
@@ -143,7 +143,7 @@ def wrong_rounds(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def to_one_server(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X21, as seen from outside: the shares of round 2 reach server-1 only."""
+    """As if it had died half-way: the shares of round 2 reach server-1 only."""
 
     def act(part: Any, to: str, share: Share) -> list[Share]:
         return [] if share.round == 2 and to != "server-1" else [share]
@@ -167,7 +167,7 @@ def object_in_round_two(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def nan_model(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X27: the aggregator sends NaN, with the right hash."""
+    """The aggregator sends NaN, with the right hash."""
 
     def change(to: str, message: Any) -> Any:
         if isinstance(message, RoundOpen) and message.round == 2:
@@ -179,7 +179,7 @@ def nan_model(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def wrong_model_hash(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X27: another model than its hash says."""
+    """Another model than its hash says."""
 
     def change(to: str, message: Any) -> Any:
         if isinstance(message, RoundOpen) and message.round == 2:
@@ -190,7 +190,7 @@ def wrong_model_hash(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def short_model(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X27: a model of the wrong length."""
+    """A model of the wrong length."""
 
     def change(to: str, message: Any) -> Any:
         if isinstance(message, RoundOpen) and message.round == 2:
@@ -232,7 +232,7 @@ def asks_again(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def other_consortium(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X13: the aggregator asks under another consortium file."""
+    """The aggregator asks under another consortium file."""
     send: Send = process.send
 
     def changed(to: str, raw: Any, length: int | None = None) -> None:
@@ -245,7 +245,7 @@ def other_consortium(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def other_version(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X13: this client's sums speak another version of the protocol (its byte is changed)."""
+    """This client's sums speak another version of the protocol (its byte is changed)."""
     send = ServersClientPart.send
 
     def changed(self: ServersClientPart, to: str, message: Any) -> None:
@@ -260,7 +260,7 @@ def other_version(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 
 def forged_words(process: RoleProcess, spec: dict[str, Any]) -> None:
-    """X30: what this party says to others carries line breaks and terminal codes."""
+    """What this party says to others carries line breaks and terminal codes."""
     words = "no\n2026-01-01 00:00:00,000 error   forged\r\x1b[2Jforged \u2028 forged"
     send: Send = process.send
 

@@ -104,7 +104,7 @@ def note_sent_partials(process: RoleProcess, notes: Notes) -> None:
 
 
 def jump_wall_clock() -> None:
-    """X17: the time of day jumps an hour forth and back, many times a second, for whoever asks for it."""
+    """The time of day jumps an hour forth and back, many times a second, for whoever asks for it."""
     real = time.time
 
     def jumping() -> float:

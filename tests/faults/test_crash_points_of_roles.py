@@ -136,7 +136,7 @@ def fourth(tmp_path: Path) -> Iterator[Parties]:
 
 
 def test_killed_after_keeping_an_equivocator(fourth: Parties) -> None:
-    """X07 and a crash: the client caught with two sharings is still out after the restart."""
+    """Equivocation and a crash: the client caught with two sharings is still out after the restart."""
     fourth.start("server-1", "server-2", "aggregator", "client-1", "client-2", "client-3")
     fourth.start("client-4", hostile="equivocate")
     study = fourth.study()

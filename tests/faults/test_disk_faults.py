@@ -1,4 +1,4 @@
-"""X16 against real roles: a disk that takes nothing more. Nothing is released that is not durable; it recovers."""
+"""Real roles and a disk that takes nothing more. Nothing is released that is not durable; it recovers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_x16_full_disk_stops_before_releasing_and_recovers(parties: Parties, name: str) -> None:
+def test_full_disk_stops_before_releasing_and_recovers(parties: Parties, name: str) -> None:
     address = parties.monitor(name)
     parties.start()
     study = parties.study()
@@ -58,7 +58,7 @@ def test_x16_full_disk_stops_before_releasing_and_recovers(parties: Parties, nam
         assert len(bodies) == len(set(parties.noted("partials", server)))
 
 
-def test_x16_noise_that_could_not_be_kept_is_never_released(parties: Parties) -> None:
+def test_noise_that_could_not_be_kept_is_never_released(parties: Parties) -> None:
     """Real randomness. The disk fails as the round's noise is to be kept; then it works; then the server is killed.
 
     A server that had gone on with the noise in its memory would draw another after the kill and send two partials.
@@ -84,7 +84,7 @@ def test_x16_noise_that_could_not_be_kept_is_never_released(parties: Parties) ->
     assert all(len(different) == 1 for different in bodies.values()), sent
 
 
-def test_x16_read_only_state_is_refused_at_the_start(parties: Parties) -> None:
+def test_read_only_state_is_refused_at_the_start(parties: Parties) -> None:
     """A role that cannot count its boot does not start, and says why."""
     with parties.stored("server-1"):
         pass

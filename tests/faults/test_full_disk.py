@@ -1,4 +1,4 @@
-"""X16 on a disk that is really full: ENOSPC from a small file system, not from a limit; it recovers when space returns.
+"""A disk that is really full: ENOSPC from a small file system, not from a limit; it recovers when space returns.
 
 Each role's state, or only a server's spool of shares, lies on a tmpfs of a few megabytes that the test fills to the
 last byte at a step of a running study, and empties again. Mounting takes root; elsewhere these tests are skipped, and
@@ -88,7 +88,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_x16_a_full_state_disk_stops_the_role_and_space_brings_it_back(
+def test_a_full_state_disk_stops_the_role_and_space_brings_it_back(
     parties: Parties, disks: list[SmallDisk], name: str
 ) -> None:
     """The SQLite files: a server's noise, a client's ledger and contribution, the aggregator's rounds."""
@@ -116,7 +116,7 @@ def test_x16_a_full_state_disk_stops_the_role_and_space_brings_it_back(
         assert len({line[:2] for line in sent}) == len(set(sent))
 
 
-def test_x16_a_full_spool_takes_no_share_and_loses_none(parties: Parties, disks: list[SmallDisk]) -> None:
+def test_a_full_spool_takes_no_share_and_loses_none(parties: Parties, disks: list[SmallDisk]) -> None:
     """Only the disk of the shares is full: no share is acknowledged that is not on it, and all come in the end."""
     address = parties.monitor("server-1")
     study = parties.study(round_timeout_s=TIMEOUT)
@@ -139,7 +139,7 @@ def test_x16_a_full_spool_takes_no_share_and_loses_none(parties: Parties, disks:
     check_said_once(parties, study, rounds=3)
 
 
-def test_x16_a_disk_that_is_full_at_the_start_is_told_and_nothing_is_counted(
+def test_a_disk_that_is_full_at_the_start_is_told_and_nothing_is_counted(
     parties: Parties, disks: list[SmallDisk]
 ) -> None:
     disks.append(SmallDisk(parties.state("server-1")))

@@ -198,7 +198,7 @@ def test_rules_decide_without_a_person(asking: Parties) -> None:
     assert {d["by"] for d in stands(parties, cheap)["approved"]} == {"policy: rule 2"}
 
 
-def test_x25_a_rolled_back_ledger_is_found_before_anything_is_spent(parties: Parties) -> None:
+def test_a_rolled_back_ledger_is_found_before_anything_is_spent(parties: Parties) -> None:
     parties.start()
     parties.fit(parties.study())
     parties.kill("client-1")

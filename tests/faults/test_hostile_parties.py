@@ -1,6 +1,6 @@
 """Hostile and broken parties against real roles: the result is right, or the failure is typed and names somebody.
 
-Each test is called by its number in the fault table (spec/reliability.md, C3). Where a liar is merely left out, the
+The faults are those of docs/faults.md. Where a liar is merely left out, the
 bits are those of a simulation in which the same clients are missing from the same rounds.
 """
 
@@ -44,19 +44,19 @@ def finish(four: Parties, **options: object) -> object:
     return model
 
 
-def test_x05_x06_x02_shares_of_other_studies_rounds_and_shapes_change_nothing(four: Parties) -> None:
+def test_shares_of_other_studies_rounds_and_shapes_change_nothing(four: Parties) -> None:
     with_fourth(four, "wrong_rounds")
     model = finish(four)
     assert all(names == () for names in model.dropped_)  # its one good share among the bad ones counts
 
 
-def test_x07_the_same_share_three_times_is_one_share(four: Parties) -> None:
+def test_the_same_share_three_times_is_one_share(four: Parties) -> None:
     with_fourth(four, "twice")
     model = finish(four)
     assert all(names == () for names in model.dropped_)
 
 
-def test_x07_two_different_shares_and_neither_counts(four: Parties) -> None:
+def test_two_different_shares_and_neither_counts(four: Parties) -> None:
     """Caught before the list, it is out; after it, the first one stands for all servers. Never both; always named."""
     with_fourth(four, "equivocate")
     model = finish(four)
@@ -65,7 +65,7 @@ def test_x07_two_different_shares_and_neither_counts(four: Parties) -> None:
     assert "client-4" not in model.contributors_[0] or len(model.history_) == 3
 
 
-def test_x08_unrelated_shares_are_left_out(four: Parties) -> None:
+def test_unrelated_shares_are_left_out(four: Parties) -> None:
     """Their commitments differ from server to server, so they are in no intersection."""
     with_fourth(four, "unrelated_shares")
     model = finish(four)
@@ -73,13 +73,13 @@ def test_x08_unrelated_shares_are_left_out(four: Parties) -> None:
     assert all(names == ("client-4",) for names in model.dropped_)
 
 
-def test_x21_shares_that_reached_one_server_only_are_left_out_and_the_client_rejoins(four: Parties) -> None:
+def test_shares_that_reached_one_server_only_are_left_out_and_the_client_rejoins(four: Parties) -> None:
     with_fourth(four, "to_one_server")
     model = finish(four)
     assert model.dropped_ == ((), ("client-4",), ())
 
 
-def test_x12_values_no_record_can_have_are_withheld(four: Parties) -> None:
+def test_values_no_record_can_have_are_withheld(four: Parties) -> None:
     with_fourth(four, "huge")
     error = four.fit_in_background(four.study()).error()
     assert isinstance(error, RoundAborted)
@@ -87,7 +87,7 @@ def test_x12_values_no_record_can_have_are_withheld(four: Parties) -> None:
     assert "withheld" in error.cause
 
 
-def test_x13_another_version_of_the_protocol_is_left_out(four: Parties) -> None:
+def test_another_version_of_the_protocol_is_left_out(four: Parties) -> None:
     with_fourth(four, "other_version", version_at=4)
     model = finish(four, round_timeout_s=4)
     assert all("client-4" in names for names in model.dropped_), four.log("client-4")
@@ -99,7 +99,7 @@ def test_lost_late_and_doubled_messages(four: Parties) -> None:
     finish(four)
 
 
-def test_x13_an_aggregator_of_another_consortium_is_turned_down(four: Parties) -> None:
+def test_an_aggregator_of_another_consortium_is_turned_down(four: Parties) -> None:
     with_fourth(four, None)
     four.kill("aggregator")
     four.start("aggregator", hostile="other_consortium")
@@ -108,7 +108,7 @@ def test_x13_an_aggregator_of_another_consortium_is_turned_down(four: Parties) -
 
 
 @pytest.mark.parametrize("behaviour", ["nan_model", "wrong_model_hash", "short_model"])
-def test_x27_a_bad_model_is_refused_by_everybody(four: Parties, behaviour: str) -> None:
+def test_a_bad_model_is_refused_by_everybody(four: Parties, behaviour: str) -> None:
     with_fourth(four, None)
     four.kill("aggregator")
     four.start("aggregator", hostile=behaviour)
@@ -123,7 +123,7 @@ def test_x27_a_bad_model_is_refused_by_everybody(four: Parties, behaviour: str) 
         assert rounds == {"1"}
 
 
-def test_x27_two_models_in_one_round_release_nothing(four: Parties) -> None:
+def test_two_models_in_one_round_release_nothing(four: Parties) -> None:
     with_fourth(four, None)
     four.kill("aggregator")
     four.start("aggregator", hostile="two_models")
@@ -266,7 +266,7 @@ def test_k_of_n_clients_one_down_from_the_start_one_killed_and_back(tmp_path: ob
         parties.close()
 
 
-def test_x22_too_few_clients_release_nothing(parties: Parties) -> None:
+def test_too_few_clients_release_nothing(parties: Parties) -> None:
     """Three are asked for, one dies for good in round 2: the round ends typed, nothing of it leaves."""
     parties.start()
     study = parties.study(round_timeout_s=3)
@@ -278,7 +278,7 @@ def test_x22_too_few_clients_release_nothing(parties: Parties) -> None:
         assert {line.split()[1] for line in parties.noted("partials", server)} == {"1"}
 
 
-def test_x22_not_enough_clients_to_start_costs_nothing(parties: Parties) -> None:
+def test_not_enough_clients_to_start_costs_nothing(parties: Parties) -> None:
     parties.start("server-1", "server-2", "aggregator", "client-1", "client-2")
     fed = parties.federation(round_timeout_s=3, approval_timeout_s=8)
     from consortium_fixture import fit

@@ -1,4 +1,4 @@
-"""X26 with real processes: an analyst proposes what no plan can be made of. Clients say no, and stay well."""
+"""Real processes: an analyst proposes what no plan can be made of. Clients say no, and stay well."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tallystick.core.identifiers import format_hash
 from tallystick.engines.setup import set_up
 from tallystick.protocol.governance import summarise
 from tallystick.protocol.governance.statements import make
-from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.study import study_digest
@@ -29,7 +29,7 @@ HOSTILE: dict[str, tuple[str, str, Any]] = {
 }
 
 
-def test_x26_hostile_proposals_are_answered_and_nobody_falls_ill(parties: Parties) -> None:
+def test_hostile_proposals_are_answered_and_nobody_falls_ill(parties: Parties) -> None:
     monitors = [parties.monitor(name) for name in ("client-1", "server-1", "aggregator")]
     parties.start()
     parties.wait_up()
@@ -39,7 +39,7 @@ def test_x26_hostile_proposals_are_answered_and_nobody_falls_ill(parties: Partie
     good = parties.study()
     plan = summarise(set_up(good.canonical(), "").plan)
     asked = []
-    with Desk(config, consortium) as desk:
+    with AnalystConnection(config, consortium) as connection:
         for name, (section, key, value) in HOSTILE.items():
             raw = json.loads(good.canonical())
             raw[section][key] = value
@@ -58,11 +58,11 @@ def test_x26_hostile_proposals_are_answered_and_nobody_falls_ill(parties: Partie
                 "plan": plan,
             }
             asked.append(make("proposal", "analyst", body, signing))
-            desk.exchange.add(asked[-1])
+            connection.exchange.add(asked[-1])
 
         def all_refused() -> bool:
-            desk.pump(0.2)
-            return all(len(desk.exchange.standing(s.study_hash).rejections) == 3 for s in asked)
+            connection.pump(0.2)
+            return all(len(connection.exchange.standing(s.study_hash).rejections) == 3 for s in asked)
 
         wait_for(all_refused)
     assert [health(monitor)["green"] for monitor in monitors] == [True] * 3

@@ -1,4 +1,4 @@
-"""X24: 10,000 reservations race for one budget from threads of several processes; not one step over the cap.
+"""10,000 reservations race for one budget from threads of several processes; not one step over the cap.
 
 A refusal writes nothing, so only the admitted ones wait for the disk (two or three fsyncs each): the full count fits.
 """
@@ -36,7 +36,7 @@ def lots_of(numbers: list[int]) -> list[list[list[int]]]:
     return [[numbers[p * THREADS + t :: hands] for t in range(THREADS)] for p in range(PROCESSES)]
 
 
-def test_x24_ten_thousand_racing_reservations_never_exceed_the_cap(worker: Worker, tmp_path: Path) -> None:
+def test_ten_thousand_racing_reservations_never_exceed_the_cap(worker: Worker, tmp_path: Path) -> None:
     fits = 200
     rho = WHOLE / fits  # exactly so many fit: one more is one step over
     new_ledger(tmp_path, BUDGET)
@@ -57,7 +57,7 @@ def test_x24_ten_thousand_racing_reservations_never_exceed_the_cap(worker: Worke
             ledger.reserve(DATASET, charge(99_999, Fraction(1, 2**200)))
 
 
-def test_x24_the_same_study_from_everywhere_is_charged_once(worker: Worker, tmp_path: Path) -> None:
+def test_the_same_study_from_everywhere_is_charged_once(worker: Worker, tmp_path: Path) -> None:
     """Every thread asks for the same studies; all are told yes, each study is on the ledger once."""
     studies = list(range(12))
     new_ledger(tmp_path, BUDGET)
@@ -71,7 +71,7 @@ def test_x24_the_same_study_from_everywhere_is_charged_once(worker: Worker, tmp_
         assert ledger.view(DATASET).spent.fits == len(studies)
 
 
-def test_x24_the_race_would_show_a_ledger_that_does_not_look_again(tmp_path: Path) -> None:
+def test_the_race_would_show_a_ledger_that_does_not_look_again(tmp_path: Path) -> None:
     """Planted bug: two connections that decide on what they knew when they were opened overspend."""
     new_ledger(tmp_path, BUDGET)
     first, second = open_ledger(tmp_path), open_ledger(tmp_path)

@@ -1,4 +1,4 @@
-"""Restarts, workers, clocks, copies and words, against real roles: X17-X20, X28 and X30 of the fault table."""
+"""Restarts, workers, clocks, copies and words, against real roles."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def record(parties: Parties, name: str, study: Study, key: str) -> bytes:
     return bytes(found[0])
 
 
-def test_x17_jumps_of_the_wall_clock_change_nothing(parties: Parties) -> None:
+def test_jumps_of_the_wall_clock_change_nothing(parties: Parties) -> None:
     parties.start(clock_jumps=True)
     study = parties.study()
     model = parties.fit(study)
@@ -46,7 +46,7 @@ def test_x17_jumps_of_the_wall_clock_change_nothing(parties: Parties) -> None:
     assert all(names == () for names in model.dropped_)
 
 
-def test_x17_roles_ask_for_the_time_of_day_in_one_place() -> None:
+def test_roles_ask_for_the_time_of_day_in_one_place() -> None:
     for path in ROLES.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             asked = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
@@ -54,7 +54,7 @@ def test_x17_roles_ask_for_the_time_of_day_in_one_place() -> None:
                 assert path.name == "identity_files.py", f"{path.name} asks for {asked}"
 
 
-def test_x18_a_restarted_aggregator_has_the_same_round_and_the_same_model_bytes(parties: Parties) -> None:
+def test_a_restarted_aggregator_has_the_same_round_and_the_same_model_bytes(parties: Parties) -> None:
     parties.start()
     study = parties.study()
     parties.die_at("aggregator", CrashPoint.AGGREGATOR_ROUND_SENT.value, 2)
@@ -73,7 +73,7 @@ def test_x18_a_restarted_aggregator_has_the_same_round_and_the_same_model_bytes(
     check_said_once(parties, study, rounds=3)
 
 
-def test_x19_acknowledged_shares_are_there_after_a_kill(parties: Parties) -> None:
+def test_acknowledged_shares_are_there_after_a_kill(parties: Parties) -> None:
     parties.start()
     study = parties.study()
     parties.die_at("server-1", CrashPoint.SERVER_SHARE_ACCEPTED.value, 2)
@@ -91,7 +91,7 @@ def test_x19_acknowledged_shares_are_there_after_a_kill(parties: Parties) -> Non
 
 
 @pytest.mark.parametrize("point", [CrashPoint.SERVER_PARTIAL_KEPT, CrashPoint.SERVER_PARTIAL_SENT], ids=str)
-def test_x20_a_partial_is_sent_again_in_the_very_bytes_kept(parties: Parties, point: CrashPoint) -> None:
+def test_a_partial_is_sent_again_in_the_very_bytes_kept(parties: Parties, point: CrashPoint) -> None:
     parties.start()
     study = parties.study()
     parties.die_at("server-1", point.value, 2)
@@ -127,7 +127,7 @@ def test_two_workers_give_the_bits_of_one(parties: Parties) -> None:
     assert {line.split()[2] for line in parties.noted("partials", "server-2")} == {"1"}
 
 
-def test_x28_a_second_copy_of_a_server_is_refused(parties: Parties) -> None:
+def test_a_second_copy_of_a_server_is_refused(parties: Parties) -> None:
     parties.start()
     first = parties.pids["server-1"]
     parties.start("server-1")
@@ -138,7 +138,7 @@ def test_x28_a_second_copy_of_a_server_is_refused(parties: Parties) -> None:
     assert bits(parties.fit(study)) == bits(parties.simulated(study))
 
 
-def test_x28_a_server_set_back_by_one_boot_is_refused_and_welcome_with_its_own_state(parties: Parties) -> None:
+def test_a_server_set_back_by_one_boot_is_refused_and_welcome_with_its_own_state(parties: Parties) -> None:
     """Stopped, copied, started, seen; then the copy is started in its place: the same boot number, another value."""
     parties.start()
     parties.wait_up()
@@ -167,7 +167,7 @@ def test_x28_a_server_set_back_by_one_boot_is_refused_and_welcome_with_its_own_s
     assert bits(parties.fit(third)) == bits(parties.simulated(third)), parties.logs()
 
 
-def test_x28_a_server_set_back_within_a_study_is_refused(parties: Parties) -> None:
+def test_a_server_set_back_within_a_study_is_refused(parties: Parties) -> None:
     """Its boot counter goes back between two rounds: the round ends, it is named, and nothing of it is added up."""
     parties.start()
     study = parties.study()
@@ -244,7 +244,7 @@ def set_listen(config: Path) -> tuple[int, int]:
     return int(re.findall('listen = ".*:([0-9]+)"', text)[0]), port
 
 
-def test_x28_of_two_copies_at_once_the_second_to_speak_is_refused(parties: Parties) -> None:
+def test_of_two_copies_at_once_the_second_to_speak_is_refused(parties: Parties) -> None:
     """A clone of a server's folder takes its address while the original hangs: one name, one key, one boot number."""
     home = parties.configs["server-1"][1].parent
     address, original = set_listen(home / "role.toml")
@@ -280,7 +280,7 @@ def test_x28_of_two_copies_at_once_the_second_to_speak_is_refused(parties: Parti
         front.close()
 
 
-def test_x30_forged_words_do_not_forge_log_lines(parties: Parties) -> None:
+def test_forged_words_do_not_forge_log_lines(parties: Parties) -> None:
     """Line breaks and terminal codes in what a party says are refused or escaped; every log line is the role's own."""
     config = parties.configs["client-3"][1]
     config.write_text(config.read_text().replace("max_epsilon = 1.0", "max_epsilon = 0.5"))

@@ -21,7 +21,7 @@ from tallystick.engines.setup import set_up
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import make
-from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.study import Study
@@ -200,9 +200,9 @@ def hostile_proposal(parties: Parties, text: str) -> Study:
         "purpose": "",
         "plan": plan,
     }
-    with Desk(config, consortium) as desk:
-        desk.exchange.add(make("proposal", "analyst", body, identity.signing))
-        wait_for(lambda: desk.pump(0.2) or desk.exchange.docket(study.hash).decisions(parties.clients[0]))
+    with AnalystConnection(config, consortium) as connection:
+        connection.exchange.add(make("proposal", "analyst", body, identity.signing))
+        wait_for(lambda: connection.pump(0.2) or connection.exchange.docket(study.hash).decisions(parties.clients[0]))
     wait_for(lambda: len(rejections(parties, study)) == len(parties.clients))
     return study
 

@@ -18,7 +18,7 @@ from test_governed_studies import config_of, decide, set_key, standing_of, stand
 
 from tallystick.application import studies, study_words
 from tallystick.core.errors import NotApproved, RoundAborted, StudyError, TallystickError, TooFewParties
-from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.identity.identity_files import read_consortium
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.storage.crash_points import CrashPoint
@@ -62,8 +62,8 @@ def approved(parties: Parties, **options: Any) -> Study:
 def run(parties: Parties, study: Study) -> bytes:
     """What a colluding analyst does: its own tools would have refused."""
     config = load_role_config(parties.analyst, role="analyst")
-    with Desk(config, read_consortium(config.consortium)) as desk:
-        return desk.run(study.canonical(), "")
+    with AnalystConnection(config, read_consortium(config.consortium)) as connection:
+        return connection.run(study.canonical(), "")
 
 
 def contributors(packed: Any) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a ledger's links add up to, and X23: the cap is reached exactly, never passed."""
+"""What a ledger's links add up to, and that the cap is reached exactly, never passed."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ class Book:
         return self.add(kind, study=format_hash(one.study), reserved=reserved, **more)
 
 
-# -- X23 ---------------------------------------------------------------------------------------------------------------
+# -- the cap -----------------------------------------------------------------------------------------------------------
 
 
-def test_x23_equality_with_the_cap_is_allowed() -> None:
+def test_equality_with_the_cap_is_allowed() -> None:
     assert admit(Totals(), charge(1, WHOLE), BUDGET).rho == WHOLE
     assert admit(Totals(), pure(1, Fraction(1)), Budget(epsilon=1.0, delta=0.0)).pure_epsilon == 1
     halves = Totals().plus(charge(1, WHOLE / 2))
@@ -70,7 +70,7 @@ def test_x23_equality_with_the_cap_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("step", [Fraction(1, 2**80), Fraction(1, 10**60), Fraction(1, 10**6)])
-def test_x23_one_step_over_the_cap_is_refused(step: Fraction) -> None:
+def test_one_step_over_the_cap_is_refused(step: Fraction) -> None:
     for totals, asked in ((Totals(), WHOLE + step), (Totals().plus(charge(1, WHOLE)), step)):
         with pytest.raises(BudgetExceeded) as caught:
             admit(totals, charge(2, asked), BUDGET)
@@ -80,7 +80,7 @@ def test_x23_one_step_over_the_cap_is_refused(step: Fraction) -> None:
 
 
 @pytest.mark.parametrize("parts", [3, 7, 49, 1000])
-def test_x23_rounding_neither_helps_nor_hurts(parts: int) -> None:
+def test_rounding_neither_helps_nor_hurts(parts: int) -> None:
     """ρ/3 has no float: in floats three of them may miss the cap, or a fourth slip under it."""
     totals = Totals()
     for number in range(parts):
@@ -91,7 +91,7 @@ def test_x23_rounding_neither_helps_nor_hurts(parts: int) -> None:
 
 
 @pytest.mark.parametrize("asked", [(0.1, 0.2), (0.1, 0.1, 0.1), (0.15, 0.15)])
-def test_x23_decimal_budgets_cover_their_decimal_parts(asked: tuple[float, ...]) -> None:
+def test_decimal_budgets_cover_their_decimal_parts(asked: tuple[float, ...]) -> None:
     """0.1 + 0.2 is 0.30000000000000004 in floats; studies asking for these fit a budget of 0.3 all the same."""
     totals, budget = Totals(), Budget(epsilon=0.3, delta=0.0)
     for number, epsilon in enumerate(asked):
@@ -107,7 +107,7 @@ def test_x23_decimal_budgets_cover_their_decimal_parts(asked: tuple[float, ...])
 
 @settings(deadline=None, max_examples=40)
 @given(st.floats(0.01, 20), st.sampled_from([1e-4, 1e-6, 1e-9, 1e-12]), st.integers(1, 10**6))
-def test_x23_what_is_admitted_keeps_the_promise(epsilon: float, delta: float, part: int) -> None:
+def test_what_is_admitted_keeps_the_promise(epsilon: float, delta: float, part: int) -> None:
     """Whatever the rule admits, the conversion promises at most the budget (up to its own rounding)."""
     budget = Budget(epsilon=epsilon, delta=delta)
     rho = rho_from_epsilon(epsilon, delta) * Fraction(1_000_000 + part, 1_000_000)
@@ -210,7 +210,7 @@ def test_impossible_links_are_refused() -> None:
 @pytest.mark.parametrize(
     "figure", ["1e999999999", "1e-999999999", f"{10**25}/1", "9" * 5000 + "/1", "1", "1/2/3", "½", ""], ids=ascii
 )
-def test_x26_figures_that_no_ledger_of_ours_writes(figure: str) -> None:
+def test_figures_that_no_ledger_of_ours_writes(figure: str) -> None:
     """``Fraction`` would compute 10^999999999; and an account that was read must be one that can be told."""
     book = Book()
     for field in ("rho", "pure_epsilon"):

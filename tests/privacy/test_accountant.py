@@ -1,4 +1,4 @@
-"""zCDP conversion: the specification's table, dp-accounting's Rényi accountant, and the edges."""
+"""zCDP conversion: a table of known values, dp-accounting's Rényi accountant, and the edges."""
 
 from fractions import Fraction
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import epsilon_from_rho, pure_rho, rho_for, rho_from_epsilon
 
-# spec/privacy 0.2, delta = 1e-5
+# epsilon to rho by the conversion of [CKS20], delta = 1e-5
 TABLE = {0.1: 0.00043, 0.5: 0.0085, 1: 0.0306, 2: 0.108, 4: 0.373, 8: 1.230}
 
 

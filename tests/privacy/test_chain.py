@@ -87,7 +87,7 @@ def test_a_server_follows_without_the_bodies() -> None:
 
 
 def test_every_byte_of_every_link_is_covered() -> None:
-    """X25: one bit changed anywhere is found, and the right link is named."""
+    """One bit changed anywhere is found, and the right link is named."""
     for place, link in enumerate(SMALL):
         for name in ("body", "previous", "hash", "signature", "kind"):
             value = getattr(link, name)

@@ -65,7 +65,7 @@ def test_rounding_up_would_break_the_bound():
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_x01_nan_and_infinity_are_refused_before_any_share(value):
+def test_nan_and_infinity_are_refused_before_any_share(value):
     grid = make_grid()
     rows = np.zeros((3, 4))
     rows[1, 2] = value
@@ -79,14 +79,14 @@ def test_x01_nan_and_infinity_are_refused_before_any_share(value):
 
 
 @pytest.mark.parametrize("value", [1e308, -1e308, 5e-324, -0.0])
-def test_x01_extreme_but_finite_values_are_clipped(value):
+def test_extreme_but_finite_values_are_clipped(value):
     grid = make_grid()
     out = total(Dense(values=np.full((1, 4), value)), grid)
     assert exact_norm_ok(out, 2**20, "l2")
     assert (out != 0).all() == (abs(value) > 1)
 
 
-def test_x02_wrong_width_is_refused():
+def test_wrong_width_is_refused():
     with pytest.raises(BoundsError, match="5 coordinates"):
         total(Dense(values=np.zeros((1, 5))), make_grid())
     with pytest.raises(BoundsError):

@@ -32,7 +32,7 @@ def claim(**changes):
 
 ONE = (Group(name="all", size=10, bound=1.0),)
 
-# spec/privacy 1.2: (servers, tolerated t) → honest h and total variance over ideal
+# (servers, tolerated t) → honest h and total variance over ideal
 TABLE = {(2, 1): (1, 2.0), (3, 1): (2, 1.5), (3, 2): (1, 3.0), (5, 3): (2, 2.5), (4, 0): (3, 4 / 3)}
 
 
@@ -56,7 +56,7 @@ def test_laplace_is_full_at_every_server_whatever_collusion():
 
 
 def test_pem_noise_is_t_times_l_over_epsilon():
-    """PEM's λ = T·L/ε with L = 2·14 (spec 1.5), in real units."""
+    """PEM's λ = T·L/ε with L = 2·14, in real units."""
     groups = [(Group(name="gradient", size=108, bound=14.0),)] * 1000
     plan = make_plan(claim(mechanism="laplace", rounds=1000, epsilon=1.0), groups)
     scale = float(plan.rounds[0].noise[0].parameter) / plan.rounds[0].grid.scale

@@ -1,4 +1,4 @@
-"""X26: a hostile study is refused with the rule's name, and only a hostile one."""
+"""A hostile study is refused with the rule's name, and only a hostile one."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("rule", "changes"), [(r, c) for r, cases in HOSTILE.items() for c in cases])
-def test_x26_hostile_study(rule, changes):
+def test_a_hostile_study_is_refused_by_its_rule(rule, changes):
     with pytest.raises(PrivacyRefused) as caught:
         check_claim(servers_claim(**{**GOOD, **changes}))
     assert caught.value.rule == rule

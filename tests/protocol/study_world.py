@@ -26,10 +26,10 @@ from tallystick.protocol.study import (
     ParticipantMachine,
     Persist,
     Review,
+    RoundsDone,
     Send,
     Started,
     StudyCode,
-    Told,
     Wake,
     decode,
     encode,
@@ -156,7 +156,7 @@ class Process:
                     world.started(self, roster)
                 case Erase():
                     self.key = None
-                case Told(round=round, rounds=rounds):
+                case RoundsDone(round=round, rounds=rounds):
                     world.told.append((round, rounds))
                 case Delivered(packed=packed):
                     world.delivered(self.name, packed)

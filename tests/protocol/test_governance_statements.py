@@ -62,91 +62,97 @@ def mutations() -> dict[str, tuple[bytes, str]]:
         deep = [deep]
     plan = copy.deepcopy(PLAN)
     return {
-        "empty": (b"", "X14"),
-        "not_json": (good[:-1], "X14"),
-        "not_ascii": (good.replace(b"Dr. Wong", "Dr. Wöng".encode()), "X14"),
-        "a_list": (b"[]", "X14"),
-        "trailing_blank": (good + b" ", "X14"),
-        "blank_inside": (good.replace(b",", b", ", 1), "X14"),
+        "empty": (b"", "malformed"),
+        "not_json": (good[:-1], "malformed"),
+        "not_ascii": (good.replace(b"Dr. Wong", "Dr. Wöng".encode()), "malformed"),
+        "a_list": (b"[]", "malformed"),
+        "trailing_blank": (good + b" ", "malformed"),
+        "blank_inside": (good.replace(b",", b", ", 1), "malformed"),
         "keys_out_of_order": (
             json.dumps(dict(reversed(json.loads(good).items())), separators=(",", ":")).encode(),
-            "X14",
+            "malformed",
         ),
-        "key_twice": (good.replace(b'"kind":"decision"', b'"kind":"decision","kind":"decision"'), "X14"),
-        "escape_in_capitals": (outer("proposal with a program").replace(b"\\u00fc", b"\\u00FC"), "X14"),
-        "escape_not_needed": (good.replace(b"Dr. Wong", b"Dr. \\u0057ong"), "X14"),
-        "number_with_exponent": (good.replace(b'"sequence":1', b'"sequence":1e0'), "X14"),
-        "number_not_finite": (changed("counter", "terms", {"epsilon": 1.5}).replace(b"1.5", b"Infinity"), "X14"),
-        "number_nan": (changed("counter", "terms", {"epsilon": 1.5}).replace(b"1.5", b"NaN"), "X14"),
-        "number_overflows": (changed("counter", "terms", {"epsilon": 1.5}).replace(b"1.5", b"1e999"), "X14"),
-        "number_of_5000_digits": (good.replace(b'"sequence":1', b'"sequence":' + b"9" * 5000), "X14"),
-        "unknown_kind": (outer("approval", kind="veto"), "X14"),
-        "kind_is_a_list": (outer("approval", kind=["decision"]), "X14"),
-        "unknown_outer_field": (outer("approval", note=""), "X14"),
-        "signer_path": (outer("approval", signer="../c0"), "X30"),
-        "signer_newline": (outer("approval", signer="c0\nc1"), "X30"),
-        "signer_number": (outer("approval", signer=7), "X30"),
-        "signature_short": (outer("approval", signature="00" * 63), "X14"),
-        "signature_capitals": (outer("approval", signature="AB" * 64), "X14"),
-        "signature_number": (outer("approval", signature=0), "X14"),
-        "body_list": (outer("approval", body=[]), "X14"),
-        "field_missing": (without("approval", "reason"), "X14"),
-        "field_unknown": (changed("approval", "weight", 2), "X14"),
-        "decision_unknown": (changed("approval", "decision", "abstain"), "X14"),
-        "sequence_negative": (changed("approval", "sequence", -1), "X14"),
-        "sequence_true": (changed("approval", "sequence", True), "X14"),
-        "sequence_beyond": (changed("approval", "sequence", 2**53), "X14"),
-        "time_is_a_float": (changed("approval", "at", 1.5), "X14"),
-        "reason_control": (changed("approval", "reason", "yes\x1b[2J"), "X14"),
-        "reason_newline": (changed("approval", "reason", "yes\nno"), "X14"),
-        "reason_right_to_left": (changed("approval", "reason", "yes \u202eon"), "X14"),
-        "reason_half_a_pair": (changed("approval", "reason", "\ud800"), "X14"),
-        "reason_too_long": (changed("approval", "reason", "a" * 4001), "X14"),
-        "terms_of_an_approval": (changed("approval", "terms", {"epsilon": 0.5}), "X14"),
-        "counter_without_terms": (changed("counter", "terms", {}), "X14"),
-        "terms_unknown": (changed("counter", "terms", {"delta": 1e-6}), "X14"),
-        "terms_epsilon_zero": (changed("counter", "terms", {"epsilon": 0}), "X14"),
-        "terms_epsilon_true": (changed("counter", "terms", {"epsilon": True}), "X14"),
-        "terms_column_twice": (changed("counter", "terms", {"columns": ["age", "age"]}), "X14"),
-        "hash_without_prefix": (changed("approval", "hash", "00" * 32), "X14"),
-        "hash_in_capitals": (changed("approval", "hash", "sha256:" + "AB" * 32), "X14"),
-        "proposal_of_another_study": (changed("proposal", "study", study_text(9)), "X14"),
-        "proposal_study_not_json": (changed("proposal", "study", "{"), "X14"),
-        "proposal_replaces_itself": (changed("proposal", "supersedes", HASH), "X14"),
-        "proposal_expires_before": (changed("proposal", "expires", T0), "X14"),
-        "proposal_never_expires": (changed("proposal", "expires", 2**52), "X14"),
-        "proposal_program_unnamed": (changed("proposal", "program", PROGRAM), "X14"),
-        "proposal_program_other": (changed("proposal with a program", "program", PROGRAM + "\n"), "X14"),
-        "proposal_program_missing": (changed("proposal with a program", "program", ""), "X14"),
-        "proposal_program_bell": (changed("proposal with a program", "program", "\x07"), "X14"),
-        "plan_without_noise": (changed("proposal", "plan", {k: v for k, v in plan.items() if k != "noise"}), "X14"),
-        "plan_rho_not_reduced": (changed("proposal", "plan", plan | {"rho": "2/40"}), "X14"),
-        "plan_rho_negative": (changed("proposal", "plan", plan | {"rho": "-1/20"}), "X14"),
-        "plan_rho_over_zero": (changed("proposal", "plan", plan | {"rho": "1/0"}), "X14"),
-        "plan_rho_leading_zero": (changed("proposal", "plan", plan | {"rho": "01/20"}), "X14"),
-        "plan_noise_not_from_round_1": (changed("proposal", "plan", plan | {"noise": [[2, ["1/1"]]]}), "X14"),
-        "plan_noise_repeated": (changed("proposal", "plan", plan | {"noise": [[1, ["1/1"]], [2, ["1/1"]]]}), "X14"),
-        "plan_noise_beyond": (changed("proposal", "plan", plan | {"noise": [[1, ["1/1"]], [3, ["2/1"]]]}), "X14"),
-        "plan_too_deep": (changed("proposal", "plan", plan | {"more": deep}), "X14"),
-        "plan_words_control": (changed("proposal", "plan", plan | {"words": ["a\tb"]}), "X14"),
-        "plan_key_control": (changed("proposal", "plan", plan | {"a\nb": 1}), "X14"),
-        "start_party_twice": (changed("start", "parties", ["s0", "s0"]), "X14"),
-        "start_party_path": (changed("start", "parties", ["../s0"]), "X14"),
-        "start_approval_no_hash": (changed("start", "approvals", {"c0": ""}), "X14"),
-        "outcome_result_short": (changed("outcome", "result", "sha256:00"), "X14"),
-        "charge_ledger_long": (changed("charge", "ledger", "00" * 17), "X14"),
-        "charge_rho_float": (changed("charge", "rho", 0.05), "X14"),
-        "countersigned_nobody": (changed("countersignature", "client", ""), "X14"),
-        "attested_no_rounds": (changed("attestation", "rounds", 0), "X14"),
-        "attested_too_few_partials": (changed("attestation", "rounds", 3), "X14"),
-        "attested_no_noise": (changed("attestation", "noise", []), "X14"),
-        "attested_nobody": (changed("attestation", "participants", []), "X14"),
-        "attested_round_beyond": (changed("attestation", "participants", [[1, ["c0"]], [3, ["c1"]]]), "X14"),
+        "key_twice": (good.replace(b'"kind":"decision"', b'"kind":"decision","kind":"decision"'), "malformed"),
+        "escape_in_capitals": (outer("proposal with a program").replace(b"\\u00fc", b"\\u00FC"), "malformed"),
+        "escape_not_needed": (good.replace(b"Dr. Wong", b"Dr. \\u0057ong"), "malformed"),
+        "number_with_exponent": (good.replace(b'"sequence":1', b'"sequence":1e0'), "malformed"),
+        "number_not_finite": (changed("counter", "terms", {"epsilon": 1.5}).replace(b"1.5", b"Infinity"), "malformed"),
+        "number_nan": (changed("counter", "terms", {"epsilon": 1.5}).replace(b"1.5", b"NaN"), "malformed"),
+        "number_overflows": (changed("counter", "terms", {"epsilon": 1.5}).replace(b"1.5", b"1e999"), "malformed"),
+        "number_of_5000_digits": (good.replace(b'"sequence":1', b'"sequence":' + b"9" * 5000), "malformed"),
+        "unknown_kind": (outer("approval", kind="veto"), "malformed"),
+        "kind_is_a_list": (outer("approval", kind=["decision"]), "malformed"),
+        "unknown_outer_field": (outer("approval", note=""), "malformed"),
+        "signer_path": (outer("approval", signer="../c0"), "readable-text"),
+        "signer_newline": (outer("approval", signer="c0\nc1"), "readable-text"),
+        "signer_number": (outer("approval", signer=7), "readable-text"),
+        "signature_short": (outer("approval", signature="00" * 63), "malformed"),
+        "signature_capitals": (outer("approval", signature="AB" * 64), "malformed"),
+        "signature_number": (outer("approval", signature=0), "malformed"),
+        "body_list": (outer("approval", body=[]), "malformed"),
+        "field_missing": (without("approval", "reason"), "malformed"),
+        "field_unknown": (changed("approval", "weight", 2), "malformed"),
+        "decision_unknown": (changed("approval", "decision", "abstain"), "malformed"),
+        "sequence_negative": (changed("approval", "sequence", -1), "malformed"),
+        "sequence_true": (changed("approval", "sequence", True), "malformed"),
+        "sequence_beyond": (changed("approval", "sequence", 2**53), "malformed"),
+        "time_is_a_float": (changed("approval", "at", 1.5), "malformed"),
+        "reason_control": (changed("approval", "reason", "yes\x1b[2J"), "malformed"),
+        "reason_newline": (changed("approval", "reason", "yes\nno"), "malformed"),
+        "reason_right_to_left": (changed("approval", "reason", "yes \u202eon"), "malformed"),
+        "reason_half_a_pair": (changed("approval", "reason", "\ud800"), "malformed"),
+        "reason_too_long": (changed("approval", "reason", "a" * 4001), "malformed"),
+        "terms_of_an_approval": (changed("approval", "terms", {"epsilon": 0.5}), "malformed"),
+        "counter_without_terms": (changed("counter", "terms", {}), "malformed"),
+        "terms_unknown": (changed("counter", "terms", {"delta": 1e-6}), "malformed"),
+        "terms_epsilon_zero": (changed("counter", "terms", {"epsilon": 0}), "malformed"),
+        "terms_epsilon_true": (changed("counter", "terms", {"epsilon": True}), "malformed"),
+        "terms_column_twice": (changed("counter", "terms", {"columns": ["age", "age"]}), "malformed"),
+        "hash_without_prefix": (changed("approval", "hash", "00" * 32), "malformed"),
+        "hash_in_capitals": (changed("approval", "hash", "sha256:" + "AB" * 32), "malformed"),
+        "proposal_of_another_study": (changed("proposal", "study", study_text(9)), "malformed"),
+        "proposal_study_not_json": (changed("proposal", "study", "{"), "malformed"),
+        "proposal_replaces_itself": (changed("proposal", "supersedes", HASH), "malformed"),
+        "proposal_expires_before": (changed("proposal", "expires", T0), "malformed"),
+        "proposal_never_expires": (changed("proposal", "expires", 2**52), "malformed"),
+        "proposal_program_unnamed": (changed("proposal", "program", PROGRAM), "malformed"),
+        "proposal_program_other": (changed("proposal with a program", "program", PROGRAM + "\n"), "malformed"),
+        "proposal_program_missing": (changed("proposal with a program", "program", ""), "malformed"),
+        "proposal_program_bell": (changed("proposal with a program", "program", "\x07"), "malformed"),
+        "plan_without_noise": (
+            changed("proposal", "plan", {k: v for k, v in plan.items() if k != "noise"}),
+            "malformed",
+        ),
+        "plan_rho_not_reduced": (changed("proposal", "plan", plan | {"rho": "2/40"}), "malformed"),
+        "plan_rho_negative": (changed("proposal", "plan", plan | {"rho": "-1/20"}), "malformed"),
+        "plan_rho_over_zero": (changed("proposal", "plan", plan | {"rho": "1/0"}), "malformed"),
+        "plan_rho_leading_zero": (changed("proposal", "plan", plan | {"rho": "01/20"}), "malformed"),
+        "plan_noise_not_from_round_1": (changed("proposal", "plan", plan | {"noise": [[2, ["1/1"]]]}), "malformed"),
+        "plan_noise_repeated": (
+            changed("proposal", "plan", plan | {"noise": [[1, ["1/1"]], [2, ["1/1"]]]}),
+            "malformed",
+        ),
+        "plan_noise_beyond": (changed("proposal", "plan", plan | {"noise": [[1, ["1/1"]], [3, ["2/1"]]]}), "malformed"),
+        "plan_too_deep": (changed("proposal", "plan", plan | {"more": deep}), "malformed"),
+        "plan_words_control": (changed("proposal", "plan", plan | {"words": ["a\tb"]}), "malformed"),
+        "plan_key_control": (changed("proposal", "plan", plan | {"a\nb": 1}), "malformed"),
+        "start_party_twice": (changed("start", "parties", ["s0", "s0"]), "malformed"),
+        "start_party_path": (changed("start", "parties", ["../s0"]), "malformed"),
+        "start_approval_no_hash": (changed("start", "approvals", {"c0": ""}), "malformed"),
+        "outcome_result_short": (changed("outcome", "result", "sha256:00"), "malformed"),
+        "charge_ledger_long": (changed("charge", "ledger", "00" * 17), "malformed"),
+        "charge_rho_float": (changed("charge", "rho", 0.05), "malformed"),
+        "countersigned_nobody": (changed("countersignature", "client", ""), "malformed"),
+        "attested_no_rounds": (changed("attestation", "rounds", 0), "malformed"),
+        "attested_too_few_partials": (changed("attestation", "rounds", 3), "malformed"),
+        "attested_no_noise": (changed("attestation", "noise", []), "malformed"),
+        "attested_nobody": (changed("attestation", "participants", []), "malformed"),
+        "attested_round_beyond": (changed("attestation", "participants", [[1, ["c0"]], [3, ["c1"]]]), "malformed"),
     }
 
 
 @pytest.mark.parametrize("at", [253_402_300_800, 2**52, 2**53 - 1])
-def test_x26_times_that_have_no_date(at: int) -> None:
+def test_times_that_have_no_date(at: int) -> None:
     """A proposal that expires in the year 142,000,000 could be kept by everybody and shown by nobody."""
     raw = json.loads(KINDS_SAID["proposal"].encode())
     raw["body"] |= {"created": at - 10, "expires": at}
@@ -217,14 +223,14 @@ def test_malformed_statements_are_refused(vector: dict) -> None:
     assert refusal.value.cause.isprintable()
 
 
-def test_x03_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_statement_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = KINDS_SAID["proposal"].encode()
     monkeypatch.setattr(module, "MAX_BYTES", len(raw))
     assert decode(raw).encode() == raw
     monkeypatch.setattr(module, "MAX_BYTES", len(raw) - 1)
     with pytest.raises(RemoteProtocolError) as refusal:
         decode(raw)
-    assert refusal.value.rule == "X03"
+    assert refusal.value.rule == "too-long"
     with pytest.raises(StudyError, match="above the limit"):
         proposal()
 
@@ -338,7 +344,7 @@ def test_once_verified_is_remembered_for_that_very_object_and_key() -> None:
     "head, columns",
     [({"name": "flu\x1b[2J"}, {}), ({"features": ["a\nb"]}, {}), ({"purpose": "\u202e"}, {}), ({}, {"a\x07": {}})],
 )
-def test_x30_names_in_a_study_can_be_shown(head: dict, columns: dict) -> None:
+def test_names_in_a_study_can_be_shown(head: dict, columns: dict) -> None:
     """JSON escapes what a screen would obey: the names are looked at as they will be shown."""
     study = json.loads(study_text(4))
     study["study"] |= head

@@ -1,4 +1,4 @@
-"""X28, one rule at a time: which start of a server is believed, by whom, and who is named when two of them meet."""
+"""Old copies of a server: which start is believed, by whom, and who is named when two of them meet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What m - 1 servers together see is uniform apart from the noised sum (spec B2.8), and the test can fail.
+"""What m - 1 servers together see is uniform apart from the noised sum, and the test can fail.
 
 Everything a coalition of all servers but one receives from honest clients is recorded through the real machines:
 seeds, vectors, blinds, commitments, the other server's partial. Chi-square on the bytes at a fixed seed; alpha is

@@ -38,36 +38,39 @@ def mutations() -> dict[str, tuple[bytes, str]]:
     at = 8 + struct.calcsize("<32sIHI16s32s32sII")
     listed[at : at + 8] = struct.pack("<II", 2, 0)
     return {
-        "empty": (b"", "X14"),
-        "header_only": (seed[:8], "X14"),
-        "bad_magic": (b"TSUN" + seed[4:], "X14"),
-        "other_version": (seed[:4] + struct.pack("<H", 2) + seed[6:], "X13"),
-        "unknown_type": (seed[:6] + b"\x63" + seed[7:], "X13"),
-        "reserved_byte_set": (seed[:7] + b"\x01" + seed[8:], "X13"),
-        "share_truncated": (vector[:-5], "X14"),
-        "share_trailing_byte": (vector + b"\x00", "X14"),
+        "empty": (b"", "malformed"),
+        "header_only": (seed[:8], "malformed"),
+        "bad_magic": (b"TSUN" + seed[4:], "malformed"),
+        "other_version": (seed[:4] + struct.pack("<H", 2) + seed[6:], "other-version"),
+        "unknown_type": (seed[:6] + b"\x63" + seed[7:], "other-version"),
+        "reserved_byte_set": (seed[:7] + b"\x01" + seed[8:], "other-version"),
+        "share_truncated": (vector[:-5], "malformed"),
+        "share_trailing_byte": (vector + b"\x00", "malformed"),
         "share_element_is_p": (vector[:first] + struct.pack("<Q", P) + vector[first + 8 :], "RemoteProtocolError"),
         "share_element_all_ones": (vector[:first] + b"\xff" * 8 + vector[first + 8 :], "RemoteProtocolError"),
-        "share_size_off_by_one": (vector[:52] + struct.pack("<I", 6) + vector[56:], "X02"),
-        "share_size_huge": (vector[:52] + struct.pack("<I", 2**32 - 1) + vector[56:], "X02"),
-        "share_kind_unknown": (seed[:56] + b"\x03" + seed[57:], "X02"),
-        "share_kind_swapped": (seed[:56] + b"\x02" + seed[57:], "X02"),
-        "share_payload_length_huge": (seed[: share_head - 8] + struct.pack("<Q", 2**63) + seed[share_head:], "X14"),
-        "share_servers_huge": (seed[:50] + struct.pack("<H", 65535) + seed[52:], "X14"),
-        "share_proof_length_huge": (seed[:-4] + struct.pack("<I", 2**32 - 1), "X14"),
+        "share_size_off_by_one": (vector[:52] + struct.pack("<I", 6) + vector[56:], "wrong-shape"),
+        "share_size_huge": (vector[:52] + struct.pack("<I", 2**32 - 1) + vector[56:], "wrong-shape"),
+        "share_kind_unknown": (seed[:56] + b"\x03" + seed[57:], "wrong-shape"),
+        "share_kind_swapped": (seed[:56] + b"\x02" + seed[57:], "wrong-shape"),
+        "share_payload_length_huge": (
+            seed[: share_head - 8] + struct.pack("<Q", 2**63) + seed[share_head:],
+            "malformed",
+        ),
+        "share_servers_huge": (seed[:50] + struct.pack("<H", 65535) + seed[52:], "malformed"),
+        "share_proof_length_huge": (seed[:-4] + struct.pack("<I", 2**32 - 1), "malformed"),
         "open_model_length_huge": (
-            good["round_open"][:80] + struct.pack("<Q", 2**60) + good["round_open"][88:], "X14"),
-        "list_not_ascending": (bytes(listed), "X14"),
+            good["round_open"][:80] + struct.pack("<Q", 2**60) + good["round_open"][88:], "malformed"),
+        "list_not_ascending": (bytes(listed), "malformed"),
         "list_count_huge": (
-            good["received_list"][: at - 8] + struct.pack("<I", 2**31) + good["received_list"][at - 4 :], "X14"),
-        "agreement_truncated": (good["agreement"][:-1], "X14"),
-        "agreement_servers_huge": (good["agreement"][:80] + b"\xff\xff" + good["agreement"][82:], "X14"),
+            good["received_list"][: at - 8] + struct.pack("<I", 2**31) + good["received_list"][at - 4 :], "malformed"),
+        "agreement_truncated": (good["agreement"][:-1], "malformed"),
+        "agreement_servers_huge": (good["agreement"][:80] + b"\xff\xff" + good["agreement"][82:], "malformed"),
         "partial_element_too_big": (partial[:134] + b"\xff" * 8 + partial[142:], "RemoteProtocolError"),
-        "refused_unknown_code": (refused[:44] + b"\xc8" + refused[45:], "X14"),
-        "refused_text_too_long": (refused[:45] + struct.pack("<H", 501) + b"a" * 501, "X14"),
-        "refused_text_not_utf8": (refused[:45] + struct.pack("<H", 1) + b"\xff", "X14"),
-        "refused_control_character": (refused[:45] + struct.pack("<H", 2) + b"a\n", "X30"),
-        "inquiry_truncated": (good["inquiry"][:-2], "X14"),
+        "refused_unknown_code": (refused[:44] + b"\xc8" + refused[45:], "malformed"),
+        "refused_text_too_long": (refused[:45] + struct.pack("<H", 501) + b"a" * 501, "malformed"),
+        "refused_text_not_utf8": (refused[:45] + struct.pack("<H", 1) + b"\xff", "malformed"),
+        "refused_control_character": (refused[:45] + struct.pack("<H", 2) + b"a\n", "readable-text"),
+        "inquiry_truncated": (good["inquiry"][:-2], "malformed"),
         **sparse_mutations(good["round_open_sparse"]),
     }  # fmt: skip
 
@@ -84,19 +87,19 @@ def sparse_mutations(good: bytes) -> dict[str, tuple[bytes, str]]:
     dense = good[:6] + b"\x01" + good[7:80]
     assert body([2, 5], zero, half) == good
     return {
-        "sparse_truncated": (good[:90], "X14"),
-        "sparse_head_truncated": (good[:50], "X14"),
-        "sparse_trailing_byte": (good + b"\x00", "X14"),
-        "sparse_indices_descending": (body([5, 2], half, zero), "X14"),
-        "sparse_index_twice": (body([5, 5], half, half), "X14"),
-        "sparse_index_beyond_the_model": (body([2, 7], zero, half), "X14"),
-        "sparse_zero_spelt_out": (body([2, 5], bytes(8), half), "X14"),
-        "sparse_no_shorter_than_dense": (body([0, 2, 3, 5, 6], one, zero, one, half, one), "X14"),
-        "sparse_of_no_whole_entries": (body([2, 5], zero, half, size=struct.pack("<Q", 57)), "X14"),
-        "sparse_count_huge": (body([2, 5], zero, half, count=2**32 - 1), "X14"),
-        "sparse_model_huge": (body([2, 5], zero, half, size=struct.pack("<Q", 2**62)), "X03"),
+        "sparse_truncated": (good[:90], "malformed"),
+        "sparse_head_truncated": (good[:50], "malformed"),
+        "sparse_trailing_byte": (good + b"\x00", "malformed"),
+        "sparse_indices_descending": (body([5, 2], half, zero), "malformed"),
+        "sparse_index_twice": (body([5, 5], half, half), "malformed"),
+        "sparse_index_beyond_the_model": (body([2, 7], zero, half), "malformed"),
+        "sparse_zero_spelt_out": (body([2, 5], bytes(8), half), "malformed"),
+        "sparse_no_shorter_than_dense": (body([0, 2, 3, 5, 6], one, zero, one, half, one), "malformed"),
+        "sparse_of_no_whole_entries": (body([2, 5], zero, half, size=struct.pack("<Q", 57)), "malformed"),
+        "sparse_count_huge": (body([2, 5], zero, half, count=2**32 - 1), "malformed"),
+        "sparse_model_huge": (body([2, 5], zero, half, size=struct.pack("<Q", 2**62)), "too-long"),
         "dense_where_sparse_is_shorter": (
-            dense + size + b"".join([bytes(16), zero, bytes(16), half, bytes(8)]), "X14"),
+            dense + size + b"".join([bytes(16), zero, bytes(16), half, bytes(8)]), "malformed"),
     }  # fmt: skip
 
 
@@ -200,7 +203,7 @@ def test_a_lying_length_allocates_nothing() -> None:
 def test_a_message_above_the_study_limit_is_cut() -> None:
     with pytest.raises(RemoteProtocolError) as refusal:
         decode(RAWS[0], limit=len(RAWS[0]) - 1)
-    assert refusal.value.rule == "X03"
+    assert refusal.value.rule == "too-long"
 
 
 def test_encode_refuses_what_would_shift_the_layout() -> None:

@@ -1,4 +1,4 @@
-"""One rule after the other, a single machine at a time. X-numbers are those of spec/reliability.md."""
+"""One rule after the other, a single machine at a time. The faults are those of docs/faults.md."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def give(machine: ServerMachine, p, client: str, values=(1,) * SIZE, now: float 
         ({"model_hash": bytes(32)}, "hash"),
     ],
 )
-def test_x27_client_refuses_and_reports_a_bad_model(change: dict, word: str) -> None:
+def test_client_refuses_and_reports_a_bad_model(change: dict, word: str) -> None:
     p = parameters()
     bad = opening(p, **change)
     if "model" in change:
@@ -206,7 +206,7 @@ def test_noise_is_drawn_once_and_kept_before_anything_leaves() -> None:
     assert noise.draws == 1
 
 
-def test_x05_x13_another_study_is_refused() -> None:
+def test_another_study_is_refused() -> None:
     p = parameters()
     machine = opened(p)
     share = replace(shares(p, "c0", [1] * SIZE)[0], study_hash=bytes(32))
@@ -216,7 +216,7 @@ def test_x05_x13_another_study_is_refused() -> None:
     ]
 
 
-def test_x13_x14_bytes_that_do_not_decode_are_refused() -> None:
+def test_bytes_that_do_not_decode_are_refused() -> None:
     p = parameters()
     machine = opened(p)
     raw = encode(shares(p, "c0", [1] * SIZE)[0])
@@ -227,7 +227,7 @@ def test_x13_x14_bytes_that_do_not_decode_are_refused() -> None:
     assert machine._now.received == {}
 
 
-def test_x06_past_and_future_rounds() -> None:
+def test_past_and_future_rounds() -> None:
     p = parameters()
     machine = opened(p)
     assert codes(give(machine, p, "c0", round=2)) == [Code.TOO_EARLY]
@@ -240,7 +240,7 @@ def test_x06_past_and_future_rounds() -> None:
     assert codes(machine.receive("aggregator", opening(p, 1), 3.0)) == [Code.PAST_ROUND]
 
 
-def test_x07_same_bytes_again_are_fine_other_bytes_count_for_nothing() -> None:
+def test_same_bytes_again_are_fine_other_bytes_count_for_nothing() -> None:
     p = parameters()
     machine = opened(p)
     give(machine, p, "c0")
@@ -257,7 +257,7 @@ def test_x07_same_bytes_again_are_fine_other_bytes_count_for_nothing() -> None:
     assert machine.blamed == ("c0",)
 
 
-def test_x07_a_crash_does_not_forget_an_equivocator() -> None:
+def test_a_crash_does_not_forget_an_equivocator() -> None:
     p = parameters()
     records: dict[str, bytes] = {}
     store = MemoryShares()
@@ -279,7 +279,7 @@ def blamed(steps) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("state", ["collecting", "listed", "agreed", "released", "over"])
-def test_x07_an_equivocator_is_named_however_late_it_is_caught(state: str) -> None:
+def test_an_equivocator_is_named_however_late_it_is_caught(state: str) -> None:
     p = parameters()
     machine, other = opened(p), opened(p, "s1")
     for client in p.clients[: None if state != "collecting" else 1]:
@@ -314,7 +314,7 @@ def test_x07_an_equivocator_is_named_however_late_it_is_caught(state: str) -> No
         assert kept.key == "equivocators"
 
 
-def test_x07_different_sharings_at_different_servers_are_named_when_the_lists_meet() -> None:
+def test_different_sharings_at_different_servers_are_named_when_the_lists_meet() -> None:
     p = parameters(clients=4)
     machine, other = opened(p), opened(p, "s1")
     for client in p.clients:
@@ -396,7 +396,7 @@ def test_a_client_that_has_sent_a_share_does_not_call_itself_absent() -> None:
         ({"kind": 3}, Code.WRONG_SHAPE),
     ],
 )
-def test_x02_x11_a_share_that_is_not_for_here_is_refused(change: dict, code: Code) -> None:
+def test_a_share_that_is_not_for_here_is_refused(change: dict, code: Code) -> None:
     p = parameters()
     machine = opened(p)
     share = replace(shares(p, "c0", [1] * SIZE)[0], **change)
@@ -477,7 +477,7 @@ def test_servers_erase_noise_and_shares_after_the_partial_is_kept_and_before_it_
     assert machine._drawn is None
 
 
-def test_x22_too_few_clients_release_nothing() -> None:
+def test_too_few_clients_release_nothing() -> None:
     p = parameters()
     machines = [opened(p, name) for name in p.servers]
     for machine in machines:
@@ -491,7 +491,7 @@ def test_x22_too_few_clients_release_nothing() -> None:
     assert not sent(out, Agreement)
 
 
-def test_x21_only_clients_with_one_digest_everywhere_are_in_the_set() -> None:
+def test_only_clients_with_one_digest_everywhere_are_in_the_set() -> None:
     p = parameters(clients=5)
     machines = [opened(p, name) for name in p.servers]
     for client in ("c0", "c1", "c2"):
@@ -651,7 +651,7 @@ def test_the_sum_is_exact_and_names_who_is_in_it() -> None:
     assert not any(isinstance(step, Finished) for step in later)
 
 
-def test_x12_a_total_out_of_range_is_withheld() -> None:
+def test_a_total_out_of_range_is_withheld() -> None:
     p = parameters()
     _, out = finish(p, [[10**7] * SIZE, [0] * SIZE, [0] * SIZE])
     assert not any(isinstance(step, Finished) for step in out)
@@ -694,7 +694,7 @@ def test_rounds_are_numbered_upwards_and_models_checked_before_they_leave() -> N
     machine.open_round(3, MODEL, 0.0)
 
 
-def test_x18_the_aggregator_restarts_with_the_same_model_or_the_same_end() -> None:
+def test_the_aggregator_restarts_with_the_same_model_or_the_same_end() -> None:
     p = parameters()
     machine = aggregator(p)
     first = machine.open_round(1, MODEL, 0.0)

@@ -88,7 +88,7 @@ def test_a_model_of_odd_length_travels_as_it_is() -> None:
 
 
 def test_a_short_message_does_not_become_a_long_model() -> None:
-    """The study's limit holds for what a message stands for, before anything of that size is made (X03)."""
+    """The study's limit holds for what a message stands for, before anything of that size is made."""
     p = parameters(model_size=1000)
     longer = encode(opening(p, model=bytes(8 * 4_000_000)))
     assert len(longer) < 100
@@ -97,7 +97,7 @@ def test_a_short_message_does_not_become_a_long_model() -> None:
         decode(longer, limit=p.message_limit)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert refusal.value.rule == "X03"
+    assert refusal.value.rule == "too-long"
     assert peak < 50_000
     assert decode(longer).model == bytes(8 * 4_000_000)  # for a party that states no limit
 

@@ -33,31 +33,31 @@ def mutations() -> dict[str, tuple[bytes, str]]:
     blob = 8 + 32 + 16 + 32
     tickets = 8 + 32 + 8
     return {
-        "empty": (b"", "X14"),
-        "header_only": (ready[:8], "X14"),
-        "bad_magic": (b"TSUM" + ready[4:], "X14"),
-        "other_version": (ready[:4] + struct.pack("<H", 2) + ready[6:], "X13"),
-        "unknown_type": (ready[:6] + b"\x63" + ready[7:], "X13"),
-        "type_zero": (ready[:6] + b"\x00" + ready[7:], "X13"),
-        "reserved_byte_set": (ready[:7] + b"\x01" + ready[8:], "X13"),
-        "ready_truncated": (ready[:-1], "X14"),
-        "ready_trailing_byte": (ready + b"\0", "X14"),
-        "ready_name_empty": (ready[:48] + b"\x00" + ready[51:], "X30"),
-        "ready_name_path": (ready[:48] + b"\x05../db" + ready[51:], "X30"),
-        "ready_name_newline": (ready[:48] + b"\x03c1\n" + ready[51:], "X30"),
-        "ready_name_not_utf8": (ready[:48] + b"\x02c\xff" + ready[51:], "X14"),
-        "propose_study_length_huge": (good["propose"][:blob] + huge64 + good["propose"][blob + 8 :], "X14"),
-        "propose_program_not_utf8": (good["propose_builtin"][:-8] + struct.pack("<Q", 1) + b"\xff", "X14"),
-        "start_count_huge": (begun[:tickets] + huge32 + begun[tickets + 4 :], "X14"),
-        "start_count_one_less": (begun[:tickets] + struct.pack("<I", 3) + begun[tickets + 4 :], "X14"),
-        "result_length_huge": (good["result"][:44] + huge64 + good["result"][52:], "X14"),
-        "declined_unknown_code": (good["declined"][:47] + b"\xc8" + good["declined"][48:], "X14"),
-        "end_code_zero": (good["end"][:44] + b"\x00" + good["end"][45:], "X14"),
-        "failed_final_is_two": (failed[:60] + b"\x02" + failed[61:], "X14"),
-        "refused_text_too_long": (refused[:41] + struct.pack("<H", 501) + b"a" * 501, "X14"),
-        "refused_text_not_utf8": (refused[:41] + struct.pack("<H", 1) + b"\xff", "X14"),
-        "refused_control_character": (refused[:41] + struct.pack("<H", 2) + b"a\n", "X30"),
-        "inquiry_truncated": (good["inquiry"][:-2], "X14"),
+        "empty": (b"", "malformed"),
+        "header_only": (ready[:8], "malformed"),
+        "bad_magic": (b"TSUM" + ready[4:], "malformed"),
+        "other_version": (ready[:4] + struct.pack("<H", 2) + ready[6:], "other-version"),
+        "unknown_type": (ready[:6] + b"\x63" + ready[7:], "other-version"),
+        "type_zero": (ready[:6] + b"\x00" + ready[7:], "other-version"),
+        "reserved_byte_set": (ready[:7] + b"\x01" + ready[8:], "other-version"),
+        "ready_truncated": (ready[:-1], "malformed"),
+        "ready_trailing_byte": (ready + b"\0", "malformed"),
+        "ready_name_empty": (ready[:48] + b"\x00" + ready[51:], "readable-text"),
+        "ready_name_path": (ready[:48] + b"\x05../db" + ready[51:], "readable-text"),
+        "ready_name_newline": (ready[:48] + b"\x03c1\n" + ready[51:], "readable-text"),
+        "ready_name_not_utf8": (ready[:48] + b"\x02c\xff" + ready[51:], "malformed"),
+        "propose_study_length_huge": (good["propose"][:blob] + huge64 + good["propose"][blob + 8 :], "malformed"),
+        "propose_program_not_utf8": (good["propose_builtin"][:-8] + struct.pack("<Q", 1) + b"\xff", "malformed"),
+        "start_count_huge": (begun[:tickets] + huge32 + begun[tickets + 4 :], "malformed"),
+        "start_count_one_less": (begun[:tickets] + struct.pack("<I", 3) + begun[tickets + 4 :], "malformed"),
+        "result_length_huge": (good["result"][:44] + huge64 + good["result"][52:], "malformed"),
+        "declined_unknown_code": (good["declined"][:47] + b"\xc8" + good["declined"][48:], "malformed"),
+        "end_code_zero": (good["end"][:44] + b"\x00" + good["end"][45:], "malformed"),
+        "failed_final_is_two": (failed[:60] + b"\x02" + failed[61:], "malformed"),
+        "refused_text_too_long": (refused[:41] + struct.pack("<H", 501) + b"a" * 501, "malformed"),
+        "refused_text_not_utf8": (refused[:41] + struct.pack("<H", 1) + b"\xff", "malformed"),
+        "refused_control_character": (refused[:41] + struct.pack("<H", 2) + b"a\n", "readable-text"),
+        "inquiry_truncated": (good["inquiry"][:-2], "malformed"),
     }
 
 
@@ -164,7 +164,7 @@ def test_a_lying_length_allocates_nothing() -> None:
 def test_limits_and_what_would_shift_the_layout() -> None:
     with pytest.raises(RemoteProtocolError) as refusal:
         decode(RAWS[0], limit=len(RAWS[0]) - 1)
-    assert refusal.value.rule == "X03"
+    assert refusal.value.rule == "too-long"
     with pytest.raises(RemoteProtocolError):
         study_of(RAWS[0][:39])
     messages = every_message()

@@ -47,10 +47,10 @@ from tallystick.protocol.study import (
     ParticipantMachine,
     Persist,
     Review,
+    RoundsDone,
     Send,
     Started,
     StudyCode,
-    Told,
     Wake,
     decode,
     encode,
@@ -268,7 +268,7 @@ def test_too_few_is_a_typed_failure_in_time(missing: str) -> None:
         replace(ready("c1"), party="c0"),
     ],
 )
-def test_x32_keys_that_do_not_verify_are_not_ready(answer) -> None:
+def test_keys_that_do_not_verify_are_not_ready(answer) -> None:
     hub, _ = gathering()
     out = hub.receive("c0", answer, 1.0)
     assert [m.code for _, m in sent(out, StudyRefused)] == [StudyCode.BAD_ROSTER]
@@ -588,9 +588,9 @@ def test_the_analyst_gets_the_result() -> None:
     machine = analyst()
     assert sent(machine.tick(5.0), type(propose())) == [("hub", propose())]
     assert machine.receive("hub", Progress(study_hash=HASH, round=0, rounds=0), 6.0) == []
-    assert machine.receive("hub", Progress(study_hash=HASH, round=1, rounds=2), 6.0) == [Told(1, 2)]
+    assert machine.receive("hub", Progress(study_hash=HASH, round=1, rounds=2), 6.0) == [RoundsDone(1, 2)]
     assert machine.receive("hub", Progress(study_hash=HASH, round=1, rounds=2), 6.0) == []  # said again
-    assert machine.receive("hub", Progress(study_hash=HASH, round=2, rounds=2), 6.0) == [Told(2, 2)]
+    assert machine.receive("hub", Progress(study_hash=HASH, round=2, rounds=2), 6.0) == [RoundsDone(2, 2)]
     assert machine.receive("hub", Progress(study_hash=HASH, round=1, rounds=2), 6.0) == []  # overtaken
     assert sent(machine.tick(10.0), StudyInquiry) == [("hub", StudyInquiry(study_hash=HASH, request=REQUEST))]
     result = Result(study_hash=HASH, attempt=1, packed=PACKED)

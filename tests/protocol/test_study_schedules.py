@@ -67,7 +67,7 @@ def test_a_run_is_a_function_of_its_seed() -> None:
 
 @pytest.mark.parametrize("role", ["hub", "s0", "c0"])
 def test_killed_after_every_instruction(role: str) -> None:
-    """X18 around the rounds: wherever a party dies, the study has its one start and its one result."""
+    """Restarts around the rounds: wherever a party dies, the study has its one start and its one result."""
     plan = replace(schedule(0), clients=4, servers=2, faults=Faults(), ops=(), fails=False)
     died = 0
     for after in range(60):

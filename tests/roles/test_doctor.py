@@ -119,7 +119,7 @@ def test_an_address_that_is_not_ours(folder: Path) -> None:
     assert "cannot listen" in problems(look(folder, "server-1"))["listen"]
 
 
-def test_x09_the_other_side_has_another_certificate(folder: Path) -> None:
+def test_the_other_side_has_another_certificate(folder: Path) -> None:
     stale = folder / "stale.pem"
     stale.write_bytes((folder / "sum" / "certificate.pem").read_bytes())
     stale_key = (folder / "sum" / "tls.key").read_bytes()
@@ -131,7 +131,7 @@ def test_x09_the_other_side_has_another_certificate(folder: Path) -> None:
     assert "not pinned for it" in problems(report)["reach"]
 
 
-def test_x09_the_other_side_is_of_a_foreign_consortium(folder: Path, tmp_path: Path) -> None:
+def test_the_other_side_is_of_a_foreign_consortium(folder: Path, tmp_path: Path) -> None:
     command.create("Trial", tmp_path / "foreign", now=NOW)
     address = load_role_config(folder / "sum" / "role.toml").listen
     command.enrol("Sum", role="aggregator", directory=tmp_path / "foreign", address=address, now=NOW)
@@ -140,7 +140,7 @@ def test_x09_the_other_side_is_of_a_foreign_consortium(folder: Path, tmp_path: P
     assert "does not verify" in problems(report)["reach"]
 
 
-def test_x09_the_other_side_does_not_know_us(folder: Path, tmp_path: Path) -> None:
+def test_the_other_side_does_not_know_us(folder: Path, tmp_path: Path) -> None:
     command.create("Trial", tmp_path / "foreign", now=NOW)
     foreign = read_consortium(tmp_path / "foreign" / "consortium.toml").ca_certificate
     with running(folder, "server-1"), running(folder, "sum", authority=foreign):
@@ -181,13 +181,13 @@ def test_open_and_missing_keys(folder: Path) -> None:
         (-1, "clock", "problem", "before the consortium existed"),
     ],
 )
-def test_x10_expiry_and_clock(folder: Path, days: int, check: str, status: str, what: str) -> None:
+def test_expired_certificates_and_wrong_clocks(folder: Path, days: int, check: str, status: str, what: str) -> None:
     report = look(folder, "sum", now=NOW + timedelta(days=days))
     assert what in problems(report, status)[check]
     assert report["ok"] == (status == "warning")
 
 
-def test_x17_a_clock_that_went_back_or_runs_free(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clock_that_went_back_or_runs_free(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = NOW.timestamp() + 3600
     os.utime(folder / "sum" / "certificate.pem", (ahead, ahead))
     assert "went back" in problems(look(folder, "sum"), "warning")["clock"]

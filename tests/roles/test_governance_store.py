@@ -116,8 +116,8 @@ def test_polling_sees_what_another_process_of_this_party_added(store: Governance
 @pytest.mark.parametrize(
     "raw, error, rule",
     [
-        (b"{}", RemoteProtocolError, "X14"),
-        (withdrawal().encode() + b" ", RemoteProtocolError, "X14"),
+        (b"{}", RemoteProtocolError, "malformed"),
+        (withdrawal().encode() + b" ", RemoteProtocolError, "malformed"),
         (withdrawal(signer="c1").encode().replace(b'"c1"', b'"c0"'), VerificationError, "bad-signature"),
         (withdrawal().encode().replace(b"reason 0", b"reason 1"), VerificationError, "bad-signature"),
         (make("withdrawal", "eve", withdrawal().body, key("eve")).encode(), VerificationError, "unknown-signer"),
@@ -250,7 +250,7 @@ def test_what_is_remembered_as_verified_is_limited(store: GovernanceStore, monke
     assert len(store.statements()) == 20
 
 
-def test_x16_full_disk_keeps_nothing_by_halves_and_recovers(store: GovernanceStore) -> None:
+def test_full_disk_keeps_nothing_by_halves_and_recovers(store: GovernanceStore) -> None:
     store.add(withdrawal(1).encode())
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages}")
@@ -271,14 +271,14 @@ def test_x16_full_disk_keeps_nothing_by_halves_and_recovers(store: GovernanceSto
     assert (kept < 41, len(store.statements())) == (True, 41)
 
 
-def test_x16_read_only(store: GovernanceStore) -> None:
+def test_a_read_only_disk(store: GovernanceStore) -> None:
     store._db.execute("PRAGMA query_only = ON")
     with pytest.raises(RoundAborted) as refused:
         store.add(withdrawal().encode())
     assert refused.value.rule == "storage-read-only"
 
 
-def test_x16_another_process_that_does_not_let_go(
+def test_another_process_that_does_not_let_go(
     store: GovernanceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BUSY_SECONDS", 0.05)

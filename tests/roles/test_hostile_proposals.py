@@ -1,4 +1,4 @@
-"""X26: hostile proposals at a real client. The rule that refuses them is named, by the client's own set_up, whatever
+"""Hostile proposals at a real client. The rule that refuses them is named, by the client's own set_up, whatever
 its policy allows and whoever has approved; nothing is reserved and no record is read."""
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ GOOD = json.loads(Study.parse(STUDY).canonical())
 PLAN = summarise(set_up(Study.parse(STUDY).canonical(), "").plan)
 
 # section, key, value, the rule's name (or words of the cause where there is no privacy rule), exit code
-X26: dict[str, tuple[str, str, Any, str, int]] = {
+HOSTILE: dict[str, tuple[str, str, Any, str, int]] = {
     "epsilon_is_zero": ("privacy", "epsilon", 0.0, "epsilon-is-positive-and-finite", 3),
     "epsilon_is_negative": ("privacy", "epsilon", -1.0, "epsilon-is-positive-and-finite", 3),
     "epsilon_is_infinite": ("privacy", "epsilon", float("inf"), "epsilon-is-positive-and-finite", 3),
@@ -266,13 +266,13 @@ def refused_everywhere(client: Client, study: bytes, rule: str, code: int) -> No
     assert client.untouched()
 
 
-@pytest.mark.parametrize("name", X26)
-def test_x26_a_hostile_proposal_is_refused_by_its_rule(client: Client, name: str) -> None:
-    section, key, value, rule, code = X26[name]
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_proposal_is_refused_by_its_rule(client: Client, name: str) -> None:
+    section, key, value, rule, code = HOSTILE[name]
     refused_everywhere(client, changed((section, key, value)), rule, code)
 
 
-def test_x26_a_sum_that_would_wrap_around(client: Client) -> None:
+def test_a_sum_that_would_wrap_around(client: Client) -> None:
     study = changed(("privacy", "delta", 1e-30), ("data", "records", 10**18))
     refused_everywhere(client, study, "bits", 2)
     with pytest.raises(StudyError) as refusal:
@@ -281,7 +281,7 @@ def test_x26_a_sum_that_would_wrap_around(client: Client) -> None:
 
 
 @pytest.mark.parametrize("clip", [2.0**-20, 0.01])
-def test_x26_l_smaller_than_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: float) -> None:
+def test_a_bound_smaller_than_the_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: float) -> None:
     """A bound that a program's vectors exceed is no lie about sensitivity: the platform clips to that very bound.
 
     The program sends what it likes, as long as it likes; what leaves is as short as the noise was made for.
@@ -312,7 +312,7 @@ def _squared(vector: np.ndarray) -> int:
     return sum(int(x) ** 2 for x in vector)
 
 
-def test_x26_a_plan_that_is_not_the_studys_own(client: Client) -> None:
+def test_a_plan_that_is_not_the_studys_own(client: Client) -> None:
     """Less noise on paper than the study makes: the summary is derived anew and compared."""
     lie = json.loads(json.dumps(PLAN))
     lie["words"] = ["perfectly private"]
@@ -334,7 +334,7 @@ def test_x26_a_plan_that_is_not_the_studys_own(client: Client) -> None:
     ],
     ids=["blank", "default left out", "unknown key", "long unknown key", "long number", "control characters"],
 )
-def test_x26_x30_odd_studies_are_refused_in_words_that_can_be_shown(client: Client, study: bytes) -> None:
+def test_odd_studies_are_refused_in_words_that_can_be_shown(client: Client, study: bytes) -> None:
     said = client.hear(proposal(study))
     assert said is not None
     assert said.body["decision"] == "reject"
@@ -347,7 +347,7 @@ HIDDEN = ("\u202e", "\u200b", "\u2066", "\ufe0f", "\u3164", "\x1b[2J", "\x00", "
 
 @pytest.mark.parametrize("hidden", HIDDEN, ids=ascii)
 @pytest.mark.parametrize("key", ["name", "program", "target"])
-def test_x30_a_proposal_with_a_name_nobody_can_read_is_not_kept(client: Client, key: str, hidden: str) -> None:
+def test_a_proposal_with_a_name_nobody_can_read_is_not_kept(client: Client, key: str, hidden: str) -> None:
     """It could not be signed by our own tools; signed by others, it is refused before it is stored or shown."""
     study = changed(("study", key, f"in{hidden}come"))
     with pytest.raises(StudyError, match="cannot be signed"):
@@ -368,7 +368,7 @@ def test_x30_a_proposal_with_a_name_nobody_can_read_is_not_kept(client: Client, 
 
 @pytest.mark.parametrize("hidden", HIDDEN[:6], ids=ascii)
 @pytest.mark.parametrize("field", ["purpose", "plan"])
-def test_x30_words_of_a_proposal_that_nobody_can_read(client: Client, field: str, hidden: str) -> None:
+def test_words_of_a_proposal_that_nobody_can_read(client: Client, field: str, hidden: str) -> None:
     value = f"for{hidden}ever" if field == "purpose" else PLAN | {"words": [f"private{hidden}"]}
     forged = signed_past_our_tools(changed(), **{field: value})
     with pytest.raises(RemoteProtocolError):
@@ -394,7 +394,7 @@ def signed_past_our_tools(study: bytes, **fields: Any) -> bytes:
     ],
     ids=["empty", "wrong types", "not finite", "long", "large", "too large"],
 )
-def test_x26_what_is_no_study_is_listed_shown_and_refused(client: Client, study: bytes) -> None:
+def test_what_is_no_study_is_listed_shown_and_refused(client: Client, study: bytes) -> None:
     """Everybody keeps a proposal that was signed, and must be able to look at it."""
     asked = proposal(study)
     said = client.hear(asked)
@@ -408,7 +408,7 @@ def test_x26_what_is_no_study_is_listed_shown_and_refused(client: Client, study:
     assert client.untouched()
 
 
-def test_x26_a_study_that_no_rule_foresaw_is_refused_and_not_a_fault(
+def test_a_study_that_no_rule_foresaw_is_refused_and_not_a_fault(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the planner raises on a stranger's numbers, a client answers, and stays well."""
@@ -425,7 +425,7 @@ def test_x26_a_study_that_no_rule_foresaw_is_refused_and_not_a_fault(
         assert (seen.verdict.decision, seen.verdict.rule) == ("reject", "study-without-plan")
 
 
-def test_x26_a_proposal_signed_by_nobody_is_not_considered(client: Client) -> None:
+def test_a_proposal_signed_by_nobody_is_not_considered(client: Client) -> None:
     raw = json.loads(proposal(changed()).encode())
     raw["signature"] = "00" * 64
     with pytest.raises(TallystickError):

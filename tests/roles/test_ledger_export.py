@@ -1,4 +1,4 @@
-"""A ledger written out for others: the chain, every byte of it covered (X25), and dp-accounting events."""
+"""A ledger written out for others: the chain, every byte of it covered, and dp-accounting events."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_export_can_be_checked_by_anyone(exported: bytes) -> None:
     assert b"/default.csv" not in exported, "registrations stay at home"
 
 
-def test_x25_every_byte_of_an_export(exported: bytes) -> None:
+def test_every_byte_of_an_export(exported: bytes) -> None:
     for place in range(len(exported)):
         bad = exported[:place] + bytes([exported[place] ^ (1 << (place % 7))]) + exported[place + 1 :]
         with pytest.raises(VerificationError) as caught:
@@ -57,7 +57,7 @@ def test_x25_every_byte_of_an_export(exported: bytes) -> None:
         assert "was changed" in caught.value.cause
 
 
-def test_x25_an_export_with_links_cut_off_or_left_out(exported: bytes) -> None:
+def test_an_export_with_links_cut_off_or_left_out(exported: bytes) -> None:
     told = json.loads(exported)
     for change in (
         {"links": told["links"][:-1]},
@@ -77,7 +77,7 @@ def test_x25_an_export_with_links_cut_off_or_left_out(exported: bytes) -> None:
             check_export(raw, IDENTITIES)
 
 
-def test_x25_a_forged_export(exported: bytes) -> None:
+def test_a_forged_export(exported: bytes) -> None:
     with pytest.raises(VerificationError):
         check_export(exported, {**IDENTITIES, PARTY: SERVER_KEYS["server-1"].public})
     told = json.loads(exported)

@@ -1,4 +1,4 @@
-"""X25: recovery goes on from the last head the servers have signed; all that may have been released is spent."""
+"""Recovery goes on from the last head the servers have signed; all that may have been released is spent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's ledger: its life, and X23 and X24 as its users meet them. X25 is in test_ledger_tampering.py."""
+"""A client's ledger: its life, its cap, and races for it. Tampering is in test_ledger_tampering.py."""
 
 from __future__ import annotations
 
@@ -209,10 +209,10 @@ def test_what_is_said_to_fit_fits(ledger: LedgerStore) -> None:
     ledger.reserve("default", charge(2, rho_from_epsilon(left * 0.999999, 1e-6)))
 
 
-# -- X23 and X24 -------------------------------------------------------------------------------------------------------
+# -- cap and races -----------------------------------------------------------------------------------------------------
 
 
-def test_x23_the_cap_is_reached_exactly_and_not_passed(ledger: LedgerStore) -> None:
+def test_the_cap_is_reached_exactly_and_not_passed(ledger: LedgerStore) -> None:
     for number in range(7):
         ledger.reserve("default", charge(number, WHOLE / 7))
     for over in (Fraction(1, 2**300), WHOLE / 7):
@@ -222,7 +222,7 @@ def test_x23_the_cap_is_reached_exactly_and_not_passed(ledger: LedgerStore) -> N
     assert ledger.head().sequence == 9, "a refusal writes nothing"
 
 
-def test_x24_one_study_from_many_threads_is_charged_once(ledger: LedgerStore) -> None:
+def test_one_study_from_many_threads_is_charged_once(ledger: LedgerStore) -> None:
     start = threading.Barrier(8)
 
     def ask(_: int) -> int:

@@ -1,4 +1,4 @@
-"""X25: a ledger that was tampered with, truncated, rolled back, copied or forked is detected, and its owner refuses."""
+"""A ledger that was tampered with, truncated, rolled back, copied or forked is detected, and its owner refuses."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def flips(value: Any) -> list[Any]:
     return [c.decode("latin-1") if isinstance(value, str) else c for c in changed]
 
 
-def test_x25_every_byte_of_every_row(folder: Path) -> None:
+def test_every_byte_of_every_row(folder: Path) -> None:
     """Each byte of a small ledger flipped in turn, in a running process: the next release refuses.
 
     ``check`` is what opening and every release do; opening anew for each of thousands of flips would only be slower.
@@ -82,7 +82,7 @@ def test_x25_every_byte_of_every_row(folder: Path) -> None:
 
 @pytest.mark.parametrize("column", ["kind", "body", "previous", "hash", "signature"])
 @pytest.mark.parametrize("sequence", [1, 4, 7])
-def test_x25_a_changed_row_is_found_at_start_up(folder: Path, column: str, sequence: int) -> None:
+def test_a_changed_row_is_found_at_start_up(folder: Path, column: str, sequence: int) -> None:
     with database(folder) as burglar:
         (value,) = burglar.execute(f"SELECT {column} FROM links WHERE sequence = ?", (sequence,)).fetchone()
         burglar.execute(f"UPDATE links SET {column} = ? WHERE sequence = ?", (flips(value)[-1], sequence))
@@ -90,7 +90,7 @@ def test_x25_a_changed_row_is_found_at_start_up(folder: Path, column: str, seque
 
 
 @pytest.mark.parametrize("bad", [None, 5, "text", b"", b"short"])
-def test_x25_a_row_of_another_type(folder: Path, bad: object) -> None:
+def test_a_row_of_another_type(folder: Path, bad: object) -> None:
     with database(folder) as burglar:
         for column in ("hash", "previous", "signature", "body"):
             (value,) = burglar.execute(f"SELECT {column} FROM links WHERE sequence = 3").fetchone()
@@ -103,7 +103,7 @@ def test_x25_a_row_of_another_type(folder: Path, bad: object) -> None:
     open_ledger(folder).close()
 
 
-def test_x25_a_changed_row_stops_the_next_release(folder: Path) -> None:
+def test_a_changed_row_stops_the_next_release(folder: Path) -> None:
     """Not only at start-up: a running client follows the whole chain before anything leaves."""
     with open_ledger(folder) as ledger:
         ledger.reserve("default", charge(3))
@@ -114,7 +114,7 @@ def test_x25_a_changed_row_stops_the_next_release(folder: Path) -> None:
         assert ledger.file.links(7)[-1].kind == "reserve", "no release was written"
 
 
-def test_x25_a_lowered_charge_does_not_help(folder: Path) -> None:
+def test_a_lowered_charge_does_not_help(folder: Path) -> None:
     """A burglar with the file but without the key makes the hashes fit again: the signatures do not."""
     with database(folder) as burglar:
         rows = burglar.execute(f"SELECT {COLUMNS} FROM links ORDER BY sequence").fetchall()
@@ -132,7 +132,7 @@ def test_x25_a_lowered_charge_does_not_help(folder: Path) -> None:
     assert "identity key" in detected(folder)
 
 
-def test_x25_truncated(folder: Path) -> None:
+def test_a_ledger_with_its_end_cut_off(folder: Path) -> None:
     """Links cut off at the end (the anchor knows), in the middle, or all of them."""
     for where in ("sequence > 4", "sequence = 4", "sequence = 1", "sequence > 0"):
         other = copy(folder, folder.parent / where.replace(" ", ""))
@@ -144,7 +144,7 @@ def test_x25_truncated(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 100, 4096, 5000])
-def test_x25_a_truncated_file(folder: Path, size: int) -> None:
+def test_a_truncated_file(folder: Path, size: int) -> None:
     file = folder / "ledger.sqlite"
     raw = file.read_bytes()
     assert len(raw) > 5000
@@ -152,7 +152,7 @@ def test_x25_a_truncated_file(folder: Path, size: int) -> None:
     detected(folder)
 
 
-def test_x25_any_byte_of_the_file(folder: Path) -> None:
+def test_any_byte_of_the_file(folder: Path) -> None:
     """A byte of the database file flipped: found, or not a byte that says anything (then the chain is the same)."""
     with open_ledger(folder) as ledger:
         whole = ledger.export_chain()
@@ -173,7 +173,7 @@ def test_x25_any_byte_of_the_file(folder: Path) -> None:
     assert all(error.exit_code == 6 or error.rule.startswith("storage-") for error in found)
 
 
-def test_x25_every_byte_of_the_anchor(folder: Path) -> None:
+def test_every_byte_of_the_anchor(folder: Path) -> None:
     file = folder / "ledger.anchor"
     raw = file.read_bytes()
     for bad in [*flips(raw), raw[:-1], b"", raw + b" ", b"null", b"[1]", b'{"ledger":5}']:
@@ -185,7 +185,7 @@ def test_x25_every_byte_of_the_anchor(folder: Path) -> None:
     open_ledger(folder).close()
 
 
-def test_x25_rolled_back_alone(folder: Path) -> None:
+def test_a_ledger_rolled_back_alone(folder: Path) -> None:
     """The database is restored from yesterday's backup, the anchor is not."""
     with open_ledger(folder) as ledger:
         backup = copy(folder, folder.parent / "backup")
@@ -200,7 +200,7 @@ def test_x25_rolled_back_alone(folder: Path) -> None:
     assert "database is gone" in detected(folder)
 
 
-def test_x25_a_lost_write_ahead_log(folder: Path) -> None:
+def test_a_lost_write_ahead_log(folder: Path) -> None:
     with open_ledger(folder) as ledger:
         ledger.file.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         ledger.reserve("default", charge(3))
@@ -214,7 +214,7 @@ def test_x25_a_lost_write_ahead_log(folder: Path) -> None:
     assert "rolled back" in detected(lost)
 
 
-def test_x25_rolled_back_with_its_anchor_is_found_by_a_server(folder: Path) -> None:
+def test_a_ledger_rolled_back_with_its_anchor_is_found_by_a_server(folder: Path) -> None:
     """Everything restored from a backup agrees with itself; the servers have seen more."""
     with SeenHeads(folder.parent / "server.sqlite", party="server-1") as server:
         backup = copy(folder, folder.parent / "backup")
@@ -231,7 +231,7 @@ def test_x25_rolled_back_with_its_anchor_is_found_by_a_server(folder: Path) -> N
             assert caught.value.rule == "ledger-seen-elsewhere"
 
 
-def test_x25_forked_copies(folder: Path) -> None:
+def test_forked_copies_of_a_ledger(folder: Path) -> None:
     """Two copies that both went on: the second to be shown is refused, and learns why."""
     fork = copy(folder, folder.parent / "fork")
     with (
@@ -256,7 +256,7 @@ def test_x25_forked_copies(folder: Path) -> None:
             two.verify(IDENTITIES, [signed])
 
 
-def test_x25_copied_from_another_client(tmp_path: Path) -> None:
+def test_a_ledger_copied_from_another_client(tmp_path: Path) -> None:
     other_key = SigningKey(b"o" * 32)
     (tmp_path / "theirs").mkdir()
     small_ledger(tmp_path / "theirs", party="client-2", key=other_key)
@@ -270,7 +270,7 @@ def test_x25_copied_from_another_client(tmp_path: Path) -> None:
     assert "anchor file is another institution's" in detected(mine)
 
 
-def test_x25_another_ledger_of_ones_own(folder: Path) -> None:
+def test_another_ledger_of_ones_own(folder: Path) -> None:
     """Started anew with an unspent budget: a server knows this client's ledger by its id."""
     fresh = folder.parent / "fresh"
     fresh.mkdir()
@@ -287,7 +287,7 @@ def test_x25_another_ledger_of_ones_own(folder: Path) -> None:
     assert "belongs to another ledger" in detected(fresh)
 
 
-def test_x25_replaced_under_a_running_client(folder: Path) -> None:
+def test_a_ledger_replaced_under_a_running_client(folder: Path) -> None:
     backup = copy(folder, folder.parent / "backup")
     with open_ledger(folder) as ledger:
         shutil.copy2(backup / "ledger.sqlite", folder / "new")
@@ -302,19 +302,19 @@ def test_x25_replaced_under_a_running_client(folder: Path) -> None:
 @pytest.mark.parametrize(
     "sql", ["DROP TABLE links", "DROP TABLE meta", "DELETE FROM meta", "ALTER TABLE links RENAME TO x"]
 )
-def test_x25_tables_that_are_gone(folder: Path, sql: str) -> None:
+def test_tables_that_are_gone(folder: Path, sql: str) -> None:
     with database(folder) as burglar:
         burglar.execute(sql)
     detected(folder)
 
 
-def test_x25_a_changed_id(folder: Path) -> None:
+def test_a_changed_ledger_id(folder: Path) -> None:
     with database(folder) as burglar:
         burglar.execute("UPDATE meta SET value = ? WHERE key = 'ledger'", (b"x" * 16,))
     detected(folder)
 
 
-def test_x25_a_changed_countersignature(folder: Path) -> None:
+def test_a_changed_countersignature(folder: Path) -> None:
     with open_ledger(folder) as ledger:
         ledger.reserve("default", charge(3))
         ledger.add_countersignature(countersign(ledger, 3).encode(), IDENTITIES)

@@ -228,7 +228,7 @@ def test_a_message_of_empty_parts_is_not_taken_apart(hub: Board) -> None:
     assert len(unpack_parts(bytes(4 * exchange.MOST_PARTS), "c3")) == exchange.MOST_PARTS
     with pytest.raises(RemoteProtocolError) as refusal:
         hub.exchange.receive("c3", Op.STATEMENTS, bytes(4 * exchange.MOST_PARTS + 4))
-    assert (refusal.value.rule, refusal.value.party) == ("X14", "c3")
+    assert (refusal.value.rule, refusal.value.party) == ("malformed", "c3")
     assert min(len(s.encode()) for s in (PROPOSAL, decision("c0"), charge("c0"))) * exchange.MOST_PARTS > (
         exchange.BATCH_BYTES
     )
@@ -271,13 +271,13 @@ def test_a_proposal_goes_before_what_is_said_of_it(hub: Board) -> None:
 
 
 def test_a_newcomer_is_in_step_although_it_does_not_keep_everything(tmp_path: Path) -> None:
-    desk = Board(tmp_path, "bob")
+    analyst = Board(tmp_path, "bob")
     orphan = made_up(1)
-    desk.exchange.receive("hub", Op.HAVE, parse_hash(orphan.ident) + parse_hash(PROPOSAL.ident))
-    assert not desk.exchange.in_step("hub")
-    desk.hear("hub", PROPOSAL, orphan)
-    assert desk.exchange.in_step("hub")
-    desk.store.close()
+    analyst.exchange.receive("hub", Op.HAVE, parse_hash(orphan.ident) + parse_hash(PROPOSAL.ident))
+    assert not analyst.exchange.in_step("hub")
+    analyst.hear("hub", PROPOSAL, orphan)
+    assert analyst.exchange.in_step("hub")
+    analyst.store.close()
 
 
 # -- lines of the log --------------------------------------------------------------------------------------------------

@@ -155,14 +155,14 @@ def test_bad_senders(spool: SpoolShares) -> None:
     sink = spool.begin(1, 0, len(raw))
     with pytest.raises(RemoteProtocolError) as longer:
         sink.write(raw + b"x")
-    assert longer.value.rule == "X03"
+    assert longer.value.rule == "too-long"
     vector_at = len(raw) - 4 - 8 * SIZE
     for wrong, rule in (
-        (raw[:-1] + b"\1", "X14"),
+        (raw[:-1] + b"\1", "malformed"),
         (raw[:vector_at] + b"\xff" * 8 + raw[vector_at + 8 :], None),
-        (b"TSUM" + bytes(len(raw) - 4), "X13"),
-        (encode(make_shares(1, SIZE)[0]), "X06"),
-        (encode(make_shares(0, SIZE, round=2)[0]), "X06"),
+        (b"TSUM" + bytes(len(raw) - 4), "other-version"),
+        (encode(make_shares(1, SIZE)[0]), "wrong-round"),
+        (encode(make_shares(0, SIZE, round=2)[0]), "wrong-round"),
     ):
         sink = spool.begin(1, 0, len(wrong))
         sink.write(wrong)
@@ -316,7 +316,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_x19_killed_between_shares(tmp_path: Path) -> None:
+def test_a_kill_between_shares_loses_none_that_was_acknowledged(tmp_path: Path) -> None:
     code = KILLED.format(here=str(Path(__file__).parent))
     done = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -328,7 +328,7 @@ def test_x19_killed_between_shares(tmp_path: Path) -> None:
 # -- disks -------------------------------------------------------------------------------------------------------------
 
 
-def test_x16_no_space_is_said_before_the_transfer(spool: SpoolShares, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_is_said_before_the_transfer(spool: SpoolShares, monkeypatch: pytest.MonkeyPatch) -> None:
     shares = [make_shares(c, SIZE)[0] for c in range(3)]
     spool.put(shares[0])
     spool.sync()
@@ -351,7 +351,7 @@ def test_x16_no_space_is_said_before_the_transfer(spool: SpoolShares, monkeypatc
     store.close()
 
 
-def test_x16_a_seed_that_is_written_in_part(spool: SpoolShares, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seed_that_is_written_in_part(spool: SpoolShares, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room, share and commit of a seed are one write; what there is of it when the disk is full is written over."""
     seeds = [make_shares(c, SIZE)[1] for c in range(3)]
     spool.put(seeds[0])
@@ -378,7 +378,7 @@ def test_x16_a_seed_that_is_written_in_part(spool: SpoolShares, monkeypatch: pyt
     store.close()
 
 
-def test_x16_writes_the_kernel_refuses(spool: SpoolShares) -> None:
+def test_writes_the_kernel_refuses(spool: SpoolShares) -> None:
     spool.put(make_shares(0, SIZE)[0])
     old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -395,7 +395,7 @@ def test_x16_writes_the_kernel_refuses(spool: SpoolShares) -> None:
     assert set(spool.clients(1)) == {0, 1}
 
 
-def test_x16_a_failed_fsync_forgets(spool: SpoolShares, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_fsync_forgets(spool: SpoolShares, monkeypatch: pytest.MonkeyPatch) -> None:
     spool.put(make_shares(0, SIZE)[0])
     spool.sync()
     spool.put(make_shares(1, SIZE)[0])

@@ -1,4 +1,4 @@
-"""The role store: what it keeps through restarts, and what a bad disk does to it (X16, X28)."""
+"""The role store: what it keeps through restarts, and what a bad disk does to it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_erased_keys_are_in_no_file(store: RoleStore) -> None:
     assert secret not in files()
 
 
-def test_x16_full_disk_keeps_nothing_by_halves_and_recovers(store: RoleStore) -> None:
+def test_full_disk_keeps_nothing_by_halves_and_recovers(store: RoleStore) -> None:
     """``max_page_count`` makes SQLite meet a full disk."""
     store.persist(STUDY, "round", b"old")
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
@@ -169,7 +169,7 @@ except RoundAborted as error:
 """
 
 
-def test_x16_writes_the_kernel_refuses(tmp_path: Path) -> None:
+def test_writes_the_kernel_refuses(tmp_path: Path) -> None:
     path = tmp_path / "role.db"
     done = subprocess.run([sys.executable, "-c", FULL_DISK, path], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "typed", done.stderr
@@ -177,14 +177,14 @@ def test_x16_writes_the_kernel_refuses(tmp_path: Path) -> None:
         assert sorted(store.records(bytes(32))) == ["kept", "later"]
 
 
-def test_x16_read_only(store: RoleStore) -> None:
+def test_a_read_only_disk(store: RoleStore) -> None:
     store._db.execute("PRAGMA query_only = ON")
     with pytest.raises(RoundAborted) as refused:
         store.persist(STUDY, "round", b"x")
     assert refused.value.rule == "storage-read-only"
 
 
-def test_x16_errno_and_sqlite_codes_are_typed() -> None:
+def test_errno_and_sqlite_codes_are_typed() -> None:
     for number, rule in ((28, "storage-full"), (30, "storage-read-only"), (5, "storage-failed")):
         error = storage_error(OSError(number, os.strerror(number), "/secret/path"), "a share", party="s1")
         assert error.rule == rule
@@ -215,7 +215,7 @@ def test_a_damaged_file_is_not_opened(tmp_path: Path, damage: str) -> None:
         assert store.boot == 1
 
 
-def test_x28_a_second_copy_is_refused(tmp_path: Path) -> None:
+def test_a_second_copy_is_refused(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         with pytest.raises(RoundAborted) as refused:
             open_store(tmp_path)
@@ -258,7 +258,7 @@ def test_kill_keeps_what_was_committed_and_counts_the_boot(tmp_path: Path) -> No
         assert dict(store.records(bytes(32))) == {"kept": b"x" * 10_000}
 
 
-def test_x28_a_snapshot_brings_the_old_counter_back_with_another_value(tmp_path: Path) -> None:
+def test_a_snapshot_brings_the_old_counter_back_with_another_value(tmp_path: Path) -> None:
     """This file alone cannot know; the peers that met the same start with another value can (``STALE_SERVER``)."""
     open_store(tmp_path).close()
     path = tmp_path / "state" / "role.db"
@@ -277,7 +277,7 @@ def test_x28_a_snapshot_brings_the_old_counter_back_with_another_value(tmp_path:
         assert len(store.boot_value) == 16
 
 
-def test_x28_boots_of_others_are_remembered_over_studies_and_restarts(tmp_path: Path) -> None:
+def test_boots_of_others_are_remembered_over_studies_and_restarts(tmp_path: Path) -> None:
     server, other = (SigningKey(bytes([i]) * 32).public for i in (1, 2))
     one, two = b"1" * 16, b"2" * 16
     with open_store(tmp_path) as store:

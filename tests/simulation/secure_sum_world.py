@@ -1,7 +1,7 @@
 """A whole secure-sum study in one process on a fake network, fake disks and a fake clock, all from one seed.
 
 Every record has a bucket of its own, one for each of two models, so that a right total holds only 0 and 1, in
-the model's half, exactly where the agreed clients' records are (the unique-bucket oracle of spec B2.2): a 2 is a
+the model's half, exactly where the agreed clients' records are (the unique-bucket oracle): a 2 is a
 double count, a 1 in the other half a second model, a huge number a disagreement on the set.
 
 A schedule is a list of operations; ``run`` plays it and raises ``Broken`` when a promise does not hold. ``shrink``
@@ -203,7 +203,7 @@ class Process:
             self.machine, out = AggregatorMachine.restore(p, self.records, world.now, boots=self.boots)
         self.carry_out(out)
 
-    # -- copies (X28): of the disk, and of the memory too ----------------------------------------------------------
+    # -- copies: of the disk, and of the memory too --------------------------------------------------------------------
 
     def copy(self) -> None:
         world, machine = self.world, self.machine

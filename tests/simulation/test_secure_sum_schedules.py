@@ -1,4 +1,4 @@
-"""Random fault schedules against the unique-bucket oracle (spec B2.2-3).
+"""Random fault schedules against the unique-bucket oracle.
 
 One seed again:      TALLYSTICK_SIM_SEED=1234 pytest tests/simulation
 More of them:        TALLYSTICK_SIM_COUNT=10000 pytest tests/simulation

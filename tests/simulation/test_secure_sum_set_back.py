@@ -1,4 +1,4 @@
-"""X28: servers whose disk, or whole memory, is set back to a copy. No second draw of noise ever leaves; they are named.
+"""Servers whose disk, or whole memory, is set back to a copy. No second draw of noise ever leaves; they are named.
 
 A server that was set back may say other lists and agreements than before: it has forgotten. What it must never do is
 send two different partial sums of one round, even if everybody says again to it what was said in that round.

@@ -103,6 +103,6 @@ class CountWithoutNoise(RoundNoise):
 
 
 def float_noise_of(scale: float, seed: int) -> Callable[[np.ndarray], np.ndarray]:
-    """An aggregator that adds NumPy's Laplace noise to the real total: what spec 0.3 warns of."""
+    """An aggregator that adds NumPy's Laplace noise to the real total; its low bits tell that total."""
     generator = np.random.default_rng(seed)
     return lambda total: total + generator.laplace(0.0, scale, len(total))

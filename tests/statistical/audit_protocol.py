@@ -3,7 +3,7 @@
 Everything is the product's own: the study's claim, :func:`plan_study`, :class:`SimulatedServers` over
 :class:`MemoryRounds` (shares, signatures, agreement, every message encoded), ``draw_noise`` on seeded AES streams, and
 ``total`` for clipping. The audit only looks: the *view* is the released total minus the noise of the colluding server,
-read from what that server itself persisted, which is all that a coalition of it and the aggregator has (spec 1.2; that
+read from what that server itself persisted, which is all that a coalition of it and the aggregator has (that
 the shares it holds are uniform is tests/protocol/test_secure_sum_coalitions.py).
 
 Many experiments in one execution. A record of experiment j is non-zero on j's own coordinates only; the sum is taken

@@ -1,4 +1,4 @@
-"""One run, a thousand canaries: the logistic regression job against its claim [SNJ23] (B2.7, model jobs).
+"""One run, a thousand canaries: the logistic regression job against its claim [SNJ23].
 
 Canary i is one record with category i of a column of its own, labelled 0 or 1 by a fair secret coin; the attacker
 knows all but the coins and sees what is released: every round's state (``history_``). Replacing a label is replacing a

@@ -1,4 +1,4 @@
-"""The end-to-end ε audit: the protocol stays below its claim, and the same harness flags planted bugs (B2.7).
+"""The end-to-end ε audit: the protocol stays below its claim, and the same harness flags planted bugs.
 
 What is shown. For Gaussian (ε, δ) and Laplace (ε, 0), replace-one and add-remove, two and three servers of which one
 colludes: the lower bound on ε from the coalition's view is below the claim, and for one full share per server above

@@ -1,4 +1,4 @@
-"""Frame buffers: memory that becomes the bytes of one frame after another, and never changes bytes somebody has."""
+"""Buffers for frames: memory that becomes the bytes of one frame after another, never changing bytes somebody has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.transport.network.frame_buffers import FrameBuffer, FrameBuffers
+from tallystick.transport.network.frame_buffers import BufferPool, FrameBuffer
 from tallystick.transport.network.frames import HEADER_BYTES, LAST, Kind, frame
 
 SIZE = 5000
@@ -62,8 +62,8 @@ def test_nothing_written_is_the_end() -> None:
     assert not FrameBuffer(SIZE).fill(lambda _memory: 0)
 
 
-def test_a_room_given_back_is_taken_again_by_its_size_the_oldest_first() -> None:
-    buffers = FrameBuffers(kept=3)
+def test_a_buffer_given_back_is_taken_again_by_its_size_the_oldest_first() -> None:
+    buffers = BufferPool(kept=3)
     first, second, other = (buffers.take(size) for size in (SIZE, SIZE, SIZE + 1))
     for buffer in (first, second, other):
         buffers.give(buffer)
@@ -77,8 +77,8 @@ def test_a_room_given_back_is_taken_again_by_its_size_the_oldest_first() -> None
     assert buffers.take(SIZE) is not first
 
 
-def test_a_frame_on_its_way_does_not_change_when_its_room_is_taken_by_somebody_else() -> None:
-    buffers = FrameBuffers()
+def test_a_frame_on_its_way_does_not_change_when_its_buffer_is_taken_by_somebody_else() -> None:
+    buffers = BufferPool()
     buffer = buffers.take(SIZE)
     buffer.fill(writer(b"a" * SIZE))
     on_its_way = buffer.framed(Kind.DATA, 1, 0)

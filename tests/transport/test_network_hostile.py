@@ -1,4 +1,4 @@
-"""Hostile peers against the real listener and dialler: X03, X09, X10, X13, X14 and X15 of the fault table.
+"""Hostile peers against the real listener and dialler: bad certificates, too much, malformed, other versions, too slow.
 
 ``Rogue`` speaks gRPC with a party's own certificate and sends whatever frames it likes.
 """
@@ -105,7 +105,7 @@ def honest_still_works(target: Node) -> None:
     c.stop()
 
 
-# X09, X10: identities
+# Identities
 
 
 def stranger(kind: str) -> tuple[Issued | None, Issued]:
@@ -137,16 +137,16 @@ def refused_by_tls(target: Node, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", STRANGERS)
-def test_x09_a_forged_certificate_is_refused_by_tls(target: Node, kind: str) -> None:
+def test_a_forged_certificate_is_refused_by_tls(target: Node, kind: str) -> None:
     refused_by_tls(target, kind)
 
 
 @pytest.mark.parametrize("kind", ["expired", "not yet valid"])
-def test_x10_a_certificate_out_of_date_is_refused_by_tls(target: Node, kind: str) -> None:
+def test_a_certificate_out_of_date_is_refused_by_tls(target: Node, kind: str) -> None:
     refused_by_tls(target, kind)
 
 
-def test_x09_the_right_ca_but_not_pinned_is_refused_and_logged(target: Node, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_right_ca_but_not_pinned_is_refused_and_logged(target: Node, caplog: pytest.LogCaptureFixture) -> None:
     issued = issue("a", CA)  # the name of a party, signed by the CA, never pinned
     rogue = Rogue(target, issued)
     rogue.say(HELLO)
@@ -157,7 +157,7 @@ def test_x09_the_right_ca_but_not_pinned_is_refused_and_logged(target: Node, cap
     honest_still_works(target)
 
 
-def test_x09_a_party_is_who_its_certificate_says(target: Node) -> None:
+def test_a_party_is_who_its_certificate_says(target: Node) -> None:
     rogue = Rogue(target, party("c"))
     rogue.say(HELLO, frame(Kind.SMALL, 1, b"I am a"))
     got = target.link.receive(PATIENCE)
@@ -167,7 +167,7 @@ def test_x09_a_party_is_who_its_certificate_says(target: Node) -> None:
 
 
 @pytest.mark.parametrize("kind", ["foreign CA", "self-signed", "expired", "not yet valid", "not pinned"])
-def test_x09_x10_a_dialler_refuses_a_false_listener(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_dialler_refuses_a_false_listener(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     issued = issue("b", CA) if kind == "not pinned" else stranger(kind)[0]
     assert issued is not None
     false = Node(credentials("b", issued), [peer("a")], listen="127.0.0.1:0", options=QUICK).start()
@@ -180,7 +180,7 @@ def test_x09_x10_a_dialler_refuses_a_false_listener(kind: str, caplog: pytest.Lo
     false.stop()
 
 
-def test_x09_a_dialler_trusts_the_pinned_certificate_only_not_the_ca_once_more() -> None:
+def test_a_dialler_trusts_the_pinned_certificate_only_not_the_ca_once_more() -> None:
     """A listener that shows the pinned certificate first and is exchanged for another of the same CA after it."""
     b = listener("b", "a")
     a = dialler("a", b, replace(QUICK, first_backoff=0.02, longest_backoff=0.05))
@@ -242,7 +242,7 @@ def test_a_dialler_speaks_tls_1_3_only(tmp_path: Path) -> None:
         serving.join(PATIENCE)
 
 
-# X03: too much
+# Too much
 
 
 class Sunk:
@@ -269,7 +269,7 @@ def announced(rogue: Rogue, length: int, ident: int = 1) -> None:
 
 
 @pytest.mark.parametrize("sunk", [True, False])
-def test_x03_more_than_announced_is_cut_while_streaming(sunk: bool) -> None:
+def test_more_than_announced_is_cut_while_streaming(sunk: bool) -> None:
     sink = Sunk()
     target = listener("b", "a", "c", sinks=(lambda *_: sink) if sunk else None)
     target.allow(3 * CHUNK)
@@ -289,7 +289,7 @@ def test_x03_more_than_announced_is_cut_while_streaming(sunk: bool) -> None:
     target.stop()
 
 
-def test_x03_a_frame_above_the_limit_is_not_even_read(target: Node) -> None:
+def test_a_frame_above_the_limit_is_not_even_read(target: Node) -> None:
     rogue = Rogue(target, party("a"))
     rogue.say(HELLO, frame(Kind.SMALL, 1, bytes(64 << 20)))
     assert rogue.end()[1] is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -298,7 +298,7 @@ def test_x03_a_frame_above_the_limit_is_not_even_read(target: Node) -> None:
     honest_still_works(target)
 
 
-def test_x03_a_length_above_the_limit_is_declined_before_anything_is_allocated(target: Node) -> None:
+def test_a_length_above_the_limit_is_declined_before_anything_is_allocated(target: Node) -> None:
     rogue = Rogue(target, party("a"))
     rogue.say(HELLO, open_frame(1, 2**64 - 1, bytes(HEAD_BYTES)))
     assert rogue.hear(Kind.DECLINE)[-1] == Reason.TOO_LARGE
@@ -309,7 +309,7 @@ def test_x03_a_length_above_the_limit_is_declined_before_anything_is_allocated(t
     rogue.close()
 
 
-# X14 (and X13): what the format does not allow
+# What the format does not allow
 
 BIG = open_frame(1, 2 * CHUNK, bytes(HEAD_BYTES))
 MALFORMED = {
@@ -338,7 +338,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-def test_x14_a_malformed_frame_closes_the_stream_with_a_reason(target: Node, kind: str) -> None:
+def test_a_malformed_frame_closes_the_stream_with_a_reason(target: Node, kind: str) -> None:
     target.allow(4 * CHUNK)
     rogue = Rogue(target, party("a"))
     rogue.say(*MALFORMED[kind])
@@ -357,7 +357,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("kind", ENDS)
-def test_x14_a_large_message_that_does_not_add_up_is_erased(kind: str) -> None:
+def test_a_large_message_that_does_not_add_up_is_erased(kind: str) -> None:
     sink = Sunk()
     target = listener("b", "a", sinks=lambda *_: sink)
     rogue = Rogue(target, party("a"))
@@ -371,7 +371,7 @@ def test_x14_a_large_message_that_does_not_add_up_is_erased(kind: str) -> None:
     target.stop()
 
 
-def test_x14_data_before_the_grant_closes_the_stream() -> None:
+def test_data_before_the_grant_closes_the_stream() -> None:
     target = listener("b", "a", "c", options=replace(QUICK, max_streams=1))
     target.allow(4 * CHUNK)
     first = Rogue(target, party("c"))
@@ -389,7 +389,7 @@ def test_x14_data_before_the_grant_closes_the_stream() -> None:
 
 
 @pytest.mark.parametrize("how", ["hangs up", "abandons"])
-def test_x14_a_truncated_stream_erases_what_there_was_and_frees_the_grant(how: str) -> None:
+def test_a_truncated_stream_erases_what_there_was_and_frees_the_grant(how: str) -> None:
     sink = Sunk()
     target = listener("b", "a", options=replace(QUICK, max_streams=1), sinks=lambda *_: sink)
     rogue = Rogue(target, party("a"))
@@ -410,7 +410,7 @@ def test_x14_a_truncated_stream_erases_what_there_was_and_frees_the_grant(how: s
     target.stop()
 
 
-def test_x13_another_version_is_refused_naming_both(target: Node) -> None:
+def test_another_version_is_refused_naming_both(target: Node) -> None:
     rogue = Rogue(target, party("a"))
     rogue.say(frame(Kind.HELLO, 0, b"tallystick network 9"))
     assert rogue.end() == (Reason.VERSION, grpc.StatusCode.FAILED_PRECONDITION)
@@ -419,14 +419,14 @@ def test_x13_another_version_is_refused_naming_both(target: Node) -> None:
     rogue.close()
 
 
-# X15: too slow, too idle, too many
+# Too slow, too idle, too many
 
 HASTY = Options(
     heartbeat=0.1, dead_after=0.6, stall_after=0.6, slow_grace=0.4, lowest_rate=1e6, handshake_timeout=0.5, linger=0.2
 )
 
 
-def test_x15_no_greeting_is_cut() -> None:
+def test_no_greeting_is_cut() -> None:
     target = listener("b", "a", options=HASTY)
     rogue = Rogue(target, party("a"))
     assert rogue.end() == (Reason.SLOW, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -434,7 +434,7 @@ def test_x15_no_greeting_is_cut() -> None:
     target.stop()
 
 
-def test_x15_silence_is_cut() -> None:
+def test_silence_is_cut() -> None:
     target = listener("b", "a", options=HASTY)
     rogue = Rogue(target, party("a"))
     rogue.say(HELLO)
@@ -443,7 +443,7 @@ def test_x15_silence_is_cut() -> None:
     target.stop()
 
 
-def test_x15_a_message_dripping_in_is_cut_though_heartbeats_come() -> None:
+def test_a_message_dripping_in_is_cut_though_heartbeats_come() -> None:
     sink = Sunk()
     target = listener("b", "a", options=HASTY, sinks=lambda *_: sink)
     rogue = Rogue(target, party("a"))
@@ -465,7 +465,7 @@ def test_x15_a_message_dripping_in_is_cut_though_heartbeats_come() -> None:
     target.stop()
 
 
-def test_x15_a_peer_that_takes_nothing_is_cut() -> None:
+def test_a_peer_that_takes_nothing_is_cut() -> None:
     target = listener("b", "a", options=replace(HASTY, dead_after=60.0, queue_messages=10_000, queue_bytes=1 << 30))
     rogue = Rogue(target, party("a"))
     rogue.say(HELLO)
@@ -477,7 +477,7 @@ def test_x15_a_peer_that_takes_nothing_is_cut() -> None:
     target.stop()
 
 
-def test_x15_idle_sockets_are_closed_and_honest_parties_are_served_meanwhile() -> None:
+def test_idle_sockets_are_closed_and_honest_parties_are_served_meanwhile() -> None:
     target = listener("b", "a", "c", options=replace(HASTY, dead_after=10.0))
     assert target.port
     idle = [socket.create_connection(("127.0.0.1", target.port), PATIENCE) for _ in range(200)]
@@ -491,7 +491,7 @@ def test_x15_idle_sockets_are_closed_and_honest_parties_are_served_meanwhile() -
     target.stop()
 
 
-def test_x15_sockets_above_the_cap_are_closed_at_once() -> None:
+def test_sockets_above_the_cap_are_closed_at_once() -> None:
     target = listener("b", "a", options=replace(QUICK, max_sockets=5, handshake_timeout=600.0))
     assert target.port
     idle = [socket.create_connection(("127.0.0.1", target.port), PATIENCE) for _ in range(20)]
@@ -518,7 +518,7 @@ def test_x15_sockets_above_the_cap_are_closed_at_once() -> None:
     target.stop()
 
 
-def test_x15_connections_above_the_cap_are_refused() -> None:
+def test_connections_above_the_cap_are_refused() -> None:
     target = listener("b", "a", "c", options=replace(QUICK, max_connections=1))
     first = dialler("a", target)
     assert first.wait_connected(["b"], PATIENCE)
@@ -531,7 +531,7 @@ def test_x15_connections_above_the_cap_are_refused() -> None:
     target.stop()
 
 
-def test_x15_one_flooding_party_does_not_fill_the_inbox() -> None:
+def test_one_flooding_party_does_not_fill_the_inbox() -> None:
     target = listener("b", "a", "c", options=replace(QUICK, peer_inbox_messages=10))
     rogue = Rogue(target, party("a"))
     rogue.say(HELLO, *(frame(Kind.SMALL, i + 1, bytes(1000)) for i in range(5000)))

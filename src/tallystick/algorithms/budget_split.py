@@ -29,7 +29,7 @@ LEAST_ERROR = "proposed: the least error"
 
 
 def group_sensitivity(group: Group, budget: PublicBudget) -> float:
-    """How far one record (or person) moves the group's sum, in real units: the registry's rows (spec 0.5)."""
+    """How far one record (or person) moves the group's sum, in real units: as ``privacy/sensitivity`` has it."""
     replaced = budget.sensitivity_factor == 2
     root = group.nonnegative and replaced and budget.mechanism != "laplace"
     return group.bound * budget.person_factor * (math.sqrt(2) if root else budget.sensitivity_factor)

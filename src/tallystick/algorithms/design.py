@@ -19,7 +19,7 @@ __all__ = ["Design", "PublicBudget"]
 class PublicBudget:
     """The whole budget as a designer sees it: ρ for the Gaussian, ε for Laplace, and the price of the trust model.
 
-    ``variance_factor`` is total noise variance over what one trusted curator would need (spec 1.2's table).
+    ``variance_factor`` is total noise variance over what one trusted curator would need.
     """
 
     mechanism: str

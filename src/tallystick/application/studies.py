@@ -26,7 +26,7 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.protocol.governance.taking_part import check_taking_part
-from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.governance.results import is_interim
@@ -115,9 +115,9 @@ def _analyst(config: Path) -> RoleConfig:
     return load_role_config(config, role="analyst")
 
 
-def _desk(config: Path) -> Desk:
+def _connection(config: Path) -> AnalystConnection:
     role = _analyst(config)
-    return Desk(role, read_consortium(role.consortium))
+    return AnalystConnection(role, read_consortium(role.consortium))
 
 
 # -- the analyst -------------------------------------------------------------------------------------------------------
@@ -163,17 +163,17 @@ def propose_study(
     set_up(study.canonical(), program, allow_not_private=True)  # what every party will derive from it
     with Place(config) as place:
         earlier = None if supersedes is None else place.find(supersedes)
-    with _desk(config) as desk:
-        standing = desk.exchange.standing(study.hash)
+    with _connection(config) as connection:
+        standing = connection.exchange.standing(study.hash)
         if standing.state != "unknown":
             raise StudyError(
                 f"this very study is {standing.state} already",
                 rule="proposed-once",
                 remedy="Its result is fetched with study result; for a new run raise [study] version.",
             )
-        made = desk.propose(study, plan, program, days=days, supersedes=earlier)
-        desk.wait(lambda: False, 0.5)  # time to leave the house
-        standing = desk.exchange.standing(study.hash)
+        made = connection.propose(study, plan, program, days=days, supersedes=earlier)
+        connection.wait(lambda: False, 0.5)  # time for the message to leave
+        standing = connection.exchange.standing(study.hash)
     return {"action": "propose", **_about(made), **_stands(standing)}
 
 
@@ -181,19 +181,19 @@ def withdraw(name: str, config: Path, *, reason: str = "") -> dict[str, Any]:
     """Take a proposal back."""
     with Place(config) as place:
         study = place.find(name)
-    with _desk(config) as desk:
-        body = {"hash": format_hash(study), "reason": reason, "at": int(desk.exchange.wall())}
-        desk.exchange.say("withdrawal", body)
-        desk.wait(lambda: False, 0.5)
-        standing = desk.exchange.standing(study)
+    with _connection(config) as connection:
+        body = {"hash": format_hash(study), "reason": reason, "at": int(connection.exchange.wall())}
+        connection.exchange.say("withdrawal", body)
+        connection.wait(lambda: False, 0.5)
+        standing = connection.exchange.standing(study)
     return {"action": "withdraw", **_about(standing.proposal), **_stands(standing)}
 
 
 def run(name: str, config: Path, *, progress: Any = None) -> dict[str, Any]:
     """Run an approved study; a study that has run already gives its stored result."""
-    with _desk(config) as desk, Place(config) as place:
+    with _connection(config) as connection, Place(config) as place:
         study = place.find(name)
-        standing = desk.exchange.standing(study)
+        standing = connection.exchange.standing(study)
         if standing.state not in ("approved", "running", "finished"):
             raise NotApproved(
                 f"the study is {standing.state}. {standing.words}",
@@ -203,8 +203,8 @@ def run(name: str, config: Path, *, progress: Any = None) -> dict[str, Any]:
         if standing.proposal is None:
             raise NotApproved("nobody has proposed this study", rule="study-unknown")
         body = standing.proposal.body
-        packed = desk.run(str(body["study"]).encode(), str(body["program"]), progress)
-        receipt = desk.receipt(study)
+        packed = connection.run(str(body["study"]).encode(), str(body["program"]), progress)
+        receipt = connection.receipt(study)
     return _document(place, body, packed, receipt)
 
 
@@ -212,11 +212,11 @@ def result(name: str, config: Path) -> dict[str, Any]:
     """The stored result of a study that has run, or a running stream's so far, if it is shown to this party."""
     if load_role_config(config).role != "analyst":
         return _kept_result(name, config)
-    with _desk(config) as desk, Place(config) as place:
+    with _connection(config) as connection, Place(config) as place:
         study = place.find(name)
-        packed = desk.result(study)
-        proposal = desk.exchange.standing(study).proposal
-        receipt = None if is_interim(packed) else desk.receipt(study)
+        packed = connection.result(study)
+        proposal = connection.exchange.standing(study).proposal
+        receipt = None if is_interim(packed) else connection.receipt(study)
     if proposal is None:
         raise NotApproved("nobody has proposed this study", rule="study-unknown")
     return _document(place, proposal.body, packed, receipt)
@@ -238,7 +238,7 @@ def _kept_result(name: str, config: Path) -> dict[str, Any]:
             raise NotApproved(
                 f"there is no result of this study here; it is {standing.state}",
                 rule="results-visible-to",
-                remedy="The study may not show its result to this client, or the client's process has no line yet.",
+                remedy="The study may not show its result to this client, or its process is not connected yet.",
             )
         body, raw = standing.proposal.body, ReceiptBook(place.config.state).get(study)
     return _document(place, body, path.read_bytes(), raw)
@@ -250,8 +250,8 @@ def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:
         study = place.find(name)
         raw = ReceiptBook(place.config.state).get(study)
     if raw is None and place.config.role == "analyst":
-        with _desk(config) as desk:
-            raw = desk.receipt(study)
+        with _connection(config) as connection:
+            raw = connection.receipt(study)
     if raw is None:
         raise NotApproved(
             "there is no receipt of this study here yet",
@@ -309,7 +309,7 @@ def show(name: str, config: Path) -> dict[str, Any]:
 def _refresh(config: Path) -> None:
     """An analyst has no process of its own that listens: ask the aggregator. The others' processes keep up."""
     if load_role_config(config).role == "analyst":
-        with _desk(config):
+        with _connection(config):
             pass
 
 

@@ -185,7 +185,7 @@ def decided(found: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"{word}: {study['name']}, version {study['version']}.",
-            _para("Signed and kept; this client's process passes it on as soon as it runs and has a line.", 0),
+            _para("Signed and kept; this client's process passes it on as soon as it runs and is connected.", 0),
             "",
             *_decisions(found),
             "",

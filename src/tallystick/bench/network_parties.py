@@ -218,7 +218,7 @@ class _Client:
         for to, share in self.shares:
             pieces, length = self.seals.seal(to, *encode_parts(share))
             if not self.node.link.offer(to, pieces, length=length, timeout=30.0):
-                raise SystemExit(f"no line to {to}")
+                raise SystemExit(f"not connected to {to}")
 
     def wait(self, timeout: float) -> None:
         """Until every server has said that the share is durable."""
@@ -247,7 +247,7 @@ class _Driver:
             client.node.start()
         for client in self._clients:
             if not client.node.wait_connected((*client.servers, "aggregator"), 60.0):
-                raise SystemExit("no line to every server and the aggregator")
+                raise SystemExit("not connected to every server and the aggregator")
 
     def prepare(self, round: int) -> None:
         values = uniform(self._plan.size, system_stream())

@@ -1,4 +1,4 @@
-"""Text that a person can read: the one definition, for every name, purpose, reason and category (X30).
+"""Text that a person can read: the one definition, for every name, purpose, reason and category.
 
 What a steward approves must be what the screen shows. So a text from outside holds no character that a screen leaves
 out, reorders or turns into something else: no control characters (they forge log lines and colours), no format

@@ -54,7 +54,7 @@ __all__ = [
 
 CERTIFICATE_DAYS = 90
 AUTHORITY_DAYS = 3652
-_SKEW = timedelta(minutes=5)  # X17: a certificate is good at once at a party whose clock is a little behind
+_SKEW = timedelta(minutes=5)  # a certificate is good at once at a party whose clock is a little behind
 _ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 
@@ -241,7 +241,7 @@ def certificate_facts(certificate: bytes) -> CertificateFacts:
 
 
 def check_certificate(certificate: bytes, authority: bytes, *, party: str, now: datetime) -> CertificateFacts:
-    """The facts of a certificate that this authority issued to this party and that is valid now (X09, X10)."""
+    """The facts of a certificate that this authority issued to this party and that is valid now."""
     found, issuer = _load(certificate, party), _load(authority, party)
     facts = certificate_facts(certificate)
     try:
@@ -271,12 +271,15 @@ def check_certificate(certificate: bytes, authority: bytes, *, party: str, now: 
         _refuse(
             f"a certificate is not valid before {begin:%Y-%m-%d %H:%M} UTC and this clock says {now:%Y-%m-%d %H:%M}",
             "Set this machine's clock.",
-            "X10",
+            "certificate-out-of-date",
             party=party,
         )
     if now >= end:
         _refuse(
-            f"a certificate expired on {end:%Y-%m-%d %H:%M} UTC", "Renew it: consortium rotate.", "X10", party=party
+            f"a certificate expired on {end:%Y-%m-%d %H:%M} UTC",
+            "Renew it: consortium rotate.",
+            "certificate-out-of-date",
+            party=party,
         )
     return facts
 
@@ -324,7 +327,7 @@ def _name(party: str) -> x509.Name:
 
 def _common_name(name: x509.Name) -> str:
     values = [str(a.value) for a in name.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    fit = len(values) == 1 and what_is_wrong_with_name(values[0]) is None  # X30: it may end up in a log
+    fit = len(values) == 1 and what_is_wrong_with_name(values[0]) is None  # it may end up in a log
     return values[0] if fit else ""
 
 
@@ -345,5 +348,5 @@ def _aware(now: datetime) -> datetime:
     return now.astimezone(UTC)
 
 
-def _refuse(cause: str, remedy: str, rule: str = "X09", *, party: str | None) -> NoReturn:
+def _refuse(cause: str, remedy: str, rule: str = "untrusted-certificate", *, party: str | None) -> NoReturn:
     raise VerificationError(cause, rule=rule, remedy=remedy, party=party) from None

@@ -2,7 +2,7 @@
 
 Contributions are integers on a public grid of 2^-f; sums of them are exact as long as they do not wrap. A wrap
 is post-processing and never harms privacy, only the result, so room is checked once, when a study is admitted,
-from public facts alone (spec 0.4): n·B + 40·s < (p−1)/2, with B the bound of one record on the grid and s the
+from public facts alone: n·B + 40·s < (p−1)/2, with B the bound of one record on the grid and s the
 standard deviation of all noise together. Forty deviations are beyond reach for Gaussian and Laplace noise alike
 (e^-56 for the latter).
 """

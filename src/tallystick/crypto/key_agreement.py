@@ -1,7 +1,7 @@
 """X25519 keys that live for one study, and whose they are [RFC 7748].
 
 Each party draws a fresh key pair per study and signs the public half with its identity key, over study, party and
-role, so a key taken from another study, party or role verifies nowhere (X32). Two parties then share a channel key
+role, so a key taken from another study, party or role verifies nowhere. Two parties then share a channel key
 
     key = HKDF-SHA256( X25519(own secret, other public),
                        info = digest("tallystick/channel/v1", study, sender, receiver, sender's key, receiver's key) )
@@ -228,5 +228,8 @@ def _statement(study_hash: bytes, party: str, role: str, public: bytes) -> bytes
 
 def _refuse(cause: str, party: str | None) -> NoReturn:
     raise RemoteProtocolError(
-        cause, rule="X32", party=party, remedy="The key was not used; let that party draw a fresh one for this study."
+        cause,
+        rule="bad-study-key",
+        party=party,
+        remedy="The key was not used; let that party draw a fresh one for this study.",
     )

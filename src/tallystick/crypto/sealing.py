@@ -244,20 +244,20 @@ class Opener:
     def _begin(self, header: bytes) -> _Message:
         magic, number, _ = _HEADER.unpack(header)
         if magic != _MAGIC:
-            self._refuse("a message is not sealed the way this release seals", "X13")
+            self._refuse("a message is not sealed the way this release seals", "other-version")
         if number <= self._after:
-            self._refuse("a sealed message was replayed or reordered", "X07")
+            self._refuse("a sealed message was replayed or reordered", "replayed")
         return _Message(self._channel, header, number)
 
     def _advance(self, message: _Message) -> None:
         if message.number <= self._after:  # another message was opened meanwhile
-            self._refuse("a sealed message was replayed or reordered", "X07")
+            self._refuse("a sealed message was replayed or reordered", "replayed")
         self._after = message.number
 
     def _forged(self) -> NoReturn:
         self._refuse("a sealed message does not open: changed, cut, or sealed for another party or study")
 
-    def _refuse(self, cause: str, rule: str = "X14") -> NoReturn:
+    def _refuse(self, cause: str, rule: str = "malformed") -> NoReturn:
         raise RemoteProtocolError(
             cause,
             rule=rule,
@@ -294,7 +294,7 @@ class Opening:
         if room is not None and room.nbytes < CHUNK_BYTES:
             raise LocalProtocolError("the buffer is too small", remedy="Give it CHUNK_BYTES.")
         if view.nbytes > self._left - self._have:
-            self._opener._refuse("a sealed message is longer than was announced", "X03")
+            self._opener._refuse("a sealed message is longer than was announced", "too-long")
         while view.nbytes:
             want = HEADER_BYTES if self._message is None else min(_STEP, self._left)
             if self._have or view.nbytes < want:

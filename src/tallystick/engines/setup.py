@@ -83,7 +83,7 @@ def _derived(canonical: bytes, program: str, allow_not_private: bool) -> Setup:
     plan = plan_study(study, design, allow_not_private=allow_not_private)
     summarise(plan)  # what is shown, signed and attested can be written down
     if study.data.records is not None:
-        result_limit(plan, study.data.records)  # X26: a sum that could wrap around is refused before it is approved
+        result_limit(plan, study.data.records)  # a sum that could wrap around is refused before it is approved
     public = public_facts(study, layout)
     return Setup(
         study=study,

@@ -1,6 +1,6 @@
 """Thresholding of noisy totals: PEM's "select elements above τ, set the rest to 0, compress", done where it is free.
 
-Where it is done decides what it costs (spec/privacy 1.9). At the clients, or on a total that is not yet noised, the
+Where it is done decides what it costs. At the clients, or on a total that is not yet noised, the
 pattern of zeros is a function of the records: which coordinates stand above τ is told with certainty, for nothing that
 was charged. At the aggregator, on the noisy total, it is post-processing.
 

@@ -2,7 +2,7 @@
 
 An engine asks for the noisy total of a round and does not know who answers: m servers with secret shares, a reducer
 with masks, a proxy with ciphertexts. Every trust model that sums stands behind :class:`NoisyTotals`; MPC parties and
-gossip peers do not sum, and stand beside it with engines of their own (design §2).
+gossip peers do not sum, and stand beside it with engines of their own.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ or reordered link gives other hashes; a restored copy of an old ledger lacks a h
 copies that both went on have two hashes for one sequence number. A body holds a random salt, so that a content digest
 tells nothing to a reader who could guess the rest.
 
-A link of kind ``recovered`` may continue from a head whose links are lost (X25): its body names that head. Everything
+A link of kind ``recovered`` may continue from a head whose links are lost: its body names that head. Everything
 about money is in :mod:`tallystick.roles.ledger.account`; this module only knows that nothing was altered.
 """
 

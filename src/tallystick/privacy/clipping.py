@@ -2,7 +2,7 @@
 
 A record's real vector v is put on the grid, u = round(v · 2^f), and each group of coordinates is bounded there:
 if the norm of u exceeds the integer bound B, then u ← trunc(u · B/‖u‖), towards zero so that no rounding can grow it,
-and the result is *verified in exact integer arithmetic*, shrinking again until it holds (spec/privacy 0.3).
+and the result is *verified in exact integer arithmetic*, shrinking again until it holds.
 What else the group declares comes first: negative coordinates are set to 0; of several blocks one is kept and its count
 set (:class:`tallystick.privacy.grid.Group`).
 

@@ -260,7 +260,7 @@ def _plan_round(
     claim: Claim, groups: tuple[Group, ...], norm: Norm, budget: Fraction, fraction_bits: int | None
 ) -> RoundPlan:
     # Unit "person": the SUM of a person's records at one institution is clipped to max_records times the record's
-    # bound, and the sensitivity is multiplied by the number of institutions a person may be known to (design §1).
+    # bound, and the sensitivity is multiplied by the number of institutions a person may be known to.
     persons = claim.unit == "person" or claim.max_records > 1
     groups = tuple(_of_person(g, claim, norm) if persons else g for g in groups)
     if fraction_bits is None:

@@ -43,7 +43,7 @@ class Claim:
 
 
 def default_delta(records: int | None, mechanism: str) -> float:
-    """min(10⁻⁶, 1/(10n)) for the Gaussian (spec 0.2); 0 for pure ε."""
+    """min(10⁻⁶, 1/(10n)) for the Gaussian, as δ ≥ 1/n would allow publishing a record; 0 for pure ε."""
     if mechanism == "laplace":
         return 0.0
     return min(1e-6, 1 / (10 * records)) if records else 1e-6

@@ -1,4 +1,4 @@
-"""The sensitivity registry: how far one record can move a sum, per row of spec/privacy 0.5.
+"""The sensitivity registry: how far one record can move a sum, one function for each shape of contribution.
 
 A mechanism may use a sensitivity only from here. Each row is brute-forced on tiny domains under both relations in
 ``tests/privacy/test_sensitivity.py`` and ``test_geometry.py``.
@@ -66,7 +66,7 @@ def counts_sensitivity(bound: int, ceiling: int, size: int, neighbours: Neighbou
 def blocks_sensitivity(bound: int, count: int, neighbours: Neighbours, *, l1: bool, nonnegative: bool) -> int:
     """Row "k-means sums + counts": one block of several holds (c, s), its count c fixed and ‖s‖ ≤ B, the others are 0.
 
-    Spec 1.6 with sums and counts scaled alike. A vector is 0 or has ‖v‖² = c² + ‖s‖² ≤ c² + B² (L1: c + B).
+    Sums and counts are scaled alike. A vector is 0 or has ‖v‖² = c² + ‖s‖² ≤ c² + B² (L1: c + B).
 
     * Add-remove: that. L2 √(B² + c²), L1 B + c.
     * Replace-one within a block: the counts cancel and ‖s − s'‖ ≤ 2B is left, √2·B if all coordinates are ≥ 0.
@@ -91,5 +91,5 @@ def count_sensitivity(neighbours: Neighbours) -> int:
 
 
 def person_multiplier(max_institutions: int) -> Fraction:
-    """A person known to k institutions moves each of k sums, so every sensitivity is multiplied by k (spec 0.1)."""
+    """A person known to k institutions moves each of k sums, so every sensitivity is multiplied by k."""
     return Fraction(max_institutions)

@@ -48,7 +48,7 @@ class Machine(ABC):
         return handler(sender, message, now)
 
     def receive_bytes(self, sender: str, raw: bytes, now: float, *, limit: int | None = None) -> list[Any]:
-        """Decode and take one message; one that does not decode is refused, with nothing of it kept (X14)."""
+        """Decode and take one message; one that does not decode is refused, with nothing of it kept."""
         try:
             message = self._decode(raw, limit)
         except RemoteProtocolError as error:

@@ -80,5 +80,5 @@ def expand(raw: memoryview, model_bytes: int) -> bytes:
 
 def _refused(cause: str) -> RemoteProtocolError:
     return RemoteProtocolError(
-        cause, rule="X14", remedy="The message was dropped; let the sender run the same release of tallystick."
+        cause, rule="malformed", remedy="The message was dropped; let the sender run the same release of tallystick."
     )

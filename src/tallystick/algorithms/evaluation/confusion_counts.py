@@ -2,7 +2,7 @@
 
 A record adds 1 to one of (right, wrong) and 1 to one of the K² cells (its class, the predicted class). Both groups are
 histograms of one bucket a record: norm 1, no negative coordinate, so that replacing a record moves each by √2
-(spec 0.5, "histogram, one bucket"). The classifier is public: it stands in the study, and the clients take it from
+(``privacy/sensitivity``). The classifier is public: it stands in the study, and the clients take it from
 there, never from the aggregator.
 
 Estimates. The K cells of the diagonal add up to the same number as "right" counts, the others to "wrong"; the two

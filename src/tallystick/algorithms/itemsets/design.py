@@ -3,7 +3,7 @@
 ``method="auto"`` counts every set (``levels``) only where the noise on each of them lies far below the threshold:
 threshold ≥ 32 s at every length (there the two err alike on Adult). Otherwise sets come from a model of the records
 (``basis``), whose error does not grow with the number of sets. Both are judged before anything is spent, from public
-facts alone (spec 1.7c):
+facts alone:
 
 * levels is hopeless where the threshold lies below 4 standard deviations of a count of any length;
 * basis is hopeless where even the whole budget leaves single items a noise of more than an eighth of the records;
@@ -29,7 +29,7 @@ __all__ = ["design_itemsets"]
 _CLEAR = 32.0
 """Threshold over noise from which on counting every set is chosen by itself."""
 _USEFUL = 4.0
-"""Threshold over noise below which counting every set is refused (spec 1.7c)."""
+"""Threshold over noise below which counting every set is refused."""
 _DROWNED = 1 / 8
 """Noise of a single item over the records from which on nothing can be learned."""
 

@@ -3,8 +3,8 @@
     round of length k   every record: which candidates it holds, at most c_k   → noisy counts, those above the threshold
                         make the next round's candidates (apriori-gen, at every party)
 
-Thresholding and everything after it is post-processing of released counts. Corrected where the paper is silent
-(spec 1.7): c_k is public and enforced (a record's first c_k candidates in a public order count), the norm is L2 under
+Thresholding and everything after it is post-processing of released counts. Corrected where the paper is silent:
+c_k is public and enforced (a record's first c_k candidates in a public order count), the norm is L2 under
 the Gaussian, and the number of candidates is capped by a public limit: where more qualify, those whose sets were
 counted most often go on.
 """

@@ -5,7 +5,7 @@ are weighted down (:mod:`…second_moments`) unless the budget is so ample that 
 error anyway: then no record is. What is released is solved by :mod:`…ridge_solution`.
 
 Sensitivities: each group's vector is bounded to 1 in its own unit; "products" has no negative coordinate, so √2 under
-replace-one; "signed_products" and "targets" have 2 (spec 0.5, "vector, norm ≤ B"). The split over the groups is the one
+replace-one; "signed_products" and "targets" have 2 (``privacy/sensitivity``). The split over the groups is the one
 of least error (:mod:`…budget_split`) in the normal equations X'X w = X'y: an entry of X'X meets one coefficient w_j, so
 its squared error counts ‖w‖²/D on average over D columns, that of an entry of X'y counts 1. ‖w‖² = ½ is assumed, where
 targets lie in [−1, 1].

@@ -7,7 +7,7 @@ diagonal) is weighted by a = m^¼, in L1 by a = m^⅓: for a given bound on Σ (
 the matrix, Σ m σ²/a² over entries, is least so where a record's share of entries that are 1 is the same for each m.
 
 Two groups. Products of indicators and squares of numbers are never negative, and are declared so: replacing a record
-then moves them by √2 times their bound, not twice (spec 0.5). Products with one number in them have both signs.
+then moves them by √2 times their bound, not twice. Products with one number in them have both signs.
 
 Bounds. No record exceeds :meth:`longest`. :meth:`typical` is the norm of a record whose numbers are uniform in [−1, 1]:
 x² = ⅓, x⁴ = 1/5 (L1: |x| = ½, x² = ⅓). A record beyond the bound that is used gets a *weight* ω < 1 in all its sums

@@ -8,7 +8,7 @@ A record adds, per column of the study:
     count          1, where the number of complete records is not public
 
 Nothing is clipped: the bounds are the longest vectors there can be (√ of the sums above, or the sums themselves in L1).
-Replacing a record moves the histograms by √2 times their bound (spec 0.5: no negative coordinate), the others by twice.
+Replacing a record moves the histograms by √2 times their bound (no coordinate is negative), the others by twice.
 The budget is split over the groups so that the squared standard errors of all numbers of the table, counts as shares of
 the records, add up to the least (:mod:`…budget_split`). What the noisy sums say is in :mod:`…summary_table`.
 """

@@ -1,7 +1,7 @@
 """What each kind of statement says, field by field: nothing missing, nothing more, every text fit to be shown.
 
 A body is JSON. Its fields are listed below, one check per field; the same list checks what we say and what others said.
-Texts are printable (no control, direction-changing or invisible characters: X30), so that a steward's screen shows what
+Texts are printable (no control, direction-changing or invisible characters), so that a steward's screen shows what
 was signed and nothing else; a program's text may have line ends and tabs. Numbers are finite; times are whole seconds.
 
 Values by round are *folded*: ``[[1, value], [7, other]]`` says value in rounds 1 to 6 and other from round 7 on.

@@ -127,7 +127,7 @@ def decode(raw: bytes, *, party: str | None = None) -> Statement:
     ``party`` is who sent it, for the error.
     """
     if len(raw) > MAX_BYTES:
-        _refuse(f"a statement of {len(raw)} bytes is above the limit of {MAX_BYTES}", party, "X03")
+        _refuse(f"a statement of {len(raw)} bytes is above the limit of {MAX_BYTES}", party, "too-long")
     try:
         value = read_json(raw, limit=MAX_BYTES)
     except NotReadable:
@@ -141,7 +141,7 @@ def decode(raw: bytes, *, party: str | None = None) -> Statement:
         check_party_name(signer)
         check_body(value["kind"], value["body"])
     except StudyError:
-        _refuse("a statement of a party with an impossible name", party, "X30")
+        _refuse("a statement of a party with an impossible name", party, "readable-text")
     except BodyError as error:
         _refuse(str(error), party)
     statement = Statement(kind=value["kind"], signer=signer, body=value["body"], signature=bytes.fromhex(signature))
@@ -174,7 +174,7 @@ def verify(statement: Statement, identities: Mapping[str, VerifyKey]) -> None:
         ) from None
 
 
-def _refuse(cause: str, party: str | None, rule: str = "X14") -> NoReturn:
+def _refuse(cause: str, party: str | None, rule: str = "malformed") -> NoReturn:
     raise RemoteProtocolError(
         cause,
         party=party,

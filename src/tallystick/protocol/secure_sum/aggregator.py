@@ -3,11 +3,11 @@
 THEORY. The aggregator sees noised sums only; it is trusted with nothing. It cannot
 choose the set (it only learns U from the agreement all servers signed), cannot get
 a second partial for a round, and a round it reopens with another model is refused by
-clients and servers alike. What it guards is P2: a wrong answer is never returned as
+clients and servers alike. What it guards: a wrong answer is never returned as
 right. All m partials must be signed, bound to one agreement digest, each of the start
 that was agreed (``boots``), and the decoded total must lie within what honest clients
-could have produced (X12); otherwise the round ends in a typed abort and nothing is
-handed on. A failed round is never repeated under its number: a new try is a new round with its own charge (spec 1.10).
+could have produced; otherwise the round ends in a typed abort and nothing is
+handed on. A failed round is never repeated under its number: a new try is a new round with its own charge.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class AggregatorMachine(SumMachine):
         if not fits:
             return self._abort(Code.SET_DISAGREEMENT, sender, "a server agreed to another round than was opened")
         stale = self._seen.objection(message.server, message.starts[message.server])
-        if stale is not None:  # X28
+        if stale is not None:
             return self._abort(Code.STALE_SERVER, sender, stale)
         common = message.digest()
         for known, agreement in self._agreements.items():
@@ -176,7 +176,7 @@ class AggregatorMachine(SumMachine):
         if known == message:
             return []
         stale = self._seen.objection(message.server, message.start)
-        if stale is not None:  # X28: an older copy of this server is running
+        if stale is not None:  # an older copy of this server is running
             return self._abort(Code.STALE_SERVER, sender, stale)
         if known is not None:
             return self._abort(Code.EQUIVOCATION, sender, "a server sent two different partial sums for one round")
@@ -200,7 +200,7 @@ class AggregatorMachine(SumMachine):
                 cause = "its partial sum is of another start than was agreed"
                 return self._abort(Code.STALE_SERVER, p.servers[partial.server], cause)
         total = decode_signed(sum_vectors([from_bytes(partial.vector, p.size) for partial in partials]))
-        if (np.abs(total) > p.result_limit).any():  # X12: |total| <= (p-1)/2 < 2^63, abs is exact
+        if (np.abs(total) > p.result_limit).any():  # |total| <= (p-1)/2 < 2^63, abs is exact
             cause = "the total is outside what honest clients can produce; it is withheld"
             return self._abort(Code.OUT_OF_RANGE, p.aggregator, cause)
         record = ResultRecord(
@@ -307,7 +307,7 @@ class AggregatorMachine(SumMachine):
     def restore(
         cls, parameters: SumParameters, records: Mapping[str, bytes], now: float, *, boots: BootBook | None = None
     ) -> tuple[AggregatorMachine, list[Instruction]]:
-        """The machine as its records have it: the same round, the same model bytes (X18), or the same end."""
+        """The machine as its records have it: the same round, the same model bytes, or the same end."""
         machine = cls(parameters, boots=boots)
         result = ResultRecord.from_bytes(records["result"]) if "result" in records else None
         aborted = decode(records["aborted"]) if "aborted" in records else None

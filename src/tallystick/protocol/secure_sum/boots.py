@@ -1,4 +1,4 @@
-"""Which start of a server others have met, and when a server is an old copy of itself (X28).
+"""Which start of a server others have met, and when a server is an old copy of itself.
 
 THEORY. A server whose disk was set back to an earlier state (a backup, a snapshot, a cloned machine) has forgotten what
 it released and would draw noise anew for a round it has answered: two partial sums with independent noise tell more

@@ -2,8 +2,8 @@
 
 THEORY. What leaves a client is one share per server, bound to study, round and model
 hash; all m shares come from one seed that is persisted first, so after a crash the
-same sum gives the same bytes and a server sees a repetition, not an equivocation
-(X07). If the sum cannot be computed again to the same bytes (a client that samples
+same sum gives the same bytes and a server sees a repetition, not an equivocation.
+If the sum cannot be computed again to the same bytes (a client that samples
 its records afresh), the restarted client sits the round out: its commitments would
 differ and two sharings must never both be out. The seed is erased as soon as every
 server has its share durably, or the client's part in the round is over in another way;
@@ -11,7 +11,8 @@ the round's number and digest stay, so that nothing is ever shared a second time
 
 A client is shown one model per round. A second, different one for the same round, a
 model with the wrong hash or length, or with NaN or infinity is refused and reported
-to all servers (X27, spec 1.11). Retries resend identical bytes.
+to all servers: sums over two models could isolate one
+client [Pasquini22]. Retries resend identical bytes.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@
 
 Bodies are fixed fields, then counted ones. Every count is compared with the
 bytes that are there before anything is made of it, so a decoder never
-allocates more than the message it was given (X04); a model that travels sparse
+allocates more than the message it was given; a model that travels sparse
 (:mod:`tallystick.protocol.sparse_model`) is held to the study's limit instead,
 by the size it would have dense. Truncation, trailing bytes,
 an unknown version or type, an element >= p, an unsorted list or an unprintable
-text is a ``RemoteProtocolError`` (X11, X13, X14), and since each value has
+text is a ``RemoteProtocolError``, and since each value has
 exactly one encoding, ``encode(decode(raw)) == raw`` whenever decoding succeeds.
 """
 
@@ -79,7 +79,7 @@ _CODES = frozenset(int(code) for code in Code)
 _SEED, _VECTOR = int(ShareKind.SEED), int(ShareKind.VECTOR)
 
 
-def _refuse(cause: str, rule: str = "X14") -> NoReturn:
+def _refuse(cause: str, rule: str = "malformed") -> NoReturn:
     raise RemoteProtocolError(
         cause, rule=rule, remedy="The message was dropped; let the sender run the same release of tallystick."
     )
@@ -105,8 +105,8 @@ def _take_text(raw: bytes, at: int) -> tuple[str, int]:
         text = raw[end : end + size].decode()
     except UnicodeDecodeError:
         _refuse("a text is not UTF-8")
-    if what_is_unreadable(text):  # X30: nothing that could forge a log line
-        _refuse("a text holds control characters", "X30")
+    if what_is_unreadable(text):  # nothing that could forge a log line
+        _refuse("a text holds control characters", "readable-text")
     return text, end + size
 
 
@@ -143,7 +143,7 @@ def _decode_sparse_open(raw: bytes, limit: int) -> RoundOpen:
     """The same message; its model, here dense again, travelled by its non-zero entries."""
     study, round, deadline, model_hash, size = _OPEN.unpack_from(raw, HEADER_BYTES)
     if size > limit:  # before anything of that size is made
-        _refuse(f"a model of {size} bytes is above the study's limit of {limit}", "X03")
+        _refuse(f"a model of {size} bytes is above the study's limit of {limit}", "too-long")
     model = expand(memoryview(raw)[HEADER_BYTES + _OPEN.size :], size)
     return RoundOpen(study_hash=study, round=round, deadline_ms=deadline, model_hash=model_hash, model=model)
 
@@ -204,15 +204,15 @@ def _decode_share(raw: bytes, elements_checked: bool = False) -> Share:
         _refuse("a share claims more than the message holds")
     if kind == _SEED:
         if length != SEED_BYTES:
-            _refuse("a seed share is not 32 bytes long", "X02")
+            _refuse("a seed share is not 32 bytes long", "wrong-shape")
     elif kind == _VECTOR:
         if length != 8 * size:
-            _refuse("a vector share is not 8 bytes per element long", "X02")
+            _refuse("a vector share is not 8 bytes per element long", "wrong-shape")
     else:
-        _refuse(f"share kind {kind} is unknown", "X02")
+        _refuse(f"share kind {kind} is unknown", "wrong-shape")
     payload = raw[middle:end]
     if kind == _VECTOR and not elements_checked:
-        from_bytes(payload, size)  # X11: every element below p
+        from_bytes(payload, size)  # every element below p
     (proof,) = _U32.unpack_from(raw, end)
     _exact(raw, end + 4 + proof)
     return Share(
@@ -326,7 +326,7 @@ def _decode_partial(raw: bytes) -> Partial:
     end = start + 8 * size
     _exact(raw, end + SIGNATURE_BYTES)
     vector = raw[start:end]
-    from_bytes(vector, size)  # X11
+    from_bytes(vector, size)  # every element below p
     return Partial(
         study_hash=study,
         round=round,
@@ -420,22 +420,22 @@ def encode_parts(message: Message) -> list[bytes]:
 
 
 def decode(raw: bytes, *, limit: int | None = None) -> Message:
-    """The message, or ``RemoteProtocolError``; ``limit`` is the longest the study allows (X03)."""
+    """The message, or ``RemoteProtocolError``; ``limit`` is the longest the study allows."""
     if limit is not None and len(raw) > limit:
-        _refuse(f"a message of {len(raw)} bytes is above the study's limit of {limit}", "X03")
+        _refuse(f"a message of {len(raw)} bytes is above the study's limit of {limit}", "too-long")
     if len(raw) < HEADER_BYTES:
         _refuse("a message is shorter than its header")
     magic, version, number, zero = _HEADER.unpack_from(raw)
     if magic != MAGIC:
         _refuse("this is not a secure-sum message")
     if version != VERSION:
-        _refuse(f"the sender speaks secure-sum version {version}, this is version {VERSION}", "X13")
+        _refuse(f"the sender speaks secure-sum version {version}, this is version {VERSION}", "other-version")
     if number == _SPARSE_OPEN and not zero:
         if len(raw) < HEADER_BYTES + _OPEN.size:
             _refuse("a message is truncated")
         return _decode_sparse_open(raw, MODEL_BYTES if limit is None else limit)
     if number not in _TYPES or zero:
-        _refuse(f"message type {number} is unknown", "X13")
+        _refuse(f"message type {number} is unknown", "other-version")
     _, _, decoder, least = _TYPES[number]
     if len(raw) < HEADER_BYTES + least:
         _refuse("a message is truncated")

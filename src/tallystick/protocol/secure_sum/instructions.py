@@ -2,7 +2,7 @@
 
     Sync        make everything handed to the share store durable
     Drop        forget the shares of this round and all before it (only after what precedes is durable)
-    Witness     remember, over all studies, that a server was met under this start (X28)
+    Witness     remember, over all studies, that a server was met under this start
     Blame       (server) this client was caught with two different sharings in a round: tell the operator
 
 ``Sync`` and ``Witness`` must be durable before any later instruction is carried out, as ``Persist`` is.

@@ -39,7 +39,7 @@ def abort_error(message: Abort) -> RoundAborted:
 
 
 def check_model(message: RoundOpen, parameters: SumParameters) -> str | None:
-    """Why this model must not be used (X27), or None: wrong length, wrong hash, not finite."""
+    """Why this model must not be used, or None: wrong length, wrong hash, not finite."""
     model = message.model
     expected = parameters.model_size
     if len(model) % 8 or (expected is not None and len(model) != 8 * expected):
@@ -68,7 +68,7 @@ class SumMachine(Machine):
         return self._refuse(sender, message, Code.NOT_EXPECTED, cause)
 
     def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Instruction]:
-        code = Code.OTHER_VERSION if error.rule == "X13" else Code.MALFORMED
+        code = Code.OTHER_VERSION if error.rule == "other-version" else Code.MALFORMED
         refusal = Refused(study_hash=self.study_hash, round=self.round, code=code, cause=error.cause)
         return [Send(sender, refusal)]
 

@@ -18,7 +18,7 @@ server hashes every byte it takes, and BLAKE3 costs it a third of SHA-256 or les
 What a server says of a round it says under a :class:`Start`: which start of the
 server it was, and a commitment to the noise it drew. All servers sign all
 starts, so a server that was set back to an old copy of itself, or of which two
-copies run, cannot get a second draw of noise into the world (X28).
+copies run, cannot get a second draw of noise into the world.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a server was when it opened a round, and stands by to the round's end, restarts included (X28).
+    """What a server was when it opened a round, and stands by to the round's end, restarts included.
 
     ``boot`` counts its starts, ``value`` is random and drawn at each, ``noise`` commits to the round's one draw.
     """
@@ -292,7 +292,7 @@ Message = RoundOpen | Share | Accepted | Refused | ReceivedList | Agreement | Pa
 
 
 def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:
-    """The hash clients bind into their shares ([Pasquini22], spec 1.11): model, study and round."""
+    """The hash clients bind into their shares [Pasquini22]: model, study and round."""
     return digest(b"tallystick/secure-sum/model", study_hash, _U32.pack(round), model)
 
 

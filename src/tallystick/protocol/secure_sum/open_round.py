@@ -95,7 +95,7 @@ class OpenRound:
         return tuple(sorted(found))
 
     def agreed_set(self) -> tuple[int, ...]:
-        """U: clients all servers hold under one digest and none caught equivocating (spec 1.10, rule 2)."""
+        """U: clients all servers hold under one digest and none caught equivocating."""
         first, *others = (dict(zip(one.clients, one.digests)) for one in self.lists.values())
         flagged = {client for one in self.lists.values() for client in one.equivocators}
         return tuple(

@@ -23,9 +23,9 @@ _MAX_U32 = (1 << 32) - 1
 class SumParameters:
     """Who takes part, how long the vectors are, when a round may be released.
 
-    ``honest`` is h = m - max(1, t) of spec 1.2: only carried and signed here, the noise is calibrated
+    ``honest`` is h = m - max(1, t), see ``privacy/plan``: only carried and signed here, the noise is calibrated
     on it elsewhere. ``colluding`` is the study's t: with it h must be that of the servers there are, for
-    noise planned for other ones would fall short. ``result_limit`` bounds every coordinate of a possible result (X12).
+    noise planned for other ones would fall short. ``result_limit`` bounds every coordinate of a possible result.
     ``simulation_of_one`` lets one client stand alone, for tests of exactness; no deployed role sets it.
     """
 
@@ -113,7 +113,7 @@ class SumParameters:
 
     @property
     def message_limit(self) -> int:
-        """No message of this study is longer (X03): a transport cuts there, before it allocates."""
+        """No message of this study is longer: a transport cuts there, before it allocates."""
         model = self.max_model_size if self.model_size is None else self.model_size
         n, m = len(self.clients), len(self.servers)
         return 4096 + max(8 * self.size + 32 * m, 8 * model, 40 * n + 52 * m)

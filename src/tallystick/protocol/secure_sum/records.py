@@ -5,7 +5,7 @@ The others say which round it is and what was said in it; they stay, so that a r
 
 A record is written by a party for itself. A damaged one is a
 ``VerificationError`` at start-up: the party stops rather than guess, and above
-all never draws noise anew for a round it may have released (spec 0.6).
+all never draws noise anew for a round it may have released.
 Statements that were sent (lists, agreements, partials, aborts) are persisted
 as the very messages, by the wire codec.
 """

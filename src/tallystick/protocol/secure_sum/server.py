@@ -1,10 +1,9 @@
 """The server's machine: keep shares one by one, agree on the set, sum it once, noise it, release once.
 
 THEORY. A coalition of the aggregator, clients and all servers but one sees of the
-honest server only its partial: uniform but for the noised sum (spec 1.2). That
+honest server only its partial: uniform but for the noised sum. That
 stays true only if an honest server's shares of a round enter exactly ONE partial:
-two partials over sets that differ by a client would show that client. So, as in
-spec 1.10:
+two partials over sets that differ by a client would show that client. So:
 
 1. shares are kept apart until the deadline, or until every client has sent;
 2. servers exchange signed lists of (client, digest over all m commitments); U is
@@ -12,7 +11,7 @@ spec 1.10:
 3. each server signs U, the model hash, the round, h and under which start each
    server opened the round (``boots``); only when all m agreements are identical
    is the sum of exactly U made;
-4. the noise was drawn at the opening of the round and persisted then (spec 0.6); the
+4. the noise was drawn at the opening of the round and persisted then; the
    partial is persisted before it is sent; whoever asks again gets those bytes;
 5. nothing else is ever said about that round, by this process or by its restart;
 6. once the partial (or the abort) is durable, noise and shares are erased: the partial
@@ -209,7 +208,7 @@ class ServerMachine(AgreeingServer):
         current = self._now
         if current is None or message.round > self.round:
             return self._refuse(sender, message, Code.TOO_EARLY, "this server has not opened that round; send it again")
-        if message.round < self.round:  # X06
+        if message.round < self.round:
             said = self._previous[1].get(client) if message.round == self._previous[0] else None
             if said == bound:
                 return [Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine))]
@@ -228,7 +227,7 @@ class ServerMachine(AgreeingServer):
             return early + self._refuse(sender, message, Code.LATE, "the round no longer takes shares; join the next")
         if self._other_model(current, message):
             return early + self._abort(Code.TWO_MODELS, sender, "a share was computed on another model than announced")
-        if known is not None or client in current.equivocators:  # X07: neither of the two counts
+        if known is not None or client in current.equivocators:  # neither of the two counts
             cause = "two different shares were sent for one round; neither counts"
             return self._equivocation(current, client) + self._refuse(sender, message, Code.EQUIVOCATION, cause)
         self._shares.put(message)
@@ -267,7 +266,7 @@ class ServerMachine(AgreeingServer):
         if message.round != self.round or self.state not in ACTIVE:
             return []
         if sender in p.client_index:
-            if message.code != Code.BAD_MODEL:  # all a client can object to (X27)
+            if message.code != Code.BAD_MODEL:  # all a client can object to
                 return []
             return self._abort(Code.BAD_MODEL, sender, "a client refused the model it was sent")
         if sender not in p.server_index and sender != p.aggregator:

@@ -116,7 +116,7 @@ class AgreeingServer(SumMachine):
         stale = self._stale(current, message)
         if self.state not in ACTIVE:
             return self._refuse(sender, message, Code.STALE_SERVER, stale) if stale is not None else []
-        if stale is not None:  # X28
+        if stale is not None:
             return self._abort(Code.STALE_SERVER, sender, stale)
         if known is not None:
             return self._abort(Code.EQUIVOCATION, sender, "a server signed two different lists for one round")
@@ -142,7 +142,7 @@ class AgreeingServer(SumMachine):
         cause = "the servers hold different sharings of it for one round; none counts"
         unlike = [client for client in current.blamed() if client not in current.equivocators]
         blames: list[Instruction] = [Blame(p.clients[client], self.round, cause) for client in unlike]
-        if len(agreed) < p.min_clients:  # X22
+        if len(agreed) < p.min_clients:
             cause = f"{len(agreed)} clients reached every server, the study asks for {p.min_clients}"
             return blames + self._abort(Code.TOO_FEW_CLIENTS, self.name, cause)
         unsigned = Agreement(
@@ -216,7 +216,7 @@ class AgreeingServer(SumMachine):
         return sum_shares(self._shares, current.record.round, agreed, self.parameters.size)
 
     def _other_model(self, current: OpenRound, message: Share | ReceivedList) -> bool:
-        """[Pasquini22]: a sum over two models can isolate one client; such a round is given up (spec 1.11)."""
+        """[Pasquini22]: a sum over two models can isolate one client; such a round is given up."""
         return message.model_hash != current.record.model_hash
 
     # -- giving up ---------------------------------------------------------------------------------------------------

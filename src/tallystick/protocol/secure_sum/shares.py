@@ -1,7 +1,7 @@
 """Which shares a server takes, where it keeps them one by one, and how it sums exactly the agreed set.
 
 Shares cannot be added up as they come in: until all servers have signed the
-set U nobody knows who is in it (spec 1.10). The store is injected; the memory
+set U nobody knows who is in it. The store is injected; the memory
 one serves simulations, a deployed server keeps a spool file. ``put`` need not
 be durable by itself: the machine asks for that with ``Sync``.
 """
@@ -68,7 +68,7 @@ class MemoryShares:
 
 
 def misfit(message: Share, parameters: SumParameters, server: int, digest: bytes) -> tuple[Code, str] | None:
-    """What is wrong with a share whatever the round (X02): made for someone else, or not what was committed to."""
+    """What is wrong with a share whatever the round: made for someone else, or not what was committed to."""
     if message.server != server or message.servers != len(parameters.servers):
         return Code.WRONG_SHAPE, "the share is for another server or set of servers"
     if message.size != parameters.size:

@@ -11,9 +11,9 @@ from tallystick.protocol.study.instructions import (
     Instruction,
     Persist,
     Review,
+    RoundsDone,
     Send,
     Started,
-    Told,
     Wake,
 )
 from tallystick.protocol.study.messages import StudyCode, result_digest
@@ -32,10 +32,10 @@ __all__ = [
     "Persist",
     "Review",
     "Roster",
+    "RoundsDone",
     "Send",
     "Started",
     "StudyCode",
-    "Told",
     "Wake",
     "decode",
     "encode",

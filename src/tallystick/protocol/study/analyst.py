@@ -12,7 +12,7 @@ from typing import ClassVar
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.members import Cast
-from tallystick.protocol.study.instructions import Delivered, Ended, Instruction, Send, Told, Wake
+from tallystick.protocol.study.instructions import Delivered, Ended, Instruction, RoundsDone, Send, Wake
 from tallystick.protocol.study.machine import StudyMachine, error_of, rule_of
 from tallystick.protocol.study.messages import (
     Failed,
@@ -105,7 +105,7 @@ class AnalystMachine(StudyMachine):
         if (message.round, message.rounds) <= self._told:
             return []  # said again, or overtaken on its way
         self._told = message.round, message.rounds
-        return [Told(message.round, message.rounds)]
+        return [RoundsDone(message.round, message.rounds)]
 
     def _on_result(self, sender: str, message: Result, now: float) -> list[Instruction]:
         if not self._from_aggregator(sender, now):

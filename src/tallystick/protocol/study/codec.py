@@ -4,7 +4,7 @@
 
 Integers are little-endian of fixed width, hashes, keys and signatures have their fixed length, bytes and texts come
 after their length. Each message is a list of field kinds below; the same list encodes and decodes, every length is
-compared with the bytes that are there before anything is made of it (X04), and since each value has exactly one
+compared with the bytes that are there before anything is made of it, and since each value has exactly one
 encoding, ``encode(decode(raw)) == raw`` whenever decoding succeeds. Anything else is a ``RemoteProtocolError``.
 """
 
@@ -49,7 +49,7 @@ _CODES = frozenset(int(code) for code in StudyCode)
 _U8, _U16, _U32, _U64 = Struct("<B"), Struct("<H"), Struct("<I"), Struct("<Q")
 
 
-def _refuse(cause: str, rule: str = "X14") -> NoReturn:
+def _refuse(cause: str, rule: str = "malformed") -> NoReturn:
     raise RemoteProtocolError(
         cause, rule=rule, remedy="The message was dropped; let the sender run the same release of tallystick."
     )
@@ -117,7 +117,7 @@ def _pack_program(text: str) -> bytes:
 
 
 def _pack_text(text: str) -> bytes:
-    clean = one_line(text, TEXT_BYTES)  # X30: nothing that could forge a log line
+    clean = one_line(text, TEXT_BYTES)  # nothing that could forge a log line
     raw = clean.encode()[:TEXT_BYTES].decode(errors="ignore").encode()
     return _U16.pack(len(raw)) + raw
 
@@ -125,7 +125,7 @@ def _pack_text(text: str) -> bytes:
 def _take_text(raw: bytes, at: int) -> tuple[str, int]:
     text, end = _take_utf8(raw, at, _U16, TEXT_BYTES)
     if what_is_unreadable(text):
-        _refuse("a text holds control characters", "X30")
+        _refuse("a text holds control characters", "readable-text")
     return text, end
 
 
@@ -139,7 +139,7 @@ def _take_name(raw: bytes, at: int) -> tuple[str, int]:
     try:
         return check_party_name(name), end
     except StudyError:
-        _refuse("a party has a name that is not allowed", "X30")
+        _refuse("a party has a name that is not allowed", "readable-text")
 
 
 def _pack_tickets(tickets: tuple[Ticket, ...]) -> bytes:
@@ -198,18 +198,18 @@ def encode(message: Message) -> bytes:
 
 
 def decode(raw: bytes, *, limit: int | None = None) -> Message:
-    """The message, or ``RemoteProtocolError``; ``limit`` is the longest that is taken (X03)."""
+    """The message, or ``RemoteProtocolError``; ``limit`` is the longest that is taken."""
     if limit is not None and len(raw) > limit:
-        _refuse(f"a message of {len(raw)} bytes is above the limit of {limit}", "X03")
+        _refuse(f"a message of {len(raw)} bytes is above the limit of {limit}", "too-long")
     if len(raw) < HEADER_BYTES:
         _refuse("a message is shorter than its header")
     magic, version, number, zero = _HEADER.unpack_from(raw)
     if magic != MAGIC:
         _refuse("this is not a study message")
     if version != VERSION:
-        _refuse(f"the sender speaks study version {version}, this is version {VERSION}", "X13")
+        _refuse(f"the sender speaks study version {version}, this is version {VERSION}", "other-version")
     if number not in _TYPES or zero:
-        _refuse(f"message type {number} is unknown", "X13")
+        _refuse(f"message type {number} is unknown", "other-version")
     kind = _TYPES[number][0]
     values: dict[str, Any] = {}
     at = HEADER_BYTES

@@ -4,7 +4,7 @@ Review     look at this study and decide: then ``accept``/``reject`` (aggregator
 Confirm    (party) the start is in order: look once more whether to take part, then ``begin`` or ``decline``
 Started    the study runs, with this roster; after a restart it is said again
 Erase      this party's keys of this study are to go; saying it twice does no harm
-Told       (analyst) so many of so many rounds are done
+RoundsDone (analyst) so many of so many rounds are done
 Delivered  (analyst) the result
 Ended      the study, or this party's part in it, is over: with a result's digest, or with an error
 """
@@ -25,9 +25,9 @@ __all__ = [
     "Instruction",
     "Persist",
     "Review",
+    "RoundsDone",
     "Send",
     "Started",
-    "Told",
     "Wake",
 ]
 
@@ -58,7 +58,7 @@ class Erase:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RoundsDone:
     round: int
     rounds: int
 
@@ -74,4 +74,4 @@ class Ended:
     error: TallystickError | None
 
 
-Instruction = Send | Persist | Wake | Review | Confirm | Started | Erase | Told | Delivered | Ended
+Instruction = Send | Persist | Wake | Review | Confirm | Started | Erase | RoundsDone | Delivered | Ended

@@ -69,7 +69,7 @@ class StudyMachine(Machine):
         return self._refuse(sender, message, StudyCode.NOT_EXPECTED, cause)
 
     def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Instruction]:
-        code = StudyCode.OTHER_VERSION if error.rule == "X13" else StudyCode.MALFORMED
+        code = StudyCode.OTHER_VERSION if error.rule == "other-version" else StudyCode.MALFORMED
         return [Send(sender, StudyRefused(study_hash=self.study_hash, code=code, cause=error.cause))]
 
     def _refuse(self, sender: str, message: Message, code: StudyCode, cause: str) -> list[Instruction]:

@@ -2,7 +2,7 @@
 
 Every party builds the roster by itself from the coordinator's ``StudyStart`` and its own copy of the consortium file,
 and believes nothing else: all helpers, at least ``min_clients`` clients, in the consortium's order, each key signed by
-its owner's identity for this very study (X32). Equal rosters make equal rounds; ``digest`` names a roster, and bound
+its owner's identity for this very study. Equal rosters make equal rounds; ``digest`` names a roster, and bound
 into what parties sign or seal it makes two different rosters fail where they meet.
 """
 
@@ -56,7 +56,7 @@ def check_ticket(cast: Cast, study_hash: bytes, ticket: Ticket) -> StudyKey:
     """The party's key for this study, if the party is a member and signed it; a typed error otherwise."""
     role = cast.role(ticket.party)
     if role is None:
-        raise RemoteProtocolError("this party is not in the study", party=ticket.party, rule="X32")
+        raise RemoteProtocolError("this party is not in the study", party=ticket.party, rule="wrong-party")
     key = StudyKey(
         study_hash=study_hash, party=ticket.party, role=role, public=ticket.public, signature=ticket.signature
     )

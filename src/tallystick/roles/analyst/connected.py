@@ -19,7 +19,7 @@ from tallystick.engines.thresholding import state_bytes
 from tallystick.privacy.ledger import Entry, Ledger, Spent, charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import release
-from tallystick.roles.analyst.connection import Desk
+from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.results import MAX_BYTES
 from tallystick.roles.identity.consortium import Consortium, consortium_roles
 from tallystick.roles.identity.identity_files import Identity, load_identity, read_consortium, wall_clock
@@ -135,17 +135,17 @@ class ConnectedFederation(Federation):
 
     def _run(self, study: Study, plan: Plan, program: str, progress: Progress | None) -> bytes:
         """Propose, wait for the stewards, run; the packed result. What was run before is fetched, not run again."""
-        with self._lock, Desk(self._config, self._consortium, timeout=self._timeout) as desk:
-            if desk.exchange.standing(study.hash).state == "unknown":
-                desk.propose(study, plan, program)
-            standing = desk.wait_for_approval(study.hash, self._approval_timeout)
+        with self._lock, AnalystConnection(self._config, self._consortium, timeout=self._timeout) as connection:
+            if connection.exchange.standing(study.hash).state == "unknown":
+                connection.propose(study, plan, program)
+            standing = connection.wait_for_approval(study.hash, self._approval_timeout)
             if standing.state not in ("approved", "running", "finished", "failed"):
                 raise NotApproved(
                     f"the study {study.study.name!r} is {standing.state}. {standing.words}",
                     rule=f"study-{standing.state}",
                     remedy="Its stewards decide with tallystick study approve; run it again when they have.",
                 )
-            return desk.run(study.canonical(), program, progress)
+            return connection.run(study.canonical(), program, progress)
 
 
 def _told(packed: bytes, rounds: int) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def _told(packed: bytes, rounds: int) -> dict[str, Any]:
         return {"history": history, "contributors": took, "dropped": missed}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise RemoteProtocolError(
-            "a result is not one of this study", rule="X14", remedy="Fetch it again: tallystick study result."
+            "a result is not one of this study", rule="malformed", remedy="Fetch it again: tallystick study result."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The analyst's desk: a line to the aggregator for as long as a command lasts.
+"""The analyst's connection: a line to the aggregator for as long as a command lasts.
 
 Propose, see how it stands, run, fetch the result. What was said is kept in the analyst's own file of statements;
 whoever comes back tomorrow finds it there, and the rest on the notice board.
@@ -33,7 +33,7 @@ from tallystick.study.proposed import proposed_study
 from tallystick.transport.link import Envelope
 from tallystick.transport.wire import GOVERNANCE, STUDY, head, parse
 
-__all__ = ["Desk"]
+__all__ = ["AnalystConnection"]
 
 _RESULT_LIMIT = 1 << 30
 SETTLE_SECONDS = 5.0
@@ -43,7 +43,7 @@ ASK_SECONDS = 10.0
 Progress = Callable[[int, int], None]
 
 
-class Desk:
+class AnalystConnection:
     """Use it in a ``with`` block. Single-threaded: messages are taken while a method waits."""
 
     def __init__(self, config: RoleConfig, consortium: Consortium, *, timeout: float = 30.0) -> None:
@@ -177,7 +177,7 @@ class Desk:
                         self._node.link.send(to, head(STUDY, machine.study_hash) + studies.encode(message))
                     case studies.Wake(at=at):
                         wakes.append(at)
-                    case studies.Told(round=done, rounds=rounds):
+                    case studies.RoundsDone(round=done, rounds=rounds):
                         if progress is not None and rounds:
                             progress(done, rounds)
                     case studies.Ended(error=error):

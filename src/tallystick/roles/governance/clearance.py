@@ -37,7 +37,7 @@ def pack_head(head: Head) -> bytes:
 def unpack_head(raw: bytes, sender: str) -> Head:
     """Inverse of :func:`pack_head`."""
     if len(raw) != _HEAD.size:
-        raise RemoteProtocolError("a ledger's head is not one", rule="X14", party=sender)
+        raise RemoteProtocolError("a ledger's head is not one", rule="malformed", party=sender)
     ledger, sequence, hashed = _HEAD.unpack(raw)
     return Head(ledger=ledger, sequence=sequence, hash=hashed)
 

@@ -89,13 +89,13 @@ def unpack_parts(raw: bytes | memoryview, sender: str) -> list[bytes]:
     at = 0
     while at < len(raw):
         if at + 4 > len(raw):
-            raise RemoteProtocolError("a message claims more than it holds", rule="X14", party=sender)
+            raise RemoteProtocolError("a message claims more than it holds", rule="malformed", party=sender)
         if len(parts) == MOST_PARTS:  # a megabyte of empty ones would take half a second of the loop
-            raise RemoteProtocolError("a message has more parts than are read", rule="X14", party=sender)
+            raise RemoteProtocolError("a message has more parts than are read", rule="malformed", party=sender)
         size = _LENGTH.unpack_from(raw, at)[0]
         at += 4
         if at + size > len(raw):
-            raise RemoteProtocolError("a message claims more than it holds", rule="X14", party=sender)
+            raise RemoteProtocolError("a message claims more than it holds", rule="malformed", party=sender)
         parts.append(bytes(raw[at : at + size]))
         at += size
     return parts
@@ -331,7 +331,7 @@ class Exchange:
                 self._receive_statement(sender, raw)
         elif op in (Op.HAVE, Op.WANT):
             if len(body) % HASH_BYTES:
-                raise RemoteProtocolError("a list of idents is cut short", rule="X14", party=sender)
+                raise RemoteProtocolError("a list of idents is cut short", rule="malformed", party=sender)
             # Comparing has an allowance of its own: a command run again and again must not cost its caller the result.
             allowance, limit = (self._comparisons, "comparisons") if op == Op.HAVE else (self._questions, "questions")
             # A list takes time for every ident in it, and may be as long as a running study's vectors.

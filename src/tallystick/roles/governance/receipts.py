@@ -39,13 +39,13 @@ class ReceiptBook:
     def put(self, study: bytes, raw: bytes, *, sender: str | None = None) -> None:
         """Keep a receipt; the first one stays."""
         if len(raw) > MAX_BYTES:
-            raise RemoteProtocolError("a receipt is too large to be one", rule="X03", party=sender)
+            raise RemoteProtocolError("a receipt is too large to be one", rule="too-long", party=sender)
         try:
             named = parse_hash(read_json(raw, limit=MAX_BYTES)["study"]["hash"])
         except (NotReadable, LookupError, TypeError, StudyError):
-            raise RemoteProtocolError("a receipt is not readable", rule="X14", party=sender) from None
+            raise RemoteProtocolError("a receipt is not readable", rule="malformed", party=sender) from None
         if named != study:
-            raise RemoteProtocolError("a receipt of another study", rule="X05", party=sender)
+            raise RemoteProtocolError("a receipt of another study", rule="wrong-study", party=sender)
         if not self.path(study).exists():
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_public(self.path(study), raw)

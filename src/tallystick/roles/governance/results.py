@@ -70,7 +70,7 @@ class ResultRequest:
     def unseal(self, answer: bytes, *, aggregator: str, identity: VerifyKey) -> bytes:
         """What the aggregator sent, compared with nothing yet: of a running stream there is its word alone."""
         if len(answer) <= _KEY_BYTES:
-            raise RemoteProtocolError("a result is cut short", rule="X14", party=aggregator)
+            raise RemoteProtocolError("a result is cut short", rule="malformed", party=aggregator)
         theirs = _study_key(self._study, aggregator, answer[:_KEY_BYTES], identity)
         channel = derive_channel(self._key, sender=theirs, receiver=self._signed)
         packed = Opener(channel).open(answer[_KEY_BYTES:])
@@ -102,7 +102,7 @@ def seal_result(
 ) -> bytes:
     """The aggregator's answer to a request of ``party``."""
     if len(asked) != _KEY_BYTES:
-        raise RemoteProtocolError("a request for a result is not one", rule="X14", party=party)
+        raise RemoteProtocolError("a request for a result is not one", rule="malformed", party=party)
     try:
         theirs = _study_key(study_hash, party, asked, identity)
     except VerificationError:

@@ -197,13 +197,13 @@ class Consortium:
         return tuple(p for p in self.parties if p.role == role)
 
     def by_fingerprint(self, fingerprint: str) -> Party:
-        """The party this certificate is pinned for; anything not pinned is refused (X09)."""
+        """The party this certificate is pinned for; anything not pinned is refused."""
         for p in self.parties:
             if fingerprint in p.fingerprints:
                 return p
         raise VerificationError(
             f"the certificate {ascii(fingerprint)[:80]} is pinned for no party of consortium {self.name}",
-            rule="X09",
+            rule="untrusted-certificate",
             remedy="If it belongs here, have it approved and give every party the new consortium file.",
         )
 

@@ -37,7 +37,7 @@ def check_taken_over(old: Consortium, new: Consortium, identity: Identity) -> No
         raise VerificationError(
             "the certificate this role runs with is not pinned in the new consortium file",
             party=identity.party,
-            rule="X09",
+            rule="untrusted-certificate",
             remedy="Install the renewed certificate and restart this role.",
         )
 

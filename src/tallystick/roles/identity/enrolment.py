@@ -204,7 +204,7 @@ def approve(asked: Request, folder: Path, *, now: datetime, expected: str | None
     if expected is not None and expected != asked.fingerprint:
         raise VerificationError(
             "the request is not the one with the fingerprint you were told",
-            rule="X09",
+            rule="wrong-fingerprint",
             party=asked.name,
             remedy="Do not approve it: it was changed on its way. Ask the party to send it again.",
         )
@@ -233,7 +233,7 @@ def _check_renewal(known: Party, asked: Request) -> None:
     if asked.identity != known.identity:
         raise VerificationError(
             f"{known.name} is in the consortium with another identity key",
-            rule="X09",
+            rule="other-identity",
             party=known.name,
             remedy="Ask the party. If it lost its key: consortium remove, then approve this request.",
         )
@@ -331,7 +331,7 @@ def finish(name: str, folder: Path) -> Consortium:
 
 
 def remove(name: str, folder: Path) -> Consortium:
-    """Take a party out: with the new consortium file nobody talks to it any more (X10, revoked)."""
+    """Take a party out: with the new consortium file nobody talks to it any more."""
     return _change(folder, lambda c: c.without_party(name))
 
 

@@ -47,7 +47,7 @@ _LARGEST = 1 << 20  # no file read here is near it
 
 
 def wall_clock() -> datetime:
-    """The time of day, for certificates and reports alone; deadlines use the monotonic clock (X17)."""
+    """The time of day, for certificates and reports alone; deadlines use the monotonic clock."""
     return datetime.now(UTC)  # noqa: TID251 - the one place
 
 
@@ -169,7 +169,7 @@ def load_identity(config: RoleConfig, consortium: Consortium, now: datetime) -> 
     if facts.fingerprint not in party.fingerprints:
         raise VerificationError(
             f"the certificate {facts.fingerprint} is not pinned in the consortium file",
-            rule="X09",
+            rule="untrusted-certificate",
             party=config.name,
             remedy="Get the newest consortium.toml, or have this certificate approved (consortium approve).",
         )

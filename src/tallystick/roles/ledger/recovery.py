@@ -1,4 +1,4 @@
-"""A ledger whose links are damaged or lost, continued from the last head that the servers have signed (X25).
+"""A ledger whose links are damaged or lost, continued from the last head that the servers have signed.
 
 Kept are the links that still verify. Then comes one link of kind ``recovered``: it continues from the newest head the
 servers know (from the kept links, if those reach further), takes over every charge that is still known from elsewhere,

@@ -90,7 +90,7 @@ class LedgerStore(BudgetGroups):
             return _entry(account.studies[charge.study])
 
     def release(self, study: bytes) -> Entry:
-        """Something noised is about to leave. The whole chain is followed first (X25)."""
+        """Something noised is about to leave. The whole chain is followed first."""
         with self.file.turn() as account:
             known = self._study(account, study)
             if known.state == "voided":

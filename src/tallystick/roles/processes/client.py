@@ -394,7 +394,7 @@ class ClientProcess(ParticipantProcess):
     # -- the ledger as the servers have seen it -------------------------------------------------------------------
 
     def check_ledger(self) -> None:
-        """Raise if a server has seen a later or another ledger of this client (X25)."""
+        """Raise if a server has seen a later or another ledger of this client."""
         if self.fault is not None:
             raise self.fault
 

@@ -3,7 +3,7 @@
 The program's loop (:func:`tallystick.engines.run.run_program`) runs in a thread of its own and asks for one noisy total
 after another; the process's loop answers. Every noisy total is kept before the program sees it, and the program is
 deterministic: so a restarted coordinator runs it again from the start on the totals it has, comes to the same model
-bytes, and goes on with the round that was open (X18).
+bytes, and goes on with the round that was open.
 """
 
 from __future__ import annotations

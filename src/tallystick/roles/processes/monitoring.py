@@ -47,7 +47,7 @@ class _Collector:
 
         total = counters.total()
         yield gauge("healthy", "1 if the role can work", float(health.green))
-        yield gauge("connected_peers", "Peers with a line now", len(process.node.connected()))
+        yield gauge("connected_peers", "Peers connected now", len(process.node.connected()))
         yield gauge("running_studies", "Studies under way", sum(s == "running" for s in health.studies.values()))
         yield gauge("last_round", "The last round this role worked on", health.rounds)
         yield gauge("boot", "How often this role has been started", process.store.boot)

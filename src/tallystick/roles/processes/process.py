@@ -370,7 +370,7 @@ class RoleProcess:
         kind, study_hash, payload = parse(envelope.raw, envelope.sender)
         if kind == GOVERNANCE:
             if not payload:
-                raise RemoteProtocolError("an empty message", rule="X14", party=envelope.sender)
+                raise RemoteProtocolError("an empty message", rule="malformed", party=envelope.sender)
             op, body = payload[0], bytes(payload[1:])
             if not self.exchange.receive(envelope.sender, op, body) and self.exchange.may_ask(envelope.sender):
                 self.governance(envelope.sender, study_hash, op, body)
@@ -408,7 +408,7 @@ class RoleProcess:
         for session in tuple(self.sessions.values()):
             self._guarded(lambda s=session: self._in(s, lambda: s.connected(peer)))  # type: ignore[misc]
 
-    # -- a disk that fails (X16) ----------------------------------------------------------------------------------
+    # -- a disk that fails ---------------------------------------------------------------------------------------------
 
     def _in(self, session: Session, work: Callable[[], None]) -> None:
         """Work of one session. If the disk fails, its machines may be ahead of their records: they are given up.

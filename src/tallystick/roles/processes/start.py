@@ -40,7 +40,7 @@ def process_of(role: str) -> type[RoleProcess]:
 
 
 class SystemClock:
-    """The monotonic clock: it does not jump when somebody sets the time (X17)."""
+    """The monotonic clock: it does not jump when somebody sets the time."""
 
     def now(self) -> float:
         return time.monotonic()

@@ -47,7 +47,7 @@ class Witness:
     def _countersign(self, client: str, study_hash: bytes, body: bytes) -> None:
         parts = unpack_parts(body, client)
         if len(parts) != 2 or len(parts[1]) % HASH_BYTES:
-            raise RemoteProtocolError("a notice of a charge is not one", rule="X14", party=client)
+            raise RemoteProtocolError("a notice of a charge is not one", rule="malformed", party=client)
         charge = self.exchange.store.check(parts[0], sender=client)
         if charge.kind != "charge" or charge.signer != client or charge.study_hash != study_hash:
             raise RemoteProtocolError("a notice that is not of the client's own charge", party=client)

@@ -79,7 +79,7 @@ class ShareArrivals:
         """For a sealed message of ``length`` bytes with its wire header; Unwanted if no share can be in it."""
         client = self.parameters.client_index.get(sender)
         size = opened_size(length - HEADER_BYTES)
-        if client is None or size is None or size != self._share_bytes:  # X02, X03: before anything is kept
+        if client is None or size is None or size != self._share_bytes:  # before anything is kept
             raise Unwanted
         return ArrivingShare(self, sender, client, size, self.seals.opening(sender, length - HEADER_BYTES))
 
@@ -101,7 +101,7 @@ class ShareArrivals:
     def room(self, sender: str, round: int, client: int, size: int) -> ShareSink:
         """Room in the spool; Unwanted if the round has none, or the client's share already waits for the machine."""
         now = self._round_now()
-        if not max(now, 1) <= round <= min(now + 1, self.parameters.last_round):  # X06
+        if not max(now, 1) <= round <= min(now + 1, self.parameters.last_round):
             self._refuse(sender, round, Code.PAST_ROUND if round < max(now, 1) else Code.TOO_EARLY)
             raise Unwanted
         with self._lock:
@@ -139,7 +139,7 @@ class _Elements:
         self._begun = b""  # the first bytes of an element that lies across a cut
 
     def below_the_modulus(self, part: memoryview) -> bool:
-        """Whether all that end in this part are (X11)."""
+        """Whether all that end in this part are."""
         if self._begun:
             some = ELEMENT_BYTES - len(self._begun)
             self._begun, part = self._begun + part[:some], part[some:]
@@ -186,7 +186,9 @@ class ArrivingShare:
         head, self._before, self._inside = share_head(part)
         self._round = head.round
         if head.client != self._client:
-            raise RemoteProtocolError("a share must come from the client it names", rule="X06", party=self._sender)
+            raise RemoteProtocolError(
+                "a share must come from the client it names", rule="wrong-party", party=self._sender
+            )
         study, context = self._arrivals.parameters.study_hash, (head.servers, head.size, head.model_hash)
         self._digest = ShareDigest(
             share_context(study, head.round, head.client, *context), head.server, head.kind, head.blind
@@ -200,7 +202,7 @@ class ArrivingShare:
         self._inside -= payload.nbytes
         if not self._elements.below_the_modulus(payload):
             raise RemoteProtocolError(
-                "a share has an element that is not below the modulus", rule="X11", party=self._sender
+                "a share has an element that is not below the modulus", rule="not-a-field-element", party=self._sender
             )
         if self._digest is not None:
             self._digest.update(payload)
@@ -209,7 +211,7 @@ class ArrivingShare:
         """All of it is there: check it as a message, and hand it to the loop."""
         sink, arrivals, digest = self._sink, self._arrivals, self._digest
         if sink is None or digest is None:
-            raise RemoteProtocolError("a transfer did not hold a share", rule="X14", party=self._sender)
+            raise RemoteProtocolError("a transfer did not hold a share", rule="malformed", party=self._sender)
         try:
             with arrivals.seals.lock:
                 self._opening.finish()

@@ -146,10 +146,12 @@ class _RoundFile:
 
 
 def _read_share(view: memoryview, elements_checked: bool = False) -> Share:
-    """The share in these bytes, its vector still where it is; the elements are checked, here or before (X11)."""
+    """The share in these bytes, its vector still where it is; the elements are checked, here or before."""
     message = (streamed_share if elements_checked else decode)(cast(bytes, view))
     if not isinstance(message, Share):
-        raise RemoteProtocolError("a transfer did not hold a share", rule="X14", remedy="The message was dropped.")
+        raise RemoteProtocolError(
+            "a transfer did not hold a share", rule="malformed", remedy="The message was dropped."
+        )
     payload = message.payload if message.kind == ShareKind.VECTOR else bytes(message.payload)
     commitments = tuple([bytes(part) for part in message.commitments])
     return replace(message, commitments=commitments, payload=payload, proof=bytes(message.proof))
@@ -183,7 +185,7 @@ class ShareSink:
         return self._length - self._written
 
     def write(self, chunk: bytes | bytearray | memoryview) -> None:
-        """The next bytes. More than were announced is the sender's fault (X03); nothing of it is kept."""
+        """The next bytes. More than were announced is the sender's fault; nothing of it is kept."""
         size = memoryview(chunk).nbytes
         with self._writing:
             if not self._open or self._generation != self._file.generation:
@@ -193,7 +195,7 @@ class ShareSink:
                 self._written += size
                 return
         self.abort()
-        raise RemoteProtocolError("a share is longer than was announced", rule="X03", remedy="It was dropped.")
+        raise RemoteProtocolError("a share is longer than was announced", rule="too-long", remedy="It was dropped.")
 
     def share(self, *, elements_checked: bool = False) -> Share:
         """The share, once all of it is there, checked as a message; give this very object to the machine.
@@ -203,12 +205,12 @@ class ShareSink:
         if self._share is None:
             if not self._open or self.missing:
                 self.abort()
-                raise RemoteProtocolError("a share broke off", rule="X14", remedy="The message was dropped.")
+                raise RemoteProtocolError("a share broke off", rule="malformed", remedy="The message was dropped.")
             try:
                 share = _read_share(self._file.view(self._start, self._length), elements_checked)
                 if (share.round, share.client) != (self._file.round, self._client):
                     raise RemoteProtocolError(
-                        "a share is not of the round or client announced", rule="X06", remedy="It was dropped."
+                        "a share is not of the round or client announced", rule="wrong-round", remedy="It was dropped."
                     )
             except BaseException:
                 self.abort()
@@ -340,12 +342,12 @@ class SpoolShares:
     # -- streaming ---------------------------------------------------------------------------------------------------
 
     def begin(self, round: int, client: int, length: int) -> ShareSink:
-        """Room for a share of ``length`` encoded bytes; the disk is asked for it now (X16), not after the transfer.
+        """Room for a share of ``length`` encoded bytes; the disk is asked for it now, not after the transfer.
 
         A transfer of this client that was under way breaks off: it has dialled again.
         """
         if length < 1:
-            raise RemoteProtocolError("a share without bytes was announced", rule="X14", remedy="It was dropped.")
+            raise RemoteProtocolError("a share without bytes was announced", rule="malformed", remedy="It was dropped.")
         with self._lock:
             old = self._sinks.get((round, client))
             if old is not None:

@@ -5,18 +5,18 @@
     records     what the protocol machines persist: (study, key) -> bytes, the last one counts
     results     a study's one result
     releases    what left, by (study, round): once, and never anything else
-    boots       under which boots other servers were met, by their key (X28)
+    boots       under which boots other servers were met, by their key
 
 What must be erased one day (a study's private key, a round's noise, the seed of a client's shares) is never in that
 file but in files of its own in the study's folder (``erasure``), of which nothing is left when it is forgotten.
 
 WAL with ``synchronous=FULL``: a commit that has returned survives the loss of power. One process owns the file
-(an advisory lock; a second copy of a role is refused, X28), one connection writes. The file is checked when it is
+(an advisory lock; a second copy of a role is refused), one connection writes. The file is checked when it is
 opened, and the boot counter is raised and committed, with a fresh random value, before anything else happens: what a
 server signs says how often it had been started, and others see if the same start happens twice.
 
-A full disk, a read-only file system or an I/O error is a ``RoundAborted`` whose rule begins with ``storage-``
-(X16): the transaction is rolled back, nothing was kept by halves, and the next call simply tries again. A damaged
+A full disk, a read-only file system or an I/O error is a ``RoundAborted`` whose rule begins with ``storage-``:
+the transaction is rolled back, nothing was kept by halves, and the next call simply tries again. A damaged
 file is a ``VerificationError``: the role stops rather than guess.
 """
 
@@ -106,7 +106,7 @@ def corrupt(what: str, *, party: str | None = None) -> VerificationError:
 
 
 def storage_error(error: OSError | sqlite3.Error, what: str, *, party: str | None = None) -> TallystickError:
-    """The typed form of what the disk said (X16); the paths and contents stay out of it."""
+    """The typed form of what the disk said; the paths and contents stay out of it."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
         if code in _DAMAGED:
@@ -414,7 +414,7 @@ class RoleStore:
                     remedy="Nothing is released twice: a new run is a new version of the study.",
                 )
 
-    # -- other servers' boots (X28) --------------------------------------------------------------------------------
+    # -- other servers' boots ------------------------------------------------------------------------------------------
 
     def boots(self, study: bytes) -> StudyBoots:
         """What is known of other servers' starts, seen from a study."""

@@ -30,7 +30,7 @@ def pack_tick(asked: int, seen: int = 0) -> bytes:
 def unpack_tick(raw: bytes, sender: str) -> tuple[int, int]:
     """Inverse of :func:`pack_tick`."""
     if len(raw) != _PAIR.size:
-        raise RemoteProtocolError("a word about ticks is not one", rule="X14", party=sender)
+        raise RemoteProtocolError("a word about ticks is not one", rule="malformed", party=sender)
     asked, seen = _PAIR.unpack(raw)
     return asked, seen
 

@@ -169,12 +169,12 @@ class Connection:
         try:
             async with asyncio.timeout(self._node.options.handshake_timeout):
                 if not await self._stream.write(frame(Kind.HELLO, 0, GREETING)):
-                    return End(Reason.LOST, "the line broke before the greeting")
+                    return End(Reason.LOST, "the connection broke before the greeting")
                 raw = await self._stream.read()
         except TimeoutError:
             return End(Reason.SLOW, "no greeting in time")
         if raw is None:
-            return End(Reason.LOST, "the line broke before the greeting")
+            return End(Reason.LOST, "the connection broke before the greeting")
         try:
             kind, _, _ = parse(raw)
             if kind == Kind.CLOSE:
@@ -203,7 +203,7 @@ class Connection:
             else:
                 writer.result()
                 await asyncio.wait({reader}, timeout=self._node.options.linger)  # it may know why
-                end = reader.result() if reader.done() else End(Reason.LOST, "the line broke")
+                end = reader.result() if reader.done() else End(Reason.LOST, "the connection broke")
             if not end.theirs and end.reason is not Reason.LOST and not writer.done():
                 self._farewell = True
                 self.outbound.close()
@@ -241,7 +241,7 @@ class Connection:
                 raw = await self._stream.read()
                 self._reading_since = None
                 if raw is None:
-                    return End(Reason.LOST, "the line broke")
+                    return End(Reason.LOST, "the connection broke")
                 counters.received(self.peer, len(raw))
                 kind, flags, ident = parse(raw)
                 if kind != Kind.DATA and not self._node.frames_read.take(self.peer, time.monotonic()):

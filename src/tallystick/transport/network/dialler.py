@@ -75,7 +75,7 @@ class Dialler:
         while True:
             started = time.monotonic()
             end = await self._once(options)
-            _log.info("no line to %s: %s, %s", self._name, end.reason.name, end.text)
+            _log.info("not connected to %s: %s, %s", self._name, end.reason.name, end.text)
             if end.reason is not Reason.REPLACED and time.monotonic() - started > options.dead_after:
                 self._pause = 0.0
             self._pause = min(max(2 * self._pause, options.first_backoff), options.longest_backoff)

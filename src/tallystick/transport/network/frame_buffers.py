@@ -13,7 +13,7 @@ from io import SEEK_END, BytesIO
 
 from tallystick.transport.network.frames import HEADER_BYTES, Kind, frame
 
-__all__ = ["BUFFERS", "FrameBuffer", "FrameBuffers"]
+__all__ = ["BUFFERS", "BufferPool", "FrameBuffer"]
 
 _KEPT = 8
 
@@ -63,7 +63,7 @@ class FrameBuffer:
         return self._memory.getvalue()
 
 
-class FrameBuffers:
+class BufferPool:
     """Buffers that nobody needs now; any thread may take one and give it back. A few are kept, whatever their size."""
 
     def __init__(self, kept: int = _KEPT) -> None:
@@ -85,4 +85,4 @@ class FrameBuffers:
             self._free.append(buffer)
 
 
-BUFFERS = FrameBuffers()  # of this process: what is sealed here is no secret
+BUFFERS = BufferPool()  # of this process: what is sealed here is no secret

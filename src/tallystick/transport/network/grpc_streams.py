@@ -105,7 +105,7 @@ class AcceptedStream(_RawStream):
         """Fingerprint of the caller's certificate; only over TLS 1.3."""
         properties = self._line.auth_context()
         if properties.get("ssl_tls_version") != [b"TLSv1.3"]:
-            raise Refusal(Reason.REFUSED, "the line is not TLS 1.3")
+            raise Refusal(Reason.REFUSED, "the connection is not TLS 1.3")
         certificates = properties.get("x509_pem_cert") or []
         if len(certificates) != 1:
             raise Refusal(Reason.REFUSED, "no certificate was shown")

@@ -54,6 +54,6 @@ class Options:
                 raise StudyError(f"the network option {field.name} is not positive", remedy="Give a positive number.")
         if self.dead_after <= 2 * self.heartbeat:
             raise StudyError(
-                "a line would be taken for dead between two heartbeats",
+                "a connection would be taken for dead between two heartbeats",
                 remedy="Make dead_after more than twice heartbeat.",
             )
