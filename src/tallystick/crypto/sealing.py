@@ -37,17 +37,9 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import ChannelKey
 
 __all__ = [
-    "CHUNK_BYTES",
-    "HEADER_BYTES",
-    "PIECE_BYTES",
-    "TAG_BYTES",
-    "Opener",
-    "Opening",
-    "Sealer",
-    "Sealing",
-    "opened_size",
+    "CHUNK_BYTES", "HEADER_BYTES", "PIECE_BYTES", "TAG_BYTES", "Opener", "Opening", "Sealer", "Sealing", "opened_size",
     "sealed_size",
-]
+]  # fmt: skip
 
 CHUNK_BYTES = (1 << 21) - 64
 TAG_BYTES = 16
@@ -130,13 +122,9 @@ class Sealer:
         plain, view = _flat(raw), _flat(out)
         if view.nbytes < sealed_size(plain.nbytes):
             raise LocalProtocolError("the buffer is too small", remedy="Give it sealed_size(n) bytes.")
-        header, message = self._begin()
-        view[:HEADER_BYTES] = header
-        at = HEADER_BYTES
-        for chunk, part, last in _cut(plain, CHUNK_BYTES):
-            end = at + part.nbytes + TAG_BYTES
-            message.cipher.encrypt_into(message.nonce(chunk, last), part, message.aad, view[at:end])
-            at = end
+        sealing, at = self.sealing(plain), 0
+        while size := sealing.into(view[at:]):
+            at += size
         return at
 
     def pieces(self, *raw: Buffer) -> Iterator[bytes]:
@@ -181,7 +169,7 @@ class Sealing:
 
     def __init__(self, message: _Message, before: bytes, parts: list[memoryview]) -> None:
         self._message, self._before = message, before
-        self._chunks = _cut_parts(parts, CHUNK_BYTES)
+        self._chunks = _cut(parts, CHUNK_BYTES)
         self._left: int | None = sum(part.nbytes for part in parts)
         self.longest = self.next_size
 
@@ -221,8 +209,7 @@ class Opener:
 
     def open(self, sealed: Buffer) -> bytes:
         """The message, if all of it is genuine, new and for this pair of parties; RemoteProtocolError otherwise."""
-        size = opened_size(_flat(sealed).nbytes)
-        out = BytesIO(bytes(size or 0))
+        out = BytesIO(bytes(opened_size(_flat(sealed).nbytes) or 0))
         with out.getbuffer() as view:
             self.open_into(sealed, view)
         return out.getvalue()
@@ -238,7 +225,7 @@ class Opener:
         message = self._begin(bytes(box[:HEADER_BYTES]))
         at = 0
         try:
-            for chunk, part, last in _cut(box[HEADER_BYTES:], _STEP):
+            for chunk, (part,), last in _cut([box[HEADER_BYTES:]], _STEP):
                 end = at + part.nbytes - TAG_BYTES
                 message.cipher.decrypt_into(message.nonce(chunk, last), part, message.aad, view[at:end])
                 at = end
@@ -318,12 +305,8 @@ class Opener:
         self._refuse("a sealed message does not open: changed, cut, or sealed for another party or study")
 
     def _refuse(self, cause: str, rule: str = "X14") -> NoReturn:
-        raise RemoteProtocolError(
-            cause,
-            rule=rule,
-            party=self._channel.sender,
-            remedy="Nothing of it was kept; the sender will send it again.",
-        ) from None
+        remedy = "Nothing of it was kept; the sender will send it again."
+        raise RemoteProtocolError(cause, rule=rule, party=self._channel.sender, remedy=remedy) from None
 
     def __repr__(self) -> str:
         return f"Opener({self._channel.sender} to {self._channel.receiver}, after {self._after})"
@@ -374,13 +357,11 @@ class Opening:
                 self._message = self._opener._begin(bytes(whole))
                 self._left -= want
             else:
-                yield self._open(self._message, whole, room)
-
-    def _open(self, message: _Message, whole: memoryview, room: memoryview | None) -> Buffer:
-        plain = self._opener._open_chunk(message, whole, self._chunk, last=whole.nbytes == self._left, into=room)
-        self._left -= whole.nbytes
-        self._chunk += 1
-        return plain
+                last = want == self._left
+                plain = self._opener._open_chunk(self._message, whole, self._chunk, last=last, into=room)
+                self._left -= want
+                self._chunk += 1
+                yield plain
 
     def finish(self) -> None:
         """Return if all of it came, was genuine, and nothing later was opened meanwhile; raise otherwise."""
@@ -394,17 +375,9 @@ def _flat(raw: Buffer) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
-def _cut(plain: memoryview, step: int) -> Iterator[tuple[int, memoryview, bool]]:
-    """(index, part, whether it is the last) for each part of at most ``step`` bytes; one empty part of nothing."""
-    count = max(1, -(-plain.nbytes // step))
-    if count > _LAST:
-        raise LocalProtocolError("a message is too long to seal", remedy="Send it in several messages.")
-    for i in range(count):
-        yield i, plain[i * step : (i + 1) * step], i == count - 1
-
-
-def _cut_parts(parts: list[memoryview], step: int) -> Iterator[tuple[int, list[memoryview], bool]]:
-    """The same for a message in several parts: each chunk is a list of what it is made of; nothing is copied."""
+def _cut(parts: list[memoryview], step: int) -> Iterator[tuple[int, list[memoryview], bool]]:
+    """(index, what it is made of, whether it is the last) for each chunk of at most ``step`` bytes of a message in
+    several parts, one empty chunk of nothing; nothing is copied."""
     left = sum(part.nbytes for part in parts)
     waiting = [part for part in reversed(parts) if part.nbytes]
     chunk = 0

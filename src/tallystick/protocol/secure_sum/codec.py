@@ -65,7 +65,7 @@ class _ShareLayout(Layout):
         return [head, *m.commitments, m.payload, _U32.pack(len(m.proof)), m.proof]
 
     def read(self, raw: bytes, at: int, *, checked: bool = False) -> Share:
-        share, _, length = self.head(raw, at, whole=True)
+        share, middle, length = self.head(raw, at, whole=True)
         if share.kind == _SEED:
             if length != SEED_BYTES:
                 refuse("a seed share is not 32 bytes long", "X02")
@@ -76,20 +76,19 @@ class _ShareLayout(Layout):
                 from_bytes(share.payload, share.size)  # X11: every element below p
         else:
             refuse(f"share kind {share.kind} is unknown", "X02")
+        if _U32.unpack_from(raw, middle + length)[0] != len(share.proof):
+            refuse("a message has the wrong length")
         return share
 
     def head(self, raw: bytes, at: int, *, whole: bool) -> tuple[Share, int, int]:
-        """The share, with or without its payload and proof; where the payload begins, and its length."""
+        """The share, with or without its payload and the rest; where the payload begins, and its length."""
         start = end_of(raw, at, self.fixed.size)
         study, round, client, server, servers, size, kind, model, blind, length = self.fixed.unpack_from(raw, at)
         middle = end_of(raw, start, 32 * servers)
         payload = proof = b""
         if whole:
             end = middle + length
-            after = end_of(raw, end, 4)
-            if after + _U32.unpack_from(raw, end)[0] != len(raw):
-                refuse("a message has the wrong length")
-            payload, proof = raw[middle:end], raw[after:]
+            payload, proof = raw[middle:end], raw[end_of(raw, end, 4) :]
         share = Share(
             study_hash=study, round=round, client=client, server=server, size=size, kind=kind, model_hash=model,
             commitments=tuple([raw[i : i + 32] for i in range(start, middle, 32)]), blind=blind, payload=payload,
