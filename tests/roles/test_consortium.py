@@ -100,6 +100,14 @@ BAD_FILES = {
     "unknown section": (EXAMPLE.to_toml() + "\n[extra]\n", "unknown key 'extra'"),
     "unknown key": (EXAMPLE.to_toml().replace("version = 7", "version = 7\nseed = 3"), "unknown key 'seed'"),
     "unknown party key": (EXAMPLE.to_toml() + "weight = 3\n", "unknown key 'weight'"),
+    "misspelt party key": (
+        EXAMPLE.to_toml().replace("identity = ", "idenity = ", 1),
+        r"\[\[party\]\] 1 has the unknown key 'idenity'.*Did you mean identity",
+    ),
+    "fingerprints of numbers": (
+        re.sub(r"fingerprints = .*", "fingerprints = [1]", EXAMPLE.to_toml(), count=1),
+        "right type",
+    ),
     "no version": (EXAMPLE.to_toml().replace("version = 7", ""), "lacks version"),
     "version is text": (EXAMPLE.to_toml().replace("version = 7", 'version = "7"'), "right type"),
     "version is true": (EXAMPLE.to_toml().replace("version = 7", "version = true"), "right type"),

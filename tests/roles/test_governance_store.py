@@ -21,7 +21,7 @@ from tallystick.protocol.governance import Statement, make
 from tallystick.roles.governance import room
 from tallystick.roles.governance import store as module
 from tallystick.roles.governance.store import GovernanceStore
-from tallystick.roles.storage.stores import is_storage_failure
+from tallystick.roles.storage.database import is_storage_failure
 from tallystick.study import study_digest
 
 TEXTS = ['{"study":{"version":1}}', '{"study":{"version":2}}']

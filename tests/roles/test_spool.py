@@ -22,7 +22,7 @@ from spool_shares import make_shares, server_shares
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, RoundAborted, VerificationError
 from tallystick.protocol.secure_sum import MemoryShares, encode
 from tallystick.protocol.secure_sum.shares import sum_shares
-from tallystick.roles.shares import spool as module
+from tallystick.roles.shares import spool_file as module
 from tallystick.roles.shares.spool import SpoolShares
 
 SIZE = 50

@@ -15,7 +15,8 @@ from tallystick.core.errors import LocalProtocolError, RoundAborted, Verificatio
 from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.secure_sum import Witness
-from tallystick.roles.storage.stores import RoleStore, is_storage_failure, storage_error
+from tallystick.roles.storage.database import is_storage_failure, storage_error
+from tallystick.roles.storage.stores import RoleStore
 
 STUDY, OTHER = b"\x01" * 32, b"\x02" * 32
 

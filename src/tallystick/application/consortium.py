@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tallystick.core.errors import StudyError
 from tallystick.crypto.certificates import certificate_facts, dns_name
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.consortium import Consortium, Party
 from tallystick.roles.identity.identity_files import expiry_warning, read_consortium, read_public, wall_clock
+from tallystick.roles.identity.requests import RoleOptions
 from tallystick.roles.identity.role_config import load_role_config
 
 __all__ = ["approve", "create", "describe", "enrol", "install", "remove", "request", "rotate", "show"]
@@ -27,50 +28,19 @@ def create(name: str, out: Path, *, now: datetime | None = None) -> dict[str, An
 
 
 def enrol(
-    name: str,
-    *,
-    role: str,
-    directory: Path,
-    address: str | None = None,
-    listen: str | None = None,
-    data: str | None = None,
-    decide: str = "ask",
-    budget: float = 1.0,
-    now: datetime | None = None,
+    name: str, *, role: str, directory: Path, now: datetime | None = None, **options: Unpack[RoleOptions]
 ) -> dict[str, Any]:
     """Keys, certificate, role config and consortium entry in one step, all on this machine."""
-    consortium, config = enrolment.enrol(
-        name,
-        role,
-        directory,
-        now=now or wall_clock(),
-        address=address,
-        listen=listen,
-        data=data,
-        decide=decide,
-        budget=budget,
-    )
+    consortium, config = enrolment.enrol(name, role, directory, now=now or wall_clock(), **options)
     start = f"Start it: tallystick {role} start --config {config}"
     step = f"Propose studies with it: tallystick study propose --config {config}" if role == "analyst" else start
     facts = {"name": name, "role": role, "config": str(config), "next": step}
     return {"action": "enrol", **facts, **_head(consortium, directory / enrolment.CONSORTIUM)}
 
 
-def request(
-    name: str,
-    *,
-    role: str,
-    out: Path,
-    address: str | None = None,
-    listen: str | None = None,
-    data: str | None = None,
-    decide: str = "ask",
-    budget: float = 1.0,
-) -> dict[str, Any]:
+def request(name: str, *, role: str, out: Path, **options: Unpack[RoleOptions]) -> dict[str, Any]:
     """Keys that stay in ``out``, and a request to send to the authority."""
-    asked, path = enrolment.request(
-        name, role, out, address=address, listen=listen, data=data, decide=decide, budget=budget
-    )
+    asked, path = enrolment.request(name, role, out, **options)
     config = str(out / enrolment.ROLE)
     return {"action": "request", **_asked(asked), "request": str(path), "config": config}
 

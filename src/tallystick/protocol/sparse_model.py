@@ -16,7 +16,7 @@ from struct import Struct
 
 import numpy as np
 
-from tallystick.core.errors import RemoteProtocolError
+from tallystick.protocol.fields import refuse
 
 __all__ = ["expand", "sparse_parts", "travelling_bytes"]
 
@@ -61,24 +61,18 @@ def expand(raw: memoryview, model_bytes: int) -> bytes:
     model, an entry that is zero, and what is not shorter than the dense form.
     """
     if len(raw) < _COUNT.size:
-        raise _refused("a sparse model is truncated")
+        refuse("a sparse model is truncated")
     (entries,) = _COUNT.unpack_from(raw)
     if len(raw) != _sparse_bytes(entries):
-        raise _refused("a sparse model does not have the length its count says")
+        refuse("a sparse model does not have the length its count says")
     if not _is_shorter(entries, model_bytes):
-        raise _refused("a sparse model is not shorter than the dense one")
+        refuse("a sparse model is not shorter than the dense one")
     at = np.frombuffer(raw, dtype="<u4", count=entries, offset=_COUNT.size)
     words = np.frombuffer(raw, dtype="<u8", count=entries, offset=_COUNT.size + 4 * entries)
     if (at[1:] <= at[:-1]).any() or (entries and int(at[-1]) >= model_bytes // 8):
-        raise _refused("the indices of a sparse model are not ascending and within it")
+        refuse("the indices of a sparse model are not ascending and within it")
     if not words.all():
-        raise _refused("a sparse model spells out a zero")
+        refuse("a sparse model spells out a zero")
     dense = bytearray(model_bytes)
     np.frombuffer(dense, dtype="<u8")[at] = words
     return bytes(dense)
-
-
-def _refused(cause: str) -> RemoteProtocolError:
-    return RemoteProtocolError(
-        cause, rule="malformed", remedy="The message was dropped; let the sender run the same release of tallystick."
-    )

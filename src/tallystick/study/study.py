@@ -13,15 +13,14 @@ from typing import Any
 from pydantic import Field, SerializeAsAny, ValidationError
 
 from tallystick.core.errors import StudyError
+from tallystick.core.findings import first_finding
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.core.outside_text import BeyondLimits, NotReadable, read_json, read_toml
-from tallystick.core.readable_text import did_you_mean
 from tallystick.privacy.rules import Claim, default_delta
 from tallystick.study.limits import check_limits
 from tallystick.study.schema import Missing, Schema
 from tallystick.study.sections import (
     DataSection,
-    MissingSection,
     PrivacySection,
     ResultsSection,
     Section,
@@ -182,11 +181,11 @@ def _trust_section(raw: dict[str, Any]) -> TrustSection:
     given = raw.get("trust", {}) if isinstance(raw, dict) else {}
     if isinstance(given, TrustSection):
         return given
+    model = trust_model(given.get("model", DEFAULT_TRUST) if isinstance(given, dict) else DEFAULT_TRUST).section
     try:
-        model = given.get("model", DEFAULT_TRUST) if isinstance(given, dict) else DEFAULT_TRUST
-        return trust_model(model).section.model_validate(given)
+        return model.model_validate(given)
     except ValidationError as error:
-        raise _explain(error, "trust") from None
+        raise _explain(error, model, "trust") from None
 
 
 def json_schema() -> dict[str, Any]:
@@ -199,46 +198,16 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-_NAMES = {
-    name
-    for section in (
-        Study,
-        StudySection,
-        PrivacySection,
-        DataSection,
-        ResultsSection,
-        MissingSection,
-        StreamSection,
-    )
-    for name in section.model_fields
-} | {
-    "type",
-    "lower",
-    "upper",
-    "bins",
-    "log",
-    "step",
-    "values",
-    "merge",
-    "vocabulary",
-    "max_per_record",
-    "share",
-    "name",
-}
-
-
-def _explain(error: ValidationError, *section: str) -> StudyError:
+def _explain(error: ValidationError, model: type[Section] = Study, *section: str) -> StudyError:
     """The first finding, as a sentence with its key."""
-    first = error.errors()[0]
-    path = [*section, *(str(part) for part in first["loc"])]
-    where = ".".join(part for part in path if part not in ("number", "integer", "category", "items")) or "the study"
-    if first["type"] == "extra_forbidden":
-        known = _NAMES.union(*(m.section.model_fields for m in registered()))
-        return StudyError(
-            f"unknown key {where!r}",
-            rule="unknown-key",
-            remedy=did_you_mean(path[-1], sorted(known)).strip() or "Remove it; the JSON Schema lists what is known.",
+    found = first_finding(error, model)
+    path = [*section, *(p for p in found.path if p not in ("number", "integer", "category", "items"))]
+    where = ".".join(path) or "the study"
+    if found.kind == "unknown":
+        hint = (
+            f"Did you mean {found.closest!r}?" if found.closest else "Remove it; the JSON Schema lists what is known."
         )
-    if first["type"] == "missing":
+        return StudyError(f"unknown key {where!r}", rule="unknown-key", remedy=hint)
+    if found.kind == "missing":
         return StudyError(f"the key {where!r} is missing", rule="missing-key", remedy="Add it to the study file.")
-    return StudyError(f"{where}: {first['msg']}", rule="wrong-value", remedy="See the study's JSON Schema.")
+    return StudyError(f"{where}: {found.message}", rule="wrong-value", remedy="See the study's JSON Schema.")

@@ -13,21 +13,15 @@ as the very messages, by the wire codec.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from struct import Struct
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import VerificationError
+from tallystick.core.errors import RemoteProtocolError, VerificationError
+from tallystick.protocol.fields import KINDS, Layout, Varying, end_of
 
 __all__ = ["ClientRecord", "EquivocatorsRecord", "NoiseRecord", "ResultRecord", "RoundRecord", "SeedRecord", "damaged"]
-
-_ROUND = Struct("<4sIII16s32s32s")
-_NOISE = Struct("<4sII")
-_CLIENT = Struct("<4sI32s32s")
-_SEED = Struct("<4sI32s")
-_LIST = Struct("<4sII")
-_RESULT = Struct("<4sI32sII")
 
 
 def damaged() -> VerificationError:
@@ -38,13 +32,27 @@ def damaged() -> VerificationError:
     )
 
 
-def _check(raw: bytes, label: bytes, least: int) -> None:
-    if len(raw) < least or raw[:4] != label:
-        raise damaged()
+class _Record:
+    __slots__ = ()
+
+    def to_bytes(self) -> bytes:
+        label, layout = _LAYOUTS[type(self)]
+        return b"".join([label, *layout.parts(self)])
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        label, layout = _LAYOUTS[cls]
+        if raw[:4] != label:
+            raise damaged()
+        try:
+            record: Self = layout.read(raw, 4)
+        except RemoteProtocolError:
+            raise damaged() from None
+        return record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundRecord:
+class RoundRecord(_Record):
     """The round a server has opened, and the commitment to its one draw of noise."""
 
     round: int
@@ -54,106 +62,42 @@ class RoundRecord:
     model_hash: bytes
     noise_commitment: bytes
 
-    def to_bytes(self) -> bytes:
-        facts = (self.round, self.deadline_ms, self.boot, self.boot_value, self.model_hash, self.noise_commitment)
-        return _ROUND.pack(b"SRND", *facts)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> RoundRecord:
-        _check(raw, b"SRND", _ROUND.size)
-        if len(raw) != _ROUND.size:
-            raise damaged()
-        _, round, deadline_ms, boot, value, model_hash, committed = _ROUND.unpack(raw)
-        return cls(
-            round=round,
-            deadline_ms=deadline_ms,
-            boot=boot,
-            boot_value=value,
-            model_hash=model_hash,
-            noise_commitment=committed,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoiseRecord:
+class NoiseRecord(_Record):
     """Secret: a server's one draw of noise for a round; written before any byte of the round leaves."""
 
     round: int
     noise: NDArray[np.int64] = field(repr=False)
 
-    def to_bytes(self) -> bytes:
-        return _NOISE.pack(b"SNOI", self.round, len(self.noise)) + self.noise.astype("<i8").tobytes()
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> NoiseRecord:
-        _check(raw, b"SNOI", _NOISE.size)
-        _, round, size = _NOISE.unpack_from(raw)
-        if len(raw) != _NOISE.size + 8 * size:
-            raise damaged()
-        return cls(round=round, noise=np.frombuffer(raw, dtype="<i8", offset=_NOISE.size).astype(np.int64))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EquivocatorsRecord:
+class EquivocatorsRecord(_Record):
     """Clients that sent a server two different shares in this round."""
 
     round: int
     clients: tuple[int, ...]
 
-    def to_bytes(self) -> bytes:
-        n = len(self.clients)
-        return _LIST.pack(b"SEQV", self.round, n) + Struct(f"<{n}I").pack(*self.clients)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> EquivocatorsRecord:
-        _check(raw, b"SEQV", _LIST.size)
-        _, round, n = _LIST.unpack_from(raw)
-        if len(raw) != _LIST.size + 4 * n:
-            raise damaged()
-        return cls(round=round, clients=Struct(f"<{n}I").unpack_from(raw, _LIST.size))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRecord:
+class ClientRecord(_Record):
     """The last round in which a client has shared a sum, and a digest of what it sent."""
 
     round: int
     model_hash: bytes
     commitments: bytes
 
-    def to_bytes(self) -> bytes:
-        return _CLIENT.pack(b"CSHR", self.round, self.model_hash, self.commitments)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> ClientRecord:
-        _check(raw, b"CSHR", _CLIENT.size)
-        if len(raw) != _CLIENT.size:
-            raise damaged()
-        _, round, model_hash, commitments = _CLIENT.unpack(raw)
-        return cls(round=round, model_hash=model_hash, commitments=commitments)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeedRecord:
+class SeedRecord(_Record):
     """Secret: all randomness of a client's sharing comes from this seed, so the same sum gives the same bytes again."""
 
     round: int
     seed: bytes = field(repr=False)
 
-    def to_bytes(self) -> bytes:
-        return _SEED.pack(b"CSED", self.round, self.seed)
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> SeedRecord:
-        _check(raw, b"CSED", _SEED.size)
-        if len(raw) != _SEED.size:
-            raise damaged()
-        _, round, seed = _SEED.unpack(raw)
-        return cls(round=round, seed=seed)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ResultRecord:
+class ResultRecord(_Record):
     """The aggregator's one result of a round."""
 
     round: int
@@ -161,18 +105,22 @@ class ResultRecord:
     clients: tuple[int, ...]
     total: NDArray[np.int64] = field(repr=False)
 
-    def to_bytes(self) -> bytes:
-        n, d = len(self.clients), len(self.total)
-        head = _RESULT.pack(b"ARES", self.round, self.agreement, n, d)
-        return head + Struct(f"<{n}I").pack(*self.clients) + self.total.astype("<i8").tobytes()
 
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> ResultRecord:
-        _check(raw, b"ARES", _RESULT.size)
-        _, round, agreement, n, d = _RESULT.unpack_from(raw)
-        lists = Struct(f"<{n}I")
-        if len(raw) != _RESULT.size + lists.size + 8 * d:
-            raise damaged()
-        clients = lists.unpack_from(raw, _RESULT.size)
-        total = np.frombuffer(raw, dtype="<i8", offset=_RESULT.size + lists.size).astype(np.int64)
-        return cls(round=round, agreement=agreement, clients=clients, total=total)
+def _take_vector(raw: bytes, at: int, count: int) -> tuple[NDArray[np.int64], int]:
+    end = end_of(raw, at, 8 * count)
+    return np.frombuffer(raw, dtype="<i8", count=count, offset=at).astype(np.int64), end
+
+
+_KINDS = KINDS | {"vector": Varying(lambda vector: vector.astype("<i8").tobytes(), _take_vector)}
+_TABLES: dict[bytes, tuple[type[Any], str]] = {
+    b"SRND": (RoundRecord, "u32 u32 u32 16 hash hash"),
+    b"SNOI": (NoiseRecord, "round:u32 noise:length32 noise:vector"),
+    b"SEQV": (EquivocatorsRecord, "round:u32 clients:length32 clients:numbers"),
+    b"CSHR": (ClientRecord, "u32 hash hash"),
+    b"CSED": (SeedRecord, "u32 hash"),
+    b"ARES": (
+        ResultRecord,
+        "round:u32 agreement:hash clients:length32 total:length32 clients:numbers total:vector",
+    ),
+}
+_LAYOUTS = {kind: (label, Layout(kind, table, _KINDS)) for label, (kind, table) in _TABLES.items()}

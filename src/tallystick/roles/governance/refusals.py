@@ -7,13 +7,12 @@ those: an aggregator that makes up studies fills nothing here.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.protocol.governance.statements import shown
-from tallystick.roles.storage.stores import make_private, storage_guard
+from tallystick.roles.storage.database import connect, storage_guard
 
 __all__ = ["Refusal", "Refusals"]
 
@@ -41,9 +40,7 @@ class Refusals:
         self._party = party
         self._lock = threading.RLock()
         with storage_guard(_WHAT, party=party):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            make_private(path)
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+            self._db = connect(path)
             self._db.execute("PRAGMA synchronous = NORMAL")  # nothing is built on it
             self._db.execute(_SCHEMA)
 

@@ -15,9 +15,7 @@ limited, and what has expired is pruned: see ``room``.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -28,12 +26,20 @@ from tallystick.core.identifiers import digest, parse_hash
 from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.roles.governance import room
-from tallystick.roles.storage.stores import corrupt, make_private, storage_guard, transaction_of
+from tallystick.roles.storage.database import (
+    BUSY_SECONDS,
+    connect,
+    corrupt,
+    create_tables,
+    is_sound,
+    make_durable,
+    storage_guard,
+    transaction_of,
+)
 
 __all__ = ["GovernanceStore"]
 
 SCHEMA_VERSION = "2"
-BUSY_SECONDS = 30.0
 KNOWN_BYTES = 1 << 24  # of kept statements remembered as verified
 
 _SCHEMA = """
@@ -51,20 +57,6 @@ _COLUMNS = ("ident", "study", "supersedes", "signer", "key", "size", "raw", "kin
 _WHAT = "the file of statements"
 
 
-def _write_ahead(db: sqlite3.Connection) -> None:
-    """WAL for good. Processes that open a new file at the same moment get in each other's way here, and SQLite tells
-    them so at once instead of letting them wait."""
-    patience = time.monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > patience:
-                raise
-        time.sleep(0.005)
-
-
 class GovernanceStore:
     """Statements of this party and of all the others, about all studies."""
 
@@ -75,9 +67,7 @@ class GovernanceStore:
         self._known: dict[bytes, Statement] = {}  # digest of raw -> what was decoded and verified in this process
         self._known_bytes = 0
         with storage_guard(_WHAT, party=party):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            make_private(path)
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS)
+            self._db = connect(path, busy_seconds=BUSY_SECONDS)
         try:
             with storage_guard(_WHAT, party=party):
                 self._prepare()
@@ -87,14 +77,12 @@ class GovernanceStore:
 
     def _prepare(self) -> None:
         run = self._db.execute
-        _write_ahead(self._db)
-        run("PRAGMA synchronous = FULL")
-        if [row[0] for row in run("PRAGMA quick_check")] != ["ok"]:
+        make_durable(self._db, busy_seconds=BUSY_SECONDS)
+        if not is_sound(self._db, "quick_check"):
             raise corrupt(_WHAT, party=self._party)
         with self._transaction():
             self._migrate()
-            for statement in _SCHEMA.split(";"):
-                run(statement)
+            create_tables(self._db, _SCHEMA)
             for item in (("schema", SCHEMA_VERSION), ("party", self._party)):
                 run("INSERT OR IGNORE INTO governance_meta VALUES (?, ?)", item)
         known = dict(run("SELECT key, value FROM governance_meta").fetchall())

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Annotated, NoReturn
+
+from pydantic import AfterValidator, Field, ValidationError
 
 from tallystick.core.errors import StudyError, VerificationError
+from tallystick.core.findings import Finding, Table, first_finding
 from tallystick.core.identifiers import check_party_name, digest, format_hash
 from tallystick.core.outside_text import NotReadable, read_toml
 from tallystick.crypto.certificates import certificate_facts, dns_name
@@ -101,6 +103,27 @@ class Party:
         return dns_name(self.name)
 
 
+class _PartyTable(Table):
+    name: str
+    role: str
+    address: str | None = None
+    fingerprints: Annotated[tuple[str, ...], Field(strict=False)]
+    identity: Annotated[
+        str, Field(pattern=r"^[0-9a-f]{64}$"), AfterValidator(lambda text: VerifyKey(bytes.fromhex(text)))
+    ]
+
+
+class _HeadTable(Table):
+    name: str
+    version: int
+    ca_certificate: str
+
+
+class _File(Table):
+    consortium: _HeadTable
+    party: Annotated[tuple[_PartyTable, ...], Field(strict=False)] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Consortium:
     """The parsed consortium file."""
@@ -130,19 +153,15 @@ class Consortium:
             raw = read_toml(text)
         except NotReadable as error:
             _refuse(f"the consortium file cannot be read: {error}", "Copy it again from the consortium.")
-        _known(raw, {"consortium", "party"}, "the consortium file")
-        head = raw.get("consortium")
-        if not isinstance(head, dict):
-            _refuse("the consortium file has no [consortium]", "Copy it again from the consortium.")
-        _known(head, {"name", "version", "ca_certificate"}, "[consortium]")
-        entries = raw.get("party", [])
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            _refuse("parties are written as [[party]]", "Copy the file again from the consortium.")
+        try:
+            file = _File.model_validate(raw)
+        except ValidationError as error:
+            _explain(first_finding(error, _File, unknown_first=True))
         return cls(
-            name=_get(head, "name", str, "[consortium]"),
-            version=_get(head, "version", int, "[consortium]"),
-            ca_certificate=_get(head, "ca_certificate", str, "[consortium]").encode(),
-            parties=tuple(_party(entry, f"[[party]] {i}") for i, entry in enumerate(entries, 1)),
+            name=file.consortium.name,
+            version=file.consortium.version,
+            ca_certificate=file.consortium.ca_certificate.encode(),
+            parties=tuple(Party(**dict(entry)) for entry in file.party),
         )
 
     def to_toml(self) -> str:
@@ -235,33 +254,23 @@ def dials(consortium: Consortium, name: str) -> tuple[Party, ...]:
     return tuple(listening[listening.index(me) + 1 :]) if me in listening else ()
 
 
-def _party(raw: Mapping[str, Any], where: str) -> Party:
-    _known(raw, {"name", "role", "address", "fingerprints", "identity"}, where)
-    fingerprints = _get(raw, "fingerprints", list, where)
-    identity = _get(raw, "identity", str, where)
-    if not all(isinstance(f, str) for f in fingerprints) or not re.fullmatch(r"[0-9a-f]{64}", identity):
-        _refuse(f"{where}: fingerprints are texts, identity is 64 hex digits", "Copy the file again.")
-    return Party(
-        name=_get(raw, "name", str, where),
-        role=_get(raw, "role", str, where),
-        address=_get(raw, "address", str, where) if "address" in raw else None,
-        fingerprints=tuple(fingerprints),
-        identity=VerifyKey(bytes.fromhex(identity)),
-    )
-
-
-def _known(raw: Mapping[str, Any], keys: set[str], where: str) -> None:
-    for key in raw:
-        if key not in keys:
-            _refuse(f"{where} has the unknown key {ascii(key)[:60]}", f"Known: {', '.join(sorted(keys))}.")
-
-
-def _get(raw: Mapping[str, Any], key: str, kind: Callable[..., Any], where: str) -> Any:
-    if key not in raw:
-        _refuse(f"{where} lacks {key}", "Copy the file again from the consortium.")
-    if type(raw[key]) is not kind:  # bool is not an int here
-        _refuse(f"{where}: {key} is not of the right type", "Copy the file again from the consortium.")
-    return raw[key]
+def _explain(found: Finding) -> NoReturn:
+    """The finding, with the table it is in."""
+    *tables, key = found.path[:3]  # a fourth is a place among the fingerprints
+    where = f"[[party]] {int(tables[1]) + 1}" if tables[1:] else "[consortium]" if tables else "the consortium file"
+    again = "Copy the file again from the consortium."
+    if found.kind == "unknown":
+        near = f"Did you mean {found.closest}? " if found.closest else ""
+        _refuse(f"{where} has the unknown key {ascii(key)[:60]}", f"{near}Known: {', '.join(found.known)}.")
+    if found.path[0] == "party" and len(found.path) < 3:
+        _refuse("parties are written as [[party]]", again)
+    if found.path == ("consortium",):
+        _refuse("the consortium file has no [consortium]", again)
+    if found.kind == "missing":
+        _refuse(f"{where} lacks {key}", again)
+    if found.kind == "string_pattern_mismatch":
+        _refuse(f"{where}: identity is 64 hex digits", "Copy the file again.")
+    _refuse(f"{where}: {key} is not of the right type", again)
 
 
 def _distinct(values: list[str], cause: str) -> None:

@@ -17,31 +17,27 @@ renew a party; old and new certificate both count until ``finish``.
 from __future__ import annotations
 
 import fcntl
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Unpack
 
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
-from tallystick.core.identifiers import check_party_name, digest, format_hash
-from tallystick.core.outside_text import read_toml
+from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import SystemSource
 from tallystick.crypto.certificates import (
     CertificateAuthority,
     TlsKey,
     check_certificate,
-    check_signing_request,
     dns_name,
     fingerprint,
     signing_key_from_pem,
     signing_key_to_pem,
 )
-from tallystick.crypto.signing import SigningKey, VerifyKey
-from tallystick.privacy.ranges import BUDGET_EPSILON
-from tallystick.roles.identity.consortium import Consortium, Party, check_address, listening_roles, split_address
+from tallystick.crypto.signing import SigningKey
+from tallystick.roles.identity.consortium import Consortium, Party
 from tallystick.roles.identity.identity_files import (
     read_consortium,
     read_private,
@@ -49,95 +45,29 @@ from tallystick.roles.identity.identity_files import (
     write_private,
     write_public,
 )
+from tallystick.roles.identity.requests import (
+    CERTIFICATE,
+    IDENTITY,
+    TLS_KEY,
+    Request,
+    RoleOptions,
+    role_file,
+    signed_request,
+)
 from tallystick.roles.identity.role_config import load_role_config
 
 __all__ = [
-    "Request",
-    "approve",
-    "check_successor",
-    "create",
-    "enrol",
-    "finish",
-    "install",
-    "remove",
-    "renew",
+    "CERTIFICATE", "Request", "approve", "check_successor", "create", "enrol", "finish", "install", "remove", "renew",
     "request",
-]
+]  # fmt: skip
 
-CONSORTIUM, AUTHORITY_KEY, ISSUED = "consortium.toml", "ca.key", "issued"
-ROLE, TLS_KEY, NEXT_TLS_KEY, IDENTITY, CERTIFICATE = (
+CONSORTIUM, AUTHORITY_KEY, ISSUED, ROLE, NEXT_TLS_KEY = (
+    "consortium.toml",
+    "ca.key",
+    "issued",
     "role.toml",
-    "tls.key",
     "tls.next.key",
-    "identity.key",
-    "certificate.pem",
 )
-_PROOF = b"tallystick/request/v1"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What travels to the authority: public, and worthless to anybody without the two private keys."""
-
-    name: str
-    role: str
-    address: str | None
-    csr: bytes
-    identity: VerifyKey
-    proof: bytes
-
-    def statement(self) -> bytes:
-        """What the identity key signs: all of the request."""
-        return _statement(self.name, self.role, self.address, self.csr, self.identity)
-
-    @property
-    def fingerprint(self) -> str:
-        """To be compared out of band by the party and the authority."""
-        return format_hash(self.statement())
-
-    def verify(self) -> None:
-        """Return if whoever made it holds both keys it names; raise otherwise."""
-        check_signing_request(self.csr, party=self.name)
-        self.identity.verify(self.statement(), self.proof)
-
-    def to_toml(self) -> str:
-        """The request file."""
-        lines = [
-            "# A request to join or to renew. Public: no private key is in it. Send it to the consortium's authority.",
-            "[request]",
-            f"name = {json.dumps(self.name)}",
-            f"role = {json.dumps(self.role)}",
-            *([f"address = {json.dumps(self.address)}"] if self.address is not None else []),
-            f'identity = "{self.identity.encoded.hex()}"',
-            f'proof = "{self.proof.hex()}"',
-            f'csr = """\n{self.csr.decode("ascii")}"""',
-        ]
-        return "\n".join(lines) + "\n"
-
-    @classmethod
-    def parse(cls, text: str) -> Request:
-        """Inverse of :meth:`to_toml`; checks form only."""
-        try:
-            raw = read_toml(text)["request"]
-            address = raw.pop("address", None)
-            if set(raw) != {"name", "role", "identity", "proof", "csr"} or not all(
-                type(v) is str for v in raw.values()
-            ):
-                raise ValueError
-            return cls(
-                name=check_party_name(raw["name"]),
-                role=raw["role"],
-                address=None if address is None else check_address(address),
-                csr=raw["csr"].encode("ascii"),
-                identity=VerifyKey(bytes.fromhex(raw["identity"])),
-                proof=bytes.fromhex(raw["proof"]),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, TallystickError):
-            _refuse("this is not a request file", "Make it again with tallystick consortium request.")
-
-
-def _statement(name: str, role: str, address: str | None, csr: bytes, identity: VerifyKey) -> bytes:
-    return digest(_PROOF, name.encode(), role.encode(), (address or "").encode(), csr, identity.encoded)
 
 
 def create(name: str, folder: Path, *, now: datetime) -> Consortium:
@@ -156,28 +86,17 @@ def create(name: str, folder: Path, *, now: datetime) -> Consortium:
 
 
 def request(
-    name: str,
-    role: str,
-    folder: Path,
-    *,
-    address: str | None = None,
-    listen: str | None = None,
-    data: str | None = None,
-    decide: str = "ask",
-    budget: float = 1.0,
-    consortium: str = CONSORTIUM,
+    name: str, role: str, folder: Path, *, consortium: str = CONSORTIUM, **options: Unpack[RoleOptions]
 ) -> tuple[Request, Path]:
     """New keys, a role config and a request in the party's own folder."""
     identity = SigningKey.generate(SystemSource())
     key = TlsKey.generate(SystemSource())
-    asked = _signed(name, role, address, key, identity)
+    asked = signed_request(name, role, options.get("address"), key, identity)
     _make_folder(folder)
     for file in (TLS_KEY, IDENTITY, ROLE):
         if (folder / file).exists():
             _refuse(f"{folder / file} is there already", "Give a new folder, or renew: consortium rotate.")
-    config = _role_config(
-        name, role, address=address, listen=listen, data=data, decide=decide, budget=budget, consortium=consortium
-    )
+    config = role_file(name, role, consortium, **options)
     write_private(folder / TLS_KEY, key.to_pem())
     write_private(folder / IDENTITY, signing_key_to_pem(identity))
     write_public(folder / ROLE, config.encode())
@@ -191,7 +110,9 @@ def renew(folder: Path, *, consortium: Consortium) -> tuple[Request, Path]:
     config = load_role_config(folder / ROLE)
     party = consortium.party(config.name)
     key = TlsKey.generate(SystemSource())
-    asked = _signed(party.name, party.role, party.address, key, signing_key_from_pem(read_private(config.identity)))
+    asked = signed_request(
+        party.name, party.role, party.address, key, signing_key_from_pem(read_private(config.identity))
+    )
     write_private(config.key.with_name(NEXT_TLS_KEY), key.to_pem())
     path = folder / f"{dns_name(party.name)}.request.toml"
     write_public(path, asked.to_toml().encode())
@@ -287,33 +208,14 @@ def check_successor(old: Consortium, new: Consortium) -> None:
 
 
 def enrol(
-    name: str,
-    role: str,
-    folder: Path,
-    *,
-    now: datetime,
-    address: str | None = None,
-    listen: str | None = None,
-    data: str | None = None,
-    decide: str = "ask",
-    budget: float = 1.0,
+    name: str, role: str, folder: Path, *, now: datetime, **options: Unpack[RoleOptions]
 ) -> tuple[Consortium, Path]:
     """Request, approve and install at once, for a party whose keys may be made on the authority's machine."""
     consortium = read_consortium(folder / CONSORTIUM)
     if any(p.dns_name == dns_name(name) for p in consortium.parties):
         _refuse(f"{name}, or a name too like it, is in the consortium already", "Renew it: consortium rotate.")
     party_folder = folder / dns_name(name)
-    asked, path = request(
-        name,
-        role,
-        party_folder,
-        address=address,
-        listen=listen,
-        data=data,
-        decide=decide,
-        budget=budget,
-        consortium=f"../{CONSORTIUM}",
-    )
+    asked, path = request(name, role, party_folder, consortium=f"../{CONSORTIUM}", **options)
     try:
         consortium, issued = approve(asked, folder, now=now)
     except TallystickError:
@@ -347,57 +249,6 @@ def _change(folder: Path, change: Callable[[Consortium], Consortium]) -> Consort
         consortium = change(read_consortium(folder / CONSORTIUM))
         write_public(folder / CONSORTIUM, consortium.to_toml().encode())
     return consortium
-
-
-def _signed(name: str, role: str, address: str | None, key: TlsKey, identity: SigningKey) -> Request:
-    pin = "sha256:" + "0" * 64
-    Party(name=name, role=role, address=address, fingerprints=(pin,), identity=identity.public)  # the same checks
-    csr = key.signing_request(name)
-    proof = identity.sign(_statement(name, role, address, csr, identity.public))
-    return Request(name=name, role=role, address=address, csr=csr, identity=identity.public, proof=proof)
-
-
-def _role_config(
-    name: str,
-    role: str,
-    *,
-    address: str | None,
-    listen: str | None,
-    data: str | None,
-    decide: str,
-    budget: float,
-    consortium: str,
-) -> str:
-    if decide not in ("ask", "approve"):
-        _refuse(f"--decide {ascii(decide)[:40]} is unknown", "Write ask or approve.")
-    lines = [
-        "[role]",
-        f"name = {json.dumps(name)}",
-        f'role = "{role}"',
-        f'consortium = "{consortium}"',
-        f'certificate = "{CERTIFICATE}"',
-        f'key = "{TLS_KEY}"',
-        f'identity = "{IDENTITY}"',
-        'state = "state"',
-    ]
-    if role in listening_roles() and address is not None:
-        host, port = split_address(address)
-        own = address if host in ("127.0.0.1", "::1", "localhost") else f"0.0.0.0:{port}"
-        lines.append(f"listen = {json.dumps(check_address(listen or own))}")
-    elif listen is not None:
-        _refuse(f"a {role} does not listen", "Leave --listen out: clients and analysts dial out only.")
-    if role == "client":
-        BUDGET_EPSILON.check("--budget", budget)  # the client would not start with it, and its keys were made by then
-        lines += ["", "[data]", f"source = {json.dumps(data or 'records.parquet', ensure_ascii=False)}"]
-        lines += ["# The most these records may ever spend, all studies together; later: tallystick budget grant."]
-        lines += [f"budget_epsilon = {float(budget)!r}", "budget_delta = 1e-6"]
-        lines += ["", "[policy]", "# Limits for every study; programs = [...] would allow only those, [] nothing."]
-        lines += ["max_epsilon = 1.0", "allow_not_private = false", "min_clients = 3"]
-        lines += ['# Within the limits: "ask" (a person approves each study) or "approve" (it runs without asking).']
-        lines += [f'default = "{decide}"']
-    elif data is not None:
-        _refuse(f"a {role} has no data", "Leave --data out: only clients read records.")
-    return "\n".join(lines) + "\n"
 
 
 def _make_folder(folder: Path) -> None:

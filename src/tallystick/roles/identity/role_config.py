@@ -12,14 +12,16 @@ that seeds, scales or silences noise; a client's policy can only refuse.
 
 from __future__ import annotations
 
-import difflib
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, Self
+
+from pydantic import AfterValidator, Field, PlainValidator, StrictBool, ValidationError, model_validator
+from pydantic.dataclasses import dataclass as checked_dataclass
+from pydantic_core import PydanticCustomError
 
 from tallystick.core.errors import StudyError
+from tallystick.core.findings import Finding, Table, first_finding
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.outside_text import TOML_BYTES, NotReadable, read_toml
 from tallystick.core.readable_text import what_is_unreadable
@@ -34,19 +36,108 @@ MAX_WORKERS = 256
 DEFAULT_DATASET = "default"
 
 
-@dataclass(frozen=True, kw_only=True)
+def _readable(text: str) -> str:
+    if not text or what_is_unreadable(text):
+        raise PydanticCustomError("text", "is empty or holds control characters")
+    return text
+
+
+def _role(text: str) -> str:
+    if text not in consortium_roles():
+        _refuse(f"[role] role = {ascii(text)[:40]} is unknown", f"Roles: {', '.join(consortium_roles())}.")
+    return text
+
+
+_Text = Annotated[str, Field(strict=True), AfterValidator(_readable)]
+_Name = Annotated[_Text, AfterValidator(check_party_name)]
+_Address = Annotated[_Text, AfterValidator(check_address)]
+_Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+
+
+@checked_dataclass(frozen=True, kw_only=True, config={"extra": "forbid"})
 class Policy:
     """What a client takes part in at all, per study, before anybody is asked. The defaults are the strictest use."""
 
-    programs: tuple[str, ...] | None = None
+    programs: tuple[_Text, ...] | None = None
     """The only programs allowed: built-in ones by name, files by hash; empty, none. None: every built-in program, and
     of files those that a rule names by hash or a person approves."""
-    max_epsilon: float = 1.0
-    allow_not_private: bool = False
-    min_clients: int = 3
-    default: str = "ask"
+    max_epsilon: _Positive = 1.0
+    allow_not_private: StrictBool = False
+    min_clients: Annotated[int, Field(strict=True, ge=2, le=1 << 31)] = 3
+    default: Literal["ask", "approve"] = "ask"
     """What happens to a study within the limits that no rule decides: a person is asked, or it is approved."""
-    rules: tuple[Rule, ...] = ()
+    rules: Annotated[tuple[Rule, ...], PlainValidator(lambda v: v if isinstance(v, tuple) else parse_rules(v))] = ()
+
+
+class _Head(Table):
+    """[role]; the further keys of those that listen and of servers below."""
+
+    role: Annotated[_Text, AfterValidator(_role)]
+    name: _Name
+    consortium: _Text = "consortium.toml"
+    certificate: _Text
+    key: _Text
+    identity: _Text
+    state: _Text
+
+
+class _ListeningHead(_Head):
+    listen: _Address
+
+
+class _ServerHead(_ListeningHead):
+    workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] = 1
+
+
+class _Metrics(Table):
+    listen: _Address
+
+
+class _Data(Table):
+    """[data]: a file with its budget, registered when the client starts; or a data set registered before."""
+
+    source: _Text | None = None
+    dataset: _Name | None = None
+    budget_epsilon: _Positive = 1.0
+    budget_delta: Annotated[_Positive, Field(lt=1)] = 1e-6
+
+    @model_validator(mode="after")
+    def _one_of_the_two(self) -> Self:
+        beside = self.model_fields_set - {"dataset"}
+        if self.dataset is not None and beside:
+            _refuse(f"[data] of a client has no {min(beside)!r} beside dataset", "Keep the one that is meant.")
+        if self.dataset is None and self.source is None:
+            _refuse("[data] lacks source", "Add source to [data].")
+        BUDGET_EPSILON.check("[data] budget_epsilon", self.budget_epsilon)
+        BUDGET_DELTA.check("[data] budget_delta", self.budget_delta)
+        return self
+
+
+class _File(Table):
+    role: _Head
+    metrics: _Metrics | None = None
+
+
+class _ClientFile(_File):
+    data: _Data
+    policy: Policy = Policy()
+
+
+class _ListeningFile(_File):
+    role: _ListeningHead
+
+
+class _ServerFile(_File):
+    role: _ServerHead
+
+
+def _file_of(role: Any) -> type[_File]:
+    """Which keys the file of such a role has; what is no role is refused by every one of them."""
+    if role == "client":
+        return _ClientFile
+    if role == "server":
+        return _ServerFile
+    return _ListeningFile if role in listening_roles() else _File
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,137 +181,52 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
         raw = read_toml(text)
     except NotReadable as error:
         _refuse(f"{path.name} cannot be read: {error}", "Correct that line.")
-    sections = _Section(raw, "the config")
-    head = sections.table("role")
-    role = head.text("role")
-    if role not in consortium_roles():
-        _refuse(f"[role] role = {ascii(role)[:40]} is unknown", f"Roles: {', '.join(consortium_roles())}.")
-    listening, client = role in listening_roles(), role == "client"
-    folder = path.parent
-    data = _data(sections.table("data"), folder) if client else {}
-    config = RoleConfig(
-        path=path,
-        name=check_party_name(head.text("name")),
-        role=role,
-        consortium=folder / head.text("consortium", "consortium.toml"),
-        certificate=folder / head.text("certificate"),
-        key=folder / head.text("key"),
-        identity=folder / head.text("identity"),
-        state=folder / head.text("state"),
-        listen=check_address(head.text("listen")) if listening else None,
-        workers=head.integer("workers", 1, 1, MAX_WORKERS) if role == "server" else 1,
-        **data,
-        policy=_policy(sections.table("policy", {})) if client else None,
-        metrics=check_address(sections.table("metrics").text("listen")) if "metrics" in raw else None,
-    )
-    sections.finish(f"of a {role}")
-    return config
+    head = raw.get("role")
+    role = head.get("role") if isinstance(head, dict) else None
+    model = _file_of(role)
+    try:
+        file = model.model_validate(raw)
+    except ValidationError as error:
+        _explain(first_finding(error, model), role)
+    folder, paths = path.parent, ("consortium", "certificate", "key", "identity", "state")
+    settings = {key: folder / value if key in paths else value for key, value in file.role}
+    if isinstance(file, _ClientFile):
+        budget = {"budget_epsilon": file.data.budget_epsilon, "budget_delta": file.data.budget_delta}
+        source = {"data": folder / file.data.source} if file.data.source else {"dataset": file.data.dataset}
+        settings |= budget | source | {"policy": file.policy}
+    return RoleConfig(path=path, metrics=None if file.metrics is None else file.metrics.listen, **settings)
 
 
-def _data(section: _Section, folder: Path) -> dict[str, Any]:
-    """A file with its budget, registered when the client starts; or the name of a data set registered before."""
-    if section.has("dataset"):
-        return {"dataset": check_party_name(section.text("dataset"))}
-    delta = section.positive("budget_delta", RoleConfig.budget_delta)
-    if delta >= 1:
-        _refuse("[data] budget_delta is not below 1", "Give a small number such as 1e-6.")
-    epsilon = section.positive("budget_epsilon", RoleConfig.budget_epsilon)
-    BUDGET_EPSILON.check("[data] budget_epsilon", epsilon)
-    BUDGET_DELTA.check("[data] budget_delta", delta)
-    return {"data": folder / section.text("source"), "budget_epsilon": epsilon, "budget_delta": delta}
+_WORDS = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "model_type": "a table",
+    "dataclass_type": "a table",
+    "greater_than": "a positive number",
+    "finite_number": "a positive number",
+}
 
 
-def _policy(section: _Section) -> Policy:
-    default = section.text("default", Policy.default)
-    if default not in ("ask", "approve"):
-        _refuse(f"[policy] default = {ascii(default)[:40]} is unknown", 'Write "ask" or "approve".')
-    programs = section.texts("programs")
-    return Policy(
-        default=default,
-        rules=parse_rules(section.tables("rules")),
-        programs=programs if section.has("programs") else None,  # an empty list allows nothing
-        max_epsilon=section.positive("max_epsilon", Policy.max_epsilon),
-        allow_not_private=section.flag("allow_not_private", False),
-        min_clients=section.integer("min_clients", Policy.min_clients, 2, 1 << 31),
-    )
-
-
-class _Section:
-    """A TOML table that knows which of its keys were asked for; the others are errors."""
-
-    def __init__(self, raw: Mapping[str, Any], where: str) -> None:
-        self._raw = raw
-        self._where = where
-        self._asked: dict[str, _Section | None] = {}
-
-    def finish(self, kind: str) -> None:
-        """Refuse every key nobody asked for."""
-        for key, value in self._raw.items():
-            if key not in self._asked:
-                near = difflib.get_close_matches(key, self._asked, 1)
-                hint = f"Did you mean {near[0]}?" if near else f"Known here: {', '.join(sorted(self._asked))}."
-                what = f"[{key}]" if isinstance(value, dict) else ascii(key)[:60]
-                _refuse(f"{self._where} {kind} has no {what}", hint)
-            inner = self._asked[key]
-            if inner is not None:
-                inner.finish(kind)
-
-    def table(self, key: str, default: Mapping[str, Any] | None = None) -> _Section:
-        raw = self._take(key, dict, default)
-        inner = _Section(raw, f"[{key}]")
-        self._asked[key] = inner
-        return inner
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value: str = self._take(key, str, default)
-        if not value or what_is_unreadable(value):
-            _refuse(f"{self._where} {key} is empty or holds control characters", "Write it again.")
-        return value
-
-    def texts(self, key: str) -> tuple[str, ...]:
-        value: list[Any] = self._take(key, list, [])
-        if not all(isinstance(v, str) and v and what_is_unreadable(v) is None for v in value):
-            _refuse(f"{self._where} {key} is not a list of texts", f'Write {key} = ["…"].')
-        return tuple(value)
-
-    def tables(self, key: str) -> list[dict[str, Any]]:
-        value: list[Any] = self._take(key, list, [])
-        if not all(isinstance(v, dict) for v in value):
-            _refuse(f"{self._where} {key} is not a list of tables", f"Write [[policy.{key}]] before each.")
-        return value
-
-    def has(self, key: str) -> bool:
-        return key in self._raw
-
-    def flag(self, key: str, default: bool) -> bool:
-        value: bool = self._take(key, bool, default)
-        return value
-
-    def integer(self, key: str, default: int, least: int, most: int) -> int:
-        value: int = self._take(key, int, default)
-        if not least <= value <= most:
-            _refuse(f"{self._where} {key} = {value} is not possible", f"Give a number from {least} to {most}.")
-        return value
-
-    def positive(self, key: str, default: float) -> float:
-        raw = self._raw.get(key)
-        value = float(raw) if type(raw) is int else self._take(key, float, default)  # read_toml: it has a float64
-        self._asked[key] = None
-        if not (math.isfinite(value) and value > 0):
-            _refuse(f"{self._where} {key} is not a positive number", "Give a finite number above 0.")
-        return float(value)
-
-    def _take(self, key: str, kind: type, default: Any) -> Any:
-        self._asked[key] = None
-        if key not in self._raw:
-            if default is None:
-                _refuse(f"{self._where} lacks {key}", f"Add {key} to {self._where}.")
-            return default
-        value = self._raw[key]
-        if type(value) is not kind:
-            names = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}
-            _refuse(f"{self._where} {key} is not {names.get(kind, 'a table')}", "Correct its value.")
-        return value
+def _explain(found: Finding, role: Any) -> NoReturn:
+    inner, key = len(found.path) > 1, found.path[-1]
+    where = f"[{found.path[0]}]" if inner else "the config"
+    if found.kind == "unknown":
+        near = f"Did you mean {found.closest}?" if found.closest else f"Known here: {', '.join(found.known)}."
+        what = f"[{key}]" if isinstance(found.value, dict) else ascii(key)[:60]
+        _refuse(f"{where} of a {role} has no {what}", near)
+    if found.kind == "missing":
+        _refuse(f"{where} lacks {key}", f"Add {key} to {where}.")
+    if key.isdigit():  # a place in a list
+        _refuse(f"{where} {found.path[-2]} is not a list of texts", f'Write {found.path[-2]} = ["…"].')
+    if found.kind == "text":
+        _refuse(f"{where} {key} {found.message}", "Write it again.")
+    if found.kind in _WORDS:
+        _refuse(f"{where} {key} is not {_WORDS[found.kind]}", "Correct its value.")
+    allowed = found.message.removeprefix("Input should be ")
+    _refuse(f"{where} {key} = {ascii(found.value)[:40]} is not possible", f"It should be {allowed}.")
 
 
 def _refuse(cause: str, remedy: str) -> NoReturn:

@@ -33,7 +33,16 @@ from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.anchor import Anchor, broken_ledger
 from tallystick.roles.ledger.turn_lock import PATIENCE_SECONDS, TurnLock
 from tallystick.roles.storage.crash_points import after_ledger_step
-from tallystick.roles.storage.stores import corrupt, make_private, storage_guard, transaction_of
+from tallystick.roles.storage.database import (
+    connect,
+    corrupt,
+    create_tables,
+    is_sound,
+    make_durable,
+    make_private,
+    storage_guard,
+    transaction_of,
+)
 
 __all__ = ["COLUMNS", "FORMAT", "SCHEMA", "LedgerFile"]
 
@@ -64,8 +73,8 @@ class LedgerFile:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = TurnLock(path.with_suffix(".lock"))
             make_private(path)
-            self._file = _same_file(path)
-            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=PATIENCE_SECONDS)
+            self._file = _same_file(path)  # before it is opened: a file that takes its place in between is noticed
+            self.db = connect(path, busy_seconds=PATIENCE_SECONDS)
         try:
             with self._guard("the ledger"), self._alone():
                 self._prepare()
@@ -93,16 +102,14 @@ class LedgerFile:
 
     def _prepare(self) -> None:
         run = self.db.execute
-        run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = FULL")
-        if [row[0] for row in run("PRAGMA integrity_check")] != ["ok"]:
+        make_durable(self.db, busy_seconds=PATIENCE_SECONDS)
+        if not is_sound(self.db):
             raise corrupt("the ledger", party=self.party)
         if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             if self.anchor.exists():
                 raise broken_ledger("the ledger's database is gone, its anchor is not", party=self.party)
             with self.transaction():
-                for statement in SCHEMA.split(";"):
-                    run(statement)
+                create_tables(self.db, SCHEMA)
                 facts = (("format", FORMAT), ("party", self.party), ("ledger", os.urandom(LEDGER_BYTES)))
                 self.db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
         known = dict(run("SELECT key, value FROM meta").fetchall())

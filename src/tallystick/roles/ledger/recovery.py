@@ -37,7 +37,7 @@ from tallystick.roles.ledger.datasets import check_words
 from tallystick.roles.ledger.file import COLUMNS, FORMAT, SCHEMA, LedgerFile
 from tallystick.roles.ledger.salvage import RECOVERED, Salvage, kept_statements, salvage
 from tallystick.roles.ledger.turn_lock import TurnLock
-from tallystick.roles.storage.stores import storage_guard
+from tallystick.roles.storage.database import storage_guard
 from tallystick.study import Study
 
 __all__ = ["Recovery", "recover"]

@@ -11,17 +11,15 @@ The table lives in the server's ``governance.sqlite``.
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import LEDGER_BYTES, Head, extend, genesis
-from tallystick.roles.storage.stores import make_private, storage_guard
+from tallystick.roles.storage.database import connect, make_durable, storage_guard, transaction_of
 
 __all__ = ["MAX_LINKS", "SeenHeads", "Verdict", "judge"]
 
@@ -89,11 +87,8 @@ class SeenHeads:
         self._party = party
         self._lock = threading.RLock()
         with storage_guard(_WHAT, party=party):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            make_private(path)
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
+            self._db = connect(path)
+            make_durable(self._db)
             self._db.execute(_SCHEMA)
 
     def last(self, client: str) -> Head | None:
@@ -105,7 +100,7 @@ class SeenHeads:
 
     def accept(self, client: str, head: Head, contents: Sequence[bytes]) -> Verdict:
         """Judge, and keep what was learnt before anybody is told; the countersignature may follow."""
-        with self._turn():
+        with self._lock, storage_guard(_WHAT, party=self._party), transaction_of(self._db):
             last = self.last(client)
             since = max(0, head.sequence - len(contents))
             rows = self._db.execute(
@@ -116,19 +111,6 @@ class SeenHeads:
             learnt = [(client, head.ledger, sequence, hashed) for sequence, hashed in verdict.new]
             self._db.executemany("INSERT INTO seen_heads VALUES (?, ?, ?, ?)", learnt)
         return verdict
-
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
-        with self._lock, storage_guard(_WHAT, party=self._party):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    with contextlib.suppress(sqlite3.Error):
-                        self._db.execute("ROLLBACK")
-                raise
 
     def close(self) -> None:
         """Give the file free."""

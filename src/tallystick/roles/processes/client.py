@@ -43,7 +43,7 @@ from tallystick.roles.processes.part import ClientPart
 from tallystick.roles.processes.participant import ParticipantProcess, ParticipantSession
 from tallystick.roles.processes.session import Parts
 from tallystick.roles.storage.crash_points import CrashPoint
-from tallystick.roles.storage.stores import is_storage_failure
+from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.batches import StreamMap
 from tallystick.roles.streams.ticks import TICKS, SeenTicks
 from tallystick.study import Study

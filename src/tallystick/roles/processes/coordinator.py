@@ -51,7 +51,7 @@ from tallystick.roles.processes.part import CoordinatorPart
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Session
 from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
-from tallystick.roles.storage.stores import is_storage_failure
+from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.clock import StreamClock
 from tallystick.roles.streams.losses import lost_of, pack_lost
 from tallystick.study import Study, study_digest

@@ -28,7 +28,7 @@ from tallystick.roles.processes.part import Part
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Parts, Session
 from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
-from tallystick.roles.storage.stores import is_storage_failure
+from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.ticks import pack_tick, unpack_tick
 from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.wire import HEADER_BYTES, SEALED, STUDY, Seals, head

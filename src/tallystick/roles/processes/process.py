@@ -35,7 +35,7 @@ from tallystick.roles.processes.heap import give_back_memory
 from tallystick.roles.processes.logs import tell_left_out
 from tallystick.roles.processes.session import Health, Parts, Session
 from tallystick.roles.processes.witness import Witness
-from tallystick.roles.storage.stores import is_storage_failure
+from tallystick.roles.storage.database import is_storage_failure
 from tallystick.study.proposed import proposed_study
 from tallystick.study.trust import registered
 from tallystick.transport.link import Envelope

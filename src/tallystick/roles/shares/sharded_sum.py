@@ -36,7 +36,7 @@ from tallystick.crypto.field import add_all_into
 from tallystick.crypto.prg import add_expanded, add_words_at
 from tallystick.protocol.secure_sum.messages import share_context
 from tallystick.roles.shares.spool import Place, SpoolShares
-from tallystick.roles.storage.stores import corrupt, storage_guard
+from tallystick.roles.storage.database import corrupt, storage_guard
 
 __all__ = ["SpoolSum", "SumJob", "sum_piece"]
 

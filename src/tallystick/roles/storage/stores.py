@@ -10,49 +10,45 @@
 What must be erased one day (a study's private key, a round's noise, the seed of a client's shares) is never in that
 file but in files of its own in the study's folder (``erasure``), of which nothing is left when it is forgotten.
 
-WAL with ``synchronous=FULL``: a commit that has returned survives the loss of power. One process owns the file
-(an advisory lock; a second copy of a role is refused), one connection writes. The file is checked when it is
-opened, and the boot counter is raised and committed, with a fresh random value, before anything else happens: what a
-server signs says how often it had been started, and others see if the same start happens twice.
-
-A full disk, a read-only file system or an I/O error is a ``RoundAborted`` whose rule begins with ``storage-``:
-the transaction is rolled back, nothing was kept by halves, and the next call simply tries again. A damaged
-file is a ``VerificationError``: the role stops rather than guess.
+A commit that has returned survives the loss of power, and a failing disk is met in typed words (``database``). One
+process owns the file (an advisory lock; a second copy of a role is refused), one connection writes. The file is
+checked when it is opened, and the boot counter is raised and committed, with a fresh random value, before anything else
+happens: what a server signs says how often it had been started, and others see if the same start happens twice.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError, VerificationError
+from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.secure_sum import Witness
 from tallystick.protocol.secure_sum.messages import BOOT_VALUE_BYTES
+from tallystick.roles.storage.database import (
+    connect,
+    corrupt,
+    create_tables,
+    in_use,
+    is_sound,
+    make_durable,
+    storage_guard,
+    transaction_of,
+)
 from tallystick.roles.storage.erasure import SecretFiles
 
-__all__ = [
-    "RoleStore",
-    "StoredStudy",
-    "StudyBoots",
-    "is_storage_failure",
-    "make_private",
-    "storage_error",
-    "storage_guard",
-    "transaction_of",
-]
+__all__ = ["RoleStore", "StoredStudy", "StudyBoots"]
 
 SCHEMA_VERSION = 3
+_BUSY_SECONDS = 5.0  # nobody else has the file
 _RECORD, _KEY = ".secret", ".key"  # how the files of secret records and of private keys end
 STATUSES = ("proposed", "ready", "running", "finished", "failed", "declined")
 
@@ -71,90 +67,6 @@ CREATE TABLE IF NOT EXISTS boots (
     server BLOB NOT NULL, study BLOB NOT NULL REFERENCES studies (hash), boot INTEGER NOT NULL, value BLOB NOT NULL,
     PRIMARY KEY (server, study, boot));
 """
-
-_FULL = ("storage-full", "there is no space left to keep it", "Free space on that disk; nothing was released.")
-_READ_ONLY = ("storage-read-only", "its file cannot be written", "Make the state directory writable by this role.")
-_IN_USE = ("storage-in-use", "another process holds its state", "Stop the other copy of this role; run one only.")
-_FAILED = ("storage-failed", "the disk did not do what was asked", "Look at the disk and the system log; then restart.")
-_BY_ERRNO = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EFBIG: _FULL,
-    errno.EROFS: _READ_ONLY,
-    errno.EACCES: _READ_ONLY,
-    errno.EPERM: _READ_ONLY,
-}
-_BY_SQLITE = {
-    sqlite3.SQLITE_FULL: _FULL,
-    sqlite3.SQLITE_READONLY: _READ_ONLY,
-    sqlite3.SQLITE_CANTOPEN: _READ_ONLY,
-    sqlite3.SQLITE_PERM: _READ_ONLY,
-    sqlite3.SQLITE_BUSY: _IN_USE,
-    sqlite3.SQLITE_LOCKED: _IN_USE,
-}
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def corrupt(what: str, *, party: str | None = None) -> VerificationError:
-    """The file is not what was written: stop, do not guess."""
-    return VerificationError(
-        f"{what} is damaged",
-        rule="storage-corrupt",
-        party=party,
-        remedy="Restore this party's state from its last good copy; until then it takes part in no study.",
-    )
-
-
-def storage_error(error: OSError | sqlite3.Error, what: str, *, party: str | None = None) -> TallystickError:
-    """The typed form of what the disk said; the paths and contents stay out of it."""
-    if isinstance(error, sqlite3.Error):
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
-        if code in _DAMAGED:
-            return corrupt(what, party=party)
-        if code == sqlite3.SQLITE_CONSTRAINT:
-            return LocalProtocolError(f"{what} is of a study that is not stored", party=party, remedy="Store it first.")
-        rule, cause, remedy = _BY_SQLITE.get(code, _FAILED)
-    else:
-        rule, cause, remedy = _BY_ERRNO.get(error.errno or 0, _FAILED)
-    return RoundAborted(f"{what} was not kept: {cause}", rule=rule, party=party, remedy=remedy)
-
-
-def is_storage_failure(error: BaseException) -> bool:
-    """Whether a role must go red and release nothing until its disk is well again."""
-    return isinstance(error, TallystickError) and (error.rule or "").startswith("storage-")
-
-
-def make_private(path: Path) -> None:
-    """Make an empty file for a database that only its owner reads, if there is none; one that is there is not touched.
-
-    SQLite's locks are the process's: to open and close a file that another connection of this process has open would
-    give them all up, and the next process to leave would take the write-ahead log for its own to delete.
-    """
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-
-
-@contextlib.contextmanager
-def transaction_of(db: sqlite3.Connection) -> Iterator[None]:
-    """Everything inside is kept, or nothing is; the writer's place is taken at once, not at the first write."""
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # a full disk has rolled back already
-            with contextlib.suppress(sqlite3.Error):
-                db.execute("ROLLBACK")
-        raise
-
-
-@contextlib.contextmanager
-def storage_guard(what: str, *, party: str | None = None) -> Iterator[None]:
-    """Turn what the disk says inside into a typed error."""
-    try:
-        yield
-    except (OSError, sqlite3.Error) as error:
-        raise storage_error(error, what, party=party) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +101,9 @@ class RoleStore:
         try:
             fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            rule, cause, remedy = _IN_USE
-            raise RoundAborted(f"not started: {cause}", rule=rule, party=self._party, remedy=remedy) from None
+            raise in_use(self._party) from None
         with storage_guard("this role's state", party=self._party):
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # keys live here
-            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=5.0)
+            self._db = connect(self._path, busy_seconds=_BUSY_SECONDS)
         try:
             with storage_guard("this role's state", party=self._party):
                 self._prepare()
@@ -204,15 +114,13 @@ class RoleStore:
 
     def _prepare(self) -> None:
         run = self._db.execute
-        run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = FULL")
+        make_durable(self._db, busy_seconds=_BUSY_SECONDS)
         run("PRAGMA foreign_keys = ON")
         run("PRAGMA secure_delete = ON")  # nothing secret is in here; what is forgotten need not stay all the same
-        if [row[0] for row in run("PRAGMA integrity_check")] != ["ok"] or run("PRAGMA foreign_key_check").fetchall():
+        if not is_sound(self._db) or run("PRAGMA foreign_key_check").fetchall():
             raise corrupt("this role's state", party=self._party)
         with self.transaction():
-            for statement in _SCHEMA.split(";"):
-                run(statement)
+            create_tables(self._db, _SCHEMA)
             for key, value in (("schema", str(SCHEMA_VERSION)), ("party", self._party)):
                 run("INSERT OR IGNORE INTO meta VALUES (?, ?)", (key, value))
         known = dict(run("SELECT key, value FROM meta").fetchall())
@@ -414,7 +322,7 @@ class RoleStore:
                     remedy="Nothing is released twice: a new run is a new version of the study.",
                 )
 
-    # -- other servers' boots ------------------------------------------------------------------------------------------
+    # -- other servers' boots --------------------------------------------------------------------------------
 
     def boots(self, study: bytes) -> StudyBoots:
         """What is known of other servers' starts, seen from a study."""

@@ -15,8 +15,6 @@ import logging
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Protocol
 
 from tallystick.core.allowance import Allowances
@@ -40,48 +38,14 @@ from tallystick.transport.network.frames import (
     parse_open,
 )
 from tallystick.transport.network.incoming import IncomingMessage, StorageError
+from tallystick.transport.network.line import End, State, Stream
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Pace, Piece
 
-__all__ = ["TRANSITIONS", "Connection", "End", "Services", "State", "Stream"]
+__all__ = ["Connection", "Services"]
 
 _log = logging.getLogger("tallystick.transport.network")
 UNGRANTED = 3  # so many large messages in a row that were never granted, and the line is cut
-
-
-class State(Enum):
-    """Where a connection is in its life."""
-
-    GREETING = "greeting"
-    OPEN = "open"
-    CLOSED = "closed"
-
-
-TRANSITIONS: dict[State, tuple[tuple[str, State], ...]] = {
-    State.GREETING: (
-        ("both greetings are of this version", State.OPEN),
-        ("other version, timeout or lost", State.CLOSED),
-    ),
-    State.OPEN: (("closed by either side, cut or lost", State.CLOSED),),
-    State.CLOSED: (),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Why a connection is over; ``theirs`` if it was the peer who said so."""
-
-    reason: Reason
-    text: str
-    theirs: bool = False
-
-
-class Stream(Protocol):
-    """A gRPC stream of raw messages, either side's; reading returns None at its end or when it breaks."""
-
-    async def read(self) -> bytes | None: ...
-
-    async def write(self, raw: bytes) -> bool: ...
 
 
 class Services(Protocol):
@@ -415,12 +379,7 @@ class Connection:
             self.cut(Reason.SILENT, "nothing was heard for too long")
         elif writing is not None and now - writing > options.stall_after:
             self.cut(Reason.SLOW, "nothing was taken for too long")
-        elif (
-            reading is not None
-            and incoming is not None
-            and incoming.granted_at is not None
-            and now - incoming.granted_at > options.slow_grace + incoming.received / options.lowest_rate
-        ):
+        elif reading is not None and incoming is not None and incoming.is_slow(now, options):
             self.cut(Reason.SLOW, "a message came in below the lowest rate")
         elif self.outbound.waits_for_grant(now) > options.grant_after:
             self._give_up()

@@ -17,10 +17,11 @@ import ssl
 import time
 from collections.abc import Callable
 
-from tallystick.transport.network.connection import Connection, End, Services
+from tallystick.transport.network.connection import Connection, Services
 from tallystick.transport.network.credentials import Credentials, Peer, fingerprint, server_name, split_address
 from tallystick.transport.network.frames import Reason
 from tallystick.transport.network.grpc_streams import Refusal, dial
+from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 
 __all__ = ["Dialler", "peer_certificate"]

@@ -15,6 +15,7 @@ from typing import Any
 
 from tallystick.transport.network.admission import Grants, Sink
 from tallystick.transport.network.frames import HEADER_BYTES, LAST, FrameError, Reason
+from tallystick.transport.network.options import Options
 
 __all__ = ["IncomingMessage", "StorageError"]
 
@@ -44,6 +45,11 @@ class IncomingMessage:
     async def admit(self) -> None:
         """Wait for the grant."""
         await self._grants.acquire(self._charge)
+
+    def is_slow(self, now: float, options: Options) -> bool:
+        """Whether it comes in below the lowest rate since it was granted."""
+        granted = self.granted_at
+        return granted is not None and now - granted > options.slow_grace + self.received / options.lowest_rate
 
     async def take(self, raw: bytes, flags: int) -> bool:
         """Write the payload of a DATA frame; True when the message is complete."""

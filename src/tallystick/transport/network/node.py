@@ -26,13 +26,14 @@ from tallystick.core.errors import StudyError
 from tallystick.transport.link import Envelope
 from tallystick.transport.network.admission import Grants, Inbox, SinkFactory
 from tallystick.transport.network.background import Workers, background_loop, call
-from tallystick.transport.network.connection import Connection, End
+from tallystick.transport.network.connection import Connection
 from tallystick.transport.network.counters import Counters
 from tallystick.transport.network.credentials import Credentials, Peer, by_fingerprint, split_address
 from tallystick.transport.network.dialler import Dialler
 from tallystick.transport.network.doorkeeper import Doorkeeper, caller_of
 from tallystick.transport.network.frames import Reason
 from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor, Refusal
+from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import Buffer, Pace, Piece, message_of
 
