@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.algorithms.user_programs.allow_list import _REFUSED
+from tallystick.algorithms.user_programs.allow_list import REFUSED
 from tallystick.protocol.governance.policy import UNREAD
 from tallystick.protocol.governance.standing import STATES
 from tallystick.protocol.secure_sum.messages import Code
 from tallystick.protocol.study.messages import StudyCode
-from tallystick.roles.storage import stores
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tallystick"
 FAULTS = (ROOT / "docs" / "faults.md").read_text()
 PRIVACY_RULES = (ROOT / "docs" / "rules.md").read_text()
 NAME = re.compile(r"[a-z]+(-[a-z]+)*")
-POLICY = re.compile(r'return "(policy-[a-z-]+)"')
+IN_TABLES = re.compile(r'"((?:policy|storage)-[a-z-]+)"')
 
 
 def texts_of(value: ast.expr | None) -> Iterator[str]:
@@ -70,14 +69,12 @@ def raised(trees: dict[str, ast.Module]) -> dict[str, str]:
 
 def source_rules() -> dict[str, str]:
     trees = {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for p in sorted(SOURCE.rglob("*.py"))}
-    policy = (SOURCE / "protocol" / "governance" / "policy.py").read_text()
     tables = {
         "Code": [code.name.lower().replace("_", "-") for code in Code],
         "StudyCode": [code.name.lower().replace("_", "-") for code in StudyCode],
         "standing.STATES": [f"study-{state}" for state in STATES],
-        "allow_list": [rule for rule, *_ in _REFUSED.values()] + ["construct"],
-        "stores": [rule for rule, *_ in (*stores._BY_ERRNO.values(), *stores._BY_SQLITE.values(), stores._FAILED)],
-        "policy": [UNREAD, *POLICY.findall(policy)],
+        "allow_list": [rule for rule, *_ in REFUSED.values()] + ["construct"],
+        "policy and storage": [UNREAD, *(r for p in SOURCE.rglob("*.py") for r in IN_TABLES.findall(p.read_text()))],
     }
     named = {rule: where for where, rules in tables.items() for rule in rules}
     return {rule: file for rule, file in raised(trees).items() if rule} | named
