@@ -82,13 +82,15 @@ class _ShareLayout(Layout):
 
     def head(self, raw: bytes, at: int, *, whole: bool) -> tuple[Share, int, int]:
         """The share, with or without its payload and the rest; where the payload begins, and its length."""
-        start = end_of(raw, at, self.fixed.size)
+        there, start = len(raw), at + self.fixed.size
+        if start > there:
+            refuse("a message is truncated")
         study, round, client, server, servers, size, kind, model, blind, length = self.fixed.unpack_from(raw, at)
-        middle = end_of(raw, start, 32 * servers)
-        payload = proof = b""
-        if whole:
-            end = middle + length
-            payload, proof = raw[middle:end], raw[end_of(raw, end, 4) :]
+        middle = start + 32 * servers
+        end = middle + length if whole else middle
+        if (end + 4 if whole else end) > there:
+            refuse("a share claims more than the message holds")
+        payload, proof = (raw[middle:end], raw[end + 4 :]) if whole else (b"", b"")
         share = Share(
             study_hash=study, round=round, client=client, server=server, size=size, kind=kind, model_hash=model,
             commitments=tuple([raw[i : i + 32] for i in range(start, middle, 32)]), blind=blind, payload=payload,
