@@ -24,10 +24,11 @@ from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
 from tallystick.engines.user_code import next_state, run_user_code, start_of
 from tallystick.privacy.ledger import Ledger, charge_of
+from tallystick.privacy.payment import Payment, paid_from
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import Release, release
 
-__all__ = ["Outcome", "Progress", "Released", "is_lost_tick", "run_program"]
+__all__ = ["Outcome", "Progress", "Released", "Rounds", "is_lost_tick", "run_program", "run_rounds"]
 
 Progress = Callable[[int, int], None]
 """Called with (round, rounds) after every round."""
@@ -38,13 +39,24 @@ _LOST = frozenset({"missing-server", "too-few-clients"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """A finished run: the released final state, the released states before it, and who took part."""
+class Rounds:
+    """What came of the rounds: the state after each, and who took part. Nothing of it leaves before it is paid for."""
 
-    release: Release
     history: tuple[State, ...]
     contributors: tuple[tuple[str, ...], ...]
     dropped: tuple[tuple[str, ...], ...]
+
+    def paid(self, plan: Plan, study: bytes, payment: Payment) -> Outcome:
+        """The same, released."""
+        out = release(self.history[-1], plan=plan, study=study, payment=payment)
+        return Outcome(release=out, history=self.history, contributors=self.contributors, dropped=self.dropped)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Rounds):
+    """A finished run: the released final state, the released states before it, and who took part."""
+
+    release: Release
 
     @property
     def lost(self) -> tuple[int, ...]:
@@ -64,20 +76,17 @@ def is_lost_tick(plan: Plan, error: TallystickError) -> bool:
     return all(this == other for other in following)
 
 
-def run_program(
+def run_rounds(
     program: Program,
     public: Public,
     plan: Plan,
     totals: NoisyTotals,
     *,
-    study: bytes,
-    ledger: Ledger,
     progress: Progress | None = None,
     released: Released | None = None,
-) -> Outcome:
-    """Run every round of the plan (or until the program says it is finished on released state) and release the end."""
+) -> Rounds:
+    """Run every round of the plan, or until the program says it is finished on released state. Releases nothing."""
     state = start_of(program, public)
-    entry = ledger.reserve(charge_of(study, plan))
     history: list[State] = []
     contributors: list[tuple[str, ...]] = []
     dropped: list[tuple[str, ...]] = []
@@ -89,8 +98,6 @@ def run_program(
         except RoundAborted as error:
             last_chance = number == len(plan.rounds) and not any(contributors)
             if last_chance or not is_lost_tick(plan, error):
-                if number == 1 and not plan.claim.parallel:  # a stream's records are spent with their watermark
-                    ledger.withdraw(entry)
                 raise
         if noisy is not None:
             if plan.threshold is not None:
@@ -115,9 +122,27 @@ def run_program(
             progress(number, len(plan.rounds))
         if run_user_code(program, "finished", partial(program.finished, state), round=number):
             break
-    return Outcome(
-        release=release(state, plan=plan, study=study, entry=ledger.commit(entry)),
-        history=tuple(history),
-        contributors=tuple(contributors),
-        dropped=tuple(dropped),
-    )
+    return Rounds(history=tuple(history), contributors=tuple(contributors), dropped=tuple(dropped))
+
+
+def run_program(
+    program: Program,
+    public: Public,
+    plan: Plan,
+    totals: NoisyTotals,
+    *,
+    study: bytes,
+    ledger: Ledger,
+    progress: Progress | None = None,
+    released: Released | None = None,
+) -> Outcome:
+    """All rounds on the account of one ledger: reserve, run, commit, release."""
+    entry = ledger.reserve(charge_of(study, plan))
+    try:
+        rounds = run_rounds(program, public, plan, totals, progress=progress, released=released)
+    except RoundAborted as error:
+        # Nothing noised has left. (A stream's records are spent with their watermark.)
+        if error.round == 1 and error.rule != "state-is-finite" and not plan.claim.parallel:
+            ledger.withdraw(entry)
+        raise
+    return rounds.paid(plan, study, paid_from(ledger.commit(entry)))

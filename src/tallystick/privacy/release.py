@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.core.errors import LocalProtocolError
-from tallystick.privacy.ledger import Entry
+from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.units import Unit
 
@@ -74,18 +74,18 @@ class PersonStatement(PrivacyStatement):
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A value that may be shown to anyone, what it promises, and the ledger entry that paid for it."""
+    """A value that may be shown to anyone, what it promises, and the proof that it was paid for."""
 
     value: Any
     privacy: PrivacyStatement
-    entry: Entry
+    payment: Payment
 
 
-def release(value: Any, *, plan: Plan, study: bytes, entry: Entry) -> Release:
-    """Let ``value`` out. The entry must be committed and must be the charge of this very study and plan."""
-    if not entry.committed or entry.charge.study != study or entry.charge.rho != plan.rho:
-        raise LocalProtocolError("a release needs the committed ledger entry of its own study")
-    return Release(value=value, privacy=state_privacy(plan), entry=entry)
+def release(value: Any, *, plan: Plan, study: bytes, payment: Payment) -> Release:
+    """Let ``value`` out: the one exit. The payment must be of this very study and plan."""
+    if payment.study != study or payment.rho != plan.rho or not payment.proof:
+        raise LocalProtocolError("a release needs the payment of its own study")
+    return Release(value=value, privacy=state_privacy(plan), payment=payment)
 
 
 def state_privacy(plan: Plan) -> PrivacyStatement:

@@ -14,11 +14,12 @@ from tallystick.core.errors import NotApproved, RemoteProtocolError, StudyError,
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.outside_text import read_json
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
-from tallystick.engines.run import Outcome, Progress
+from tallystick.engines.run import Progress, Rounds
 from tallystick.engines.thresholding import state_bytes
-from tallystick.privacy.ledger import Entry, Ledger, Spent, charge_of
+from tallystick.privacy.ledger import Ledger, Spent, charge_of
+from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
-from tallystick.privacy.release import release
+from tallystick.privacy.ranges import MAX_ROUNDS
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.results import MAX_BYTES
 from tallystick.roles.identity.consortium import Consortium, consortium_roles
@@ -131,9 +132,10 @@ class ConnectedFederation(Federation):
             if isinstance(error, NotApproved) or error.rule in ("not-started", "declined", "too-few-clients"):
                 self.ledger.withdraw(entry)
             raise
-        return unpack_result(study, design, layout, plan, packed, entry=self.ledger.commit(entry))
+        self.ledger.commit(entry)
+        return unpack_result(study, design, layout, plan, *packed)
 
-    def _run(self, study: Study, plan: Plan, program: str, progress: Progress | None) -> bytes:
+    def _run(self, study: Study, plan: Plan, program: str, progress: Progress | None) -> tuple[bytes, Payment]:
         """Propose, wait for the stewards, run; the packed result. What was run before is fetched, not run again."""
         with self._lock, AnalystConnection(self._config, self._consortium, timeout=self._timeout) as connection:
             if connection.exchange.standing(study.hash).state == "unknown":
@@ -145,7 +147,13 @@ class ConnectedFederation(Federation):
                     rule=f"study-{standing.state}",
                     remedy="Its stewards decide with tallystick study approve; run it again when they have.",
                 )
-            return connection.run(study.canonical(), program, progress)
+            packed = connection.run(study.canonical(), program, progress)
+            return packed, connection.payment(study, plan, took_part(packed))
+
+
+def took_part(packed: bytes) -> list[list[str]]:
+    """Who took part in each round, as a packed result has it."""
+    return [list(names) for names in _told(packed, MAX_ROUNDS)["contributors"]]
 
 
 def _told(packed: bytes, rounds: int) -> dict[str, Any]:
@@ -165,19 +173,18 @@ def _told(packed: bytes, rounds: int) -> dict[str, Any]:
 
 
 def unpack_result(
-    study: Study, design: Design, layout: FeatureLayout, plan: Plan, packed: bytes, *, entry: Entry
+    study: Study, design: Design, layout: FeatureLayout, plan: Plan, packed: bytes, payment: Payment
 ) -> Result:
     """What a packed result says; the states in it were released, round by round."""
     told = _told(packed, len(plan.rounds))
     public = public_facts(study, layout)
     template = design.program.init(public)
     history: tuple[State, ...] = tuple(unpack_state(h, template) for h in told["history"])
-    outcome = Outcome(
-        release=release(history[-1], plan=plan, study=study.hash, entry=entry),
+    outcome = Rounds(
         history=history,
         contributors=tuple(tuple(names) for names in told["contributors"]),
         dropped=tuple(tuple(names) for names in told["dropped"]),
-    )
+    ).paid(plan, study.hash, payment)
     size = 8 * max(r.grid.size for r in plan.rounds)
     down = sum(map(len, told["history"]))
     if plan.threshold is not None:

@@ -246,6 +246,25 @@ class AnalystConnection:
         asked.check(packed, aggregator=aggregator, expected=self._outcome(study))
         return packed
 
+    def payment(self, study: Study, plan: Plan, participants: Sequence[Sequence[str]]) -> Payment:
+        """The proof that everybody who took part has paid, as the notice board has it."""
+
+        def there() -> Payment | None:
+            known = self.exchange.docket(study.hash).statements("charge", "countersignature")
+            cast = self.members.cast(study.trust_model)
+            return countersigned(known, cast, participants, study=study.hash, rho=plan.rho)
+
+        self.wait(lambda: there() is not None, SYNC_SECONDS)
+        found = there()
+        if found is None:
+            raise VerificationError(
+                "a result without proof that every institution has charged its ledger for it",
+                rule="missing-charge",
+                party=self.members.board,
+                remedy="Do not use it. Ask again later: a signature may be on its way.",
+            )
+        return found
+
     def _is_running_stream(self, study: bytes) -> bool:
         standing = self.exchange.standing(study)
         if standing.state != "running" or standing.proposal is None:

@@ -1,6 +1,6 @@
 """The coordinator of studies: takes a proposal, gathers the parties, and runs the program on noisy totals.
 
-The program's loop (:func:`tallystick.engines.run.run_program`) runs in a thread of its own and asks for one noisy total
+The program's loop (:func:`tallystick.engines.run.run_rounds`) runs in a thread of its own and asks for one noisy total
 after another; the process's loop answers. Every noisy total is kept before the program sees it, and the program is
 deterministic: so a restarted coordinator runs it again from the start on the totals it has, comes to the same model
 bytes, and goes on with the round that was open.
@@ -14,15 +14,17 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from tallystick.algorithms.program import State
 from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.engines.run import is_lost_tick, run_program
+from tallystick.engines.run import Rounds, is_lost_tick, run_rounds
 from tallystick.engines.setup import Setup, set_up
 from tallystick.engines.totals import NoisyTotal, RoundRequest
-from tallystick.privacy.ledger import Ledger
+from tallystick.privacy.payment import Payment
+from tallystick.protocol.governance.payment import countersigned
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.instructions import NoisySum
@@ -61,7 +63,8 @@ __all__ = ["CoordinatorProcess", "CoordinatorSession"]
 
 _log = logging.getLogger("tallystick.roles")
 READY_SECONDS = 30.0
-_CLOCK = "clock"
+_CLOCK, _PAYMENT = "clock", "payment"
+PAYMENT_SECONDS = 0.5
 READY_SECONDS_A_CLIENT = 0.05  # a thousand answers take their time
 _SENT = {
     StudyOpen: CrashPoint.AGGREGATOR_OPENING_SENT,
@@ -90,6 +93,7 @@ class CoordinatorSession(Session):
         self._last: tuple[object, bytes] = (None, b"")
         self._clock: StreamClock | None = None
         self._awaited: RoundRequest | None = None
+        self._unpaid: Rounds | None = None
         self._released: list[tuple[State, NoisyTotal | None]] = []
         """What a stream has released so far."""
         records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
@@ -128,7 +132,8 @@ class CoordinatorSession(Session):
     def result_for(self, party: str, asked: bytes) -> bytes:
         """The result, sealed to who asks, if the study shows it to them; of a running stream, what it has released."""
         end, stored = self._machine.ending, self.process.store.study(self.study_hash)
-        running = end is None and self._clock is not None and any(total is not None for _, total in self._released)
+        took_part = [total.participants for _, total in self._released if total is not None]
+        running = end is None and self._clock is not None and self._payment(took_part) is not None
         if not (isinstance(end, Result) or running) or stored is None:
             raise NotApproved("the study has no result", party=party, rule="no-result")
         packed = end.packed if isinstance(end, Result) else pack_interim(tuple(self._released))
@@ -182,6 +187,9 @@ class CoordinatorSession(Session):
         self._note_approvers()
         if layer == "study":
             self._study(self._machine.tick(now))
+        elif layer == _PAYMENT:
+            if self._unpaid is not None:
+                self._release(self._unpaid)
         elif layer == _CLOCK:
             if self._awaited is not None:
                 self._open(self._awaited)
@@ -321,13 +329,11 @@ class CoordinatorSession(Session):
         if setup is None:
             return
         try:
-            outcome = run_program(
+            rounds = run_rounds(
                 setup.design.program,
                 setup.public,
                 setup.plan,
                 self,
-                study=self.study_hash,
-                ledger=Ledger(),
                 progress=lambda done, rounds: self._post(lambda: self._study(self._machine.progress(done, rounds))),
                 released=None if self._clock is None else lambda state, total: self._released.append((state, total)),
             )
@@ -342,7 +348,25 @@ class CoordinatorSession(Session):
             failure = RoundAborted("the program failed", remedy="See the aggregator's log.")
             self._post(lambda: self._fail(failure))
             return
-        self._post(lambda: self._study(self._machine.finish(pack_outcome(outcome))))
+        self._post(lambda: self._release(rounds))
+
+    def _release(self, rounds: Rounds) -> None:
+        """Let the result out once it is seen that everybody who took part has paid, as all witnesses have signed.
+
+        What a client sends has been charged and countersigned before; its signatures may still be on their way here.
+        """
+        payment = self._payment(rounds.contributors)
+        self._unpaid = rounds if payment is None else None
+        if payment is None:
+            self.process.wake(self.process.now() + PAYMENT_SECONDS, self, _PAYMENT)
+        elif self.setup is not None:
+            outcome = rounds.paid(self.setup.plan, self.study_hash, payment)
+            self._study(self._machine.finish(pack_outcome(outcome)))
+
+    def _payment(self, participants: Sequence[Sequence[str]]) -> Payment | None:
+        known = self.process.exchange.docket(self.study_hash).statements("charge", "countersignature")
+        rho = self.setup.plan.rho if self.setup is not None else Fraction(-1)
+        return countersigned(known, self.cast, participants, study=self.study_hash, rho=rho)
 
     def _post(self, work: Callable[[], None]) -> None:
         self.process.post_for(self, work)
