@@ -24,7 +24,7 @@ from benchmarks.pem_runs import data_file, pooled
 from benchmarks.pem_tables import Cell, finished_runs, note_run, write_table
 from benchmarks.pem_time_figure import figure_3, time_rows
 from benchmarks.svg_plot import Panel, chart
-from tallystick.application.simulation import load_study
+from tallystick.application.study_files import load_study
 from tallystick.application.synthetic_records import made_up_table
 from tallystick.core.errors import PrivacyWarning, StudyError
 

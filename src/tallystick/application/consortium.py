@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.core.errors import StudyError
-from tallystick.crypto.certificates import certificate_facts, dns_name
+from tallystick.crypto.certificates import certificate_facts
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.consortium import Consortium, Party
 from tallystick.roles.identity.identity_files import expiry_warning, read_consortium, read_public, wall_clock
@@ -26,53 +26,22 @@ def create(name: str, out: Path, *, now: datetime | None = None) -> dict[str, An
     return {"action": "create", **_head(consortium, out / enrolment.CONSORTIUM)}
 
 
-def enrol(
-    name: str,
-    *,
-    role: str,
-    directory: Path,
-    address: str | None = None,
-    listen: str | None = None,
-    data: str | None = None,
-    decide: str = "ask",
-    budget: float = 1.0,
-    now: datetime | None = None,
-) -> dict[str, Any]:
-    """Keys, certificate, role config and consortium entry in one step, all on this machine."""
-    consortium, config = enrolment.enrol(
-        name,
-        role,
-        directory,
-        now=now or wall_clock(),
-        address=address,
-        listen=listen,
-        data=data,
-        decide=decide,
-        budget=budget,
-    )
+def enrol(name: str, *, role: str, directory: Path, now: datetime | None = None, **where: Any) -> dict[str, Any]:
+    """Keys, certificate, role config and consortium entry in one step, all on this machine.
+
+    ``where``: address, listen, data, decide and budget, as :func:`tallystick.roles.identity.enrolment.enrol` has them.
+    """
+    consortium, config = enrolment.enrol(name, role, directory, now=now or wall_clock(), **where)
     start = f"Start it: tallystick {role} start --config {config}"
     step = f"Propose studies with it: tallystick study propose --config {config}" if role == "analyst" else start
     facts = {"name": name, "role": role, "config": str(config), "next": step}
     return {"action": "enrol", **facts, **_head(consortium, directory / enrolment.CONSORTIUM)}
 
 
-def request(
-    name: str,
-    *,
-    role: str,
-    out: Path,
-    address: str | None = None,
-    listen: str | None = None,
-    data: str | None = None,
-    decide: str = "ask",
-    budget: float = 1.0,
-) -> dict[str, Any]:
-    """Keys that stay in ``out``, and a request to send to the authority."""
-    asked, path = enrolment.request(
-        name, role, out, address=address, listen=listen, data=data, decide=decide, budget=budget
-    )
-    config = str(out / enrolment.ROLE)
-    return {"action": "request", **_asked(asked), "request": str(path), "config": config}
+def request(name: str, *, role: str, out: Path, **where: Any) -> dict[str, Any]:
+    """Keys that stay in ``out``, and a request to send to the authority; ``where`` as for :func:`enrol`."""
+    asked, path = enrolment.request(name, role, out, **where)
+    return {"action": "request", **_asked(asked), "request": str(path), "config": str(out / enrolment.ROLE)}
 
 
 def approve(
@@ -192,14 +161,14 @@ def describe(result: dict[str, Any]) -> str:
     action = result["action"]
     if action == "show":
         return _describe_show(result)
-    lines = [_SAID[action].format(**result, slug=dns_name(result.get("name", "x")))]
+    lines = [_SAID[action].format(**result)]
     if "hash" in result:
         lines.append(f"  {result['file']}: version {result['version']}, {result['size']} parties, {result['hash']}")
     if action == "approve" and not result["compared"]:
-        lines.append(
-            f"  Not compared: ask {result['name']} by telephone for the fingerprint of its request; it must be"
-        )
-        lines.append(f"  {result['fingerprint']}. If it is not: tallystick consortium remove.")
+        lines += [
+            f"  Not compared: ask {result['name']} by telephone for the fingerprint of its request; it must be",
+            f"  {result['fingerprint']}. If it is not: tallystick consortium remove.",
+        ]
     return "\n".join(lines)
 
 

@@ -12,8 +12,8 @@ import binascii
 from pathlib import Path
 from typing import Any
 
-from tallystick.application.simulation import result_document
-from tallystick.core.errors import StudyError, TallystickError, VerificationError
+from tallystick.application.result_document import RESULT, result_document
+from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
@@ -35,9 +35,8 @@ from tallystick.roles.identity.identity_files import read_consortium
 from tallystick.roles.identity.places import members_of
 from tallystick.study import Study
 
-__all__ = ["describe_verdict", "document", "fitted", "read_receipt", "verify", "write_canonical"]
+__all__ = ["describe_verdict", "document", "fitted", "read_receipt", "verify"]
 
-RESULT = "tallystick/result/1"
 MAX_RESULT = 1 << 30
 _LABEL = b"tallystick/result/analyst/1"
 
@@ -93,17 +92,6 @@ def read_receipt(raw: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _differs("the privacy receipt is none")
     return found
-
-
-def write_canonical(made: dict[str, Any], out: Path, name: str) -> Path:
-    """One canonical line in ``out/name``, written whole or not at all."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        partial = out / f"{name}.partial"
-        partial.write_bytes(canonical(made) + b"\n")
-        return partial.replace(out / name)
-    except OSError as error:
-        raise StudyError(f"cannot write {name}: {error.strerror}", remedy="Choose another --out.") from None
 
 
 # -- checking ----------------------------------------------------------------------------------------------------------
