@@ -26,7 +26,7 @@ from benchmarks.line_charts import Panel, write_chart
 from benchmarks.pem_runs import data_file, pooled
 from benchmarks.pem_tables import Cell, finished_runs, note_run, read_table, write_table
 from benchmarks.pem_time_figure import figure_3, time_rows
-from tallystick.application.simulation import load_study
+from tallystick.application.study_files import load_study
 from tallystick.application.synthetic_records import made_up_table
 from tallystick.bench import describe
 from tallystick.core.errors import PrivacyWarning, StudyError, TallystickError

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import Design
-from tallystick.application.simulation import evaluate_split, load_study, read_program_from, split_source
+from tallystick.application.simulation import evaluate_split, split_source
+from tallystick.application.study_files import load_study, read_program_from
 from tallystick.core.errors import DataError
 from tallystick.core.randomness import WordSource
 from tallystick.data.partitions import fold_indices

@@ -17,7 +17,8 @@ from benchmarks.pem_runs import data_file, noise_of, pooled
 
 from benchmarks import pem_figures as bench
 from benchmarks import pem_time_figure
-from tallystick.application.simulation import load_study, simulate
+from tallystick.application.simulation import simulate
+from tallystick.application.study_files import load_study
 from tallystick.application.synthetic_records import made_up_table
 from tallystick.core.errors import DataError
 from tallystick.crypto.prg import AesStream
@@ -43,7 +44,7 @@ def test_a_pooled_run_is_the_simulation_to_the_bit(tmp_path: Path, clients: int)
     data = made_up(tmp_path, "nursery.toml")
     settings = ("study.accept_noise=true", "program.rounds=3")
     here = pooled(EXAMPLES / "nursery.toml", data, settings=settings, seed=5)
-    done = simulate(EXAMPLES / "nursery.toml", data=(data,), clients=clients, seed=5, settings=settings, quiet=True)
+    done = simulate(EXAMPLES / "nursery.toml", data=(data,), clients=clients, seed=5, settings=settings)
     assert here["loss"] == done["simulation"]["evaluation"]["loss"]
     other = pooled(EXAMPLES / "nursery.toml", data, settings=settings, seed=6)
     assert here["loss"] != other["loss"]
@@ -53,9 +54,7 @@ def test_folds_are_those_of_the_simulation(tmp_path: Path) -> None:
     data = made_up(tmp_path, "adult_pem.toml")
     settings = ("program.rounds=2",)
     folds = [pooled(EXAMPLES / "adult_pem.toml", data, settings=settings, fold=i, folds=3) for i in range(3)]
-    done = simulate(
-        EXAMPLES / "adult_pem.toml", data=(data,), clients=4, seed=1, folds=3, settings=settings, quiet=True
-    )
+    done = simulate(EXAMPLES / "adult_pem.toml", data=(data,), clients=4, seed=1, folds=3, settings=settings)
     assert np.mean([f["accuracy"] for f in folds]) == done["simulation"]["evaluation"]["accuracy"]
 
 

@@ -17,6 +17,7 @@ from cli_runs import Run
 
 from tallystick.application.demo import demonstration
 from tallystick.application.demo.local_deployment import LocalDeployment
+from tallystick.application.demo.words import _ranges, describe
 from tallystick.core.errors import RoundAborted, StudyError
 from tallystick.roles.identity.role_config import load_role_config
 
@@ -39,7 +40,7 @@ def role_processes(folder: Path) -> list[str]:
 def test_the_demonstration_end_to_end(tmp_path: Path) -> None:
     """Nine processes, one killed and back; the folder is kept here to look into it."""
     kept = tmp_path / "kept"
-    result = demonstration.demo(keep=kept, quiet=True, records=8000, rounds=14)
+    result = demonstration.demo(keep=kept, records=8000, rounds=14)
     json.dumps(result, allow_nan=False)
     assert result["kind"] == "study"
     assert "simulation" not in result
@@ -64,7 +65,7 @@ def test_the_demonstration_end_to_end(tmp_path: Path) -> None:
     assert all(demonstration.VICTIM in told[number] for number in killed["missed"])
     assert shown["bytes_sent"]["institution-1"] > result["cost"]["bytes_up_per_client"]
 
-    words = demonstration.describe(result)
+    words = describe(result)
     assert "made the records up" in words
     assert result["privacy"]["statement"] in words
     assert f"killed after round {killed['after_round']}" in words
@@ -75,11 +76,16 @@ def test_the_demonstration_end_to_end(tmp_path: Path) -> None:
     assert "Traceback" not in "".join(p.read_text() for p in kept.glob("*.log"))
     assert (kept / "consortium" / "ca.key").stat().st_mode & 0o777 == 0o600
     with pytest.raises(StudyError, match="not empty"):
-        demonstration.demo(keep=kept, quiet=True)
+        demonstration.demo(keep=kept)
 
 
 def test_an_interrupted_demonstration_leaves_nothing(tmp_path: Path) -> None:
-    code = "from tallystick.cli import demonstration as d; d.demo(records=4000, rounds=9)"
+    code = (
+        "from tallystick.application.demo import demonstration as d\n"
+        "from tallystick.cli.progress import told_on_stderr\n"
+        "with told_on_stderr(quiet=False) as story:\n"
+        "    d.demo(records=4000, rounds=9, tell=story.tell, step=story.step)\n"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         stderr=subprocess.PIPE,
@@ -140,10 +146,10 @@ def test_the_folder_goes_away_when_something_fails(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(demonstration, "_warm", broken)
     with pytest.raises(RuntimeError, match="broken"):
-        demonstration.demo(quiet=True, records=500)
+        demonstration.demo(records=500)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_rounds_are_told_as_ranges() -> None:
-    assert demonstration._ranges([3, 5, 6, 7, 9, 10]) == "3, 5-7, 9-10"
-    assert demonstration._ranges([]) == ""
+    assert _ranges([3, 5, 6, 7, 9, 10]) == "3, 5-7, 9-10"
+    assert _ranges([]) == ""

@@ -13,8 +13,9 @@ import pytest
 from cli_runs import Run
 from typer.models import OptionInfo
 
+from tallystick.application.party_files import client_ledger
 from tallystick.cli.budget import budget_app, ledger_app
-from tallystick.cli.data_sets import client_ledger, data_app
+from tallystick.cli.data_sets import data_app
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.ledger import ORDERS, STEPS, Charge, steps
 

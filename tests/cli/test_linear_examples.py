@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from tallystick.application.planning import describe, plan
-from tallystick.application.simulation import describe_result, simulate
+from tallystick.application.result_document import describe_result
+from tallystick.application.simulation import simulate
 from tallystick.core.errors import StudyError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 
 def run(name: str, *settings: str, **options: Any) -> dict[str, Any]:
     """On the built-in invented census, which has the columns of the real one."""
-    result = simulate(EXAMPLES / name, clients=3, seed=1, quiet=True, settings=settings, **options)
+    result = simulate(EXAMPLES / name, clients=3, seed=1, settings=settings, **options)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert describe_result(result)
     return result

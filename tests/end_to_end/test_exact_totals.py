@@ -179,7 +179,6 @@ def test_the_command_gives_the_same_model_for_any_number_of_clients(tmp_path: Pa
             settings=tuple(settings),
             seed=seed,
             holdout=0.1,
-            quiet=True,
         )
 
     one = run(1)

@@ -80,7 +80,7 @@ def test_noise_of_the_wrong_scale_is_told(power: int, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("seed", [1, 2])
 def test_adult_at_epsilon_one(seed: int) -> None:
     """The measured frontier is .861 at ε = 1 (mean of five seeds), non-private .866; a regression of a point shows."""
-    result = simulate(STUDY, data=(ADULT,), clients=10, seed=seed, holdout=0.1, quiet=True)
+    result = simulate(STUDY, data=(ADULT,), clients=10, seed=seed, holdout=0.1)
     accuracy = result["simulation"]["evaluation"]["accuracy"]
     print(f"seed {seed}: {accuracy:.4f}")
     assert result["privacy"]["epsilon"] == 1.0

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
 from tallystick.application.planning import plan
-from tallystick.application.simulation import result_document, simulate
+from tallystick.application.result_document import result_document
+from tallystick.application.simulation import simulate
 from tallystick.core.errors import DataError, PrivacyRefused, RoundAborted, StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream
@@ -399,7 +400,7 @@ def test_a_study_file_with_times_is_simulated(tmp_path: Path) -> None:
         y = { type = "category", values = ["no", "yes"] }
         """
     )
-    made = simulate(study, data=(tmp_path / "records.csv",), clients=3, seed=1, holdout=0.2, quiet=True)
+    made = simulate(study, data=(tmp_path / "records.csv",), clients=3, seed=1, holdout=0.2)
     assert made["cost"]["rounds"] == 6
     assert made["privacy"]["epsilon"] == 5.0
     assert made["simulation"]["evaluation"]["accuracy"] > 0.7

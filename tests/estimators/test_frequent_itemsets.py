@@ -245,7 +245,6 @@ def test_mushroom_is_far_below_its_marks() -> None:
             clients=5,
             seed=1,
             settings=(f"privacy.epsilon={epsilon}",),
-            quiet=True,
         )
         evaluation = result["simulation"]["evaluation"]
         assert evaluation["method"] == "own records"

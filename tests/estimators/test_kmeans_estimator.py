@@ -12,7 +12,8 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import tallystick as ts
-from tallystick.application.simulation import describe_result, simulate
+from tallystick.application.result_document import describe_result
+from tallystick.application.simulation import simulate
 from tallystick.core.errors import DataError, PrivacyRefused, StudyError
 
 pytestmark = [
@@ -210,7 +211,6 @@ def test_nursery_is_below_the_marks(epsilon: float) -> None:
             clients=4,
             seed=seed,
             settings=(f"privacy.epsilon={epsilon}", f"program.seed={seed}"),
-            quiet=True,
         )
         for seed in (1, 2)
     ]
@@ -225,7 +225,7 @@ def test_nursery_is_below_the_marks(epsilon: float) -> None:
 
 @pytest.mark.skipif(not OPTDIGITS.exists(), reason="shared/data/optdigits.parquet is not here")
 def test_digits_have_real_clusters_and_the_example_finds_them() -> None:
-    result = simulate(EXAMPLES / "optdigits.toml", data=(OPTDIGITS,), clients=4, seed=1, quiet=True)
+    result = simulate(EXAMPLES / "optdigits.toml", data=(OPTDIGITS,), clients=4, seed=1)
     evaluation = result["simulation"]["evaluation"]
     assert evaluation["relative_loss"] < 0.3
     assert evaluation["one_centre_relative_loss"] > 0.8

@@ -12,7 +12,10 @@ import pytest
 from consortium_fixture import Parties, wait_for
 
 import tallystick as ts
-from tallystick.application import studies, study_results, study_words
+from tallystick.application import studies, study_results
+from tallystick.application.party_files import PartyFiles
+from tallystick.application.result_document import write_canonical
+from tallystick.application.studies import words as study_words
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import parse_hash
 from tallystick.protocol.governance.statements import canonical
@@ -45,7 +48,7 @@ def wait_known(parties: Parties, study: Study | bytes, *names: str) -> None:
     wanted = study.hash if isinstance(study, Study) else study
 
     def known(name: str) -> bool:
-        with studies.Place(config_of(parties, name)) as place:
+        with PartyFiles.of(config_of(parties, name)) as place:
             return any(h == wanted for h in place.store.hashes())
 
     wait_for(lambda: all(known(name) for name in names or parties.clients))
@@ -67,7 +70,7 @@ def approve_all(parties: Parties, study: Study) -> None:
 
 
 def ledger_of(parties: Parties, name: str) -> LedgerStore:
-    place = studies.Place(config_of(parties, name))
+    place = PartyFiles.of(config_of(parties, name))
     place.close()
     return LedgerStore(place.config.state / LEDGER, party=name, signing=place.identity.signing)
 
@@ -98,7 +101,7 @@ def test_a_study_from_proposal_to_receipt(asking: Parties, tmp_path: Path) -> No
     again = studies.result(study.printed_hash, parties.analyst)  # the stored one: nothing is charged twice
     assert (again["released"], again["receipt"]) == (made["released"], made["receipt"])
 
-    file = study_results.write_canonical(made, tmp_path, "result.json")
+    file = write_canonical(made, tmp_path, "result.json")
     found = study_results.verify(file, parties.home / "consortium.toml")
     assert found["sound"]
     assert found["participants"] == parties.clients
@@ -106,7 +109,7 @@ def test_a_study_from_proposal_to_receipt(asking: Parties, tmp_path: Path) -> No
 
     wait_for(lambda: all(standing_of(parties, name, study) == "committed" for name in parties.clients))
     with ledger_of(parties, "client-1") as ledger:
-        report = ledger.verify(studies.Place(config_of(parties, "client-1")).members.identities)
+        report = ledger.verify(PartyFiles.of(config_of(parties, "client-1")).members.identities)
         assert report is not None
         with pytest.raises(BudgetExceeded):
             ledger.preview(

@@ -14,7 +14,8 @@ import pytest
 from consortium_fixture import RECORDS, SCHEMA, SEED, Parties, bits, fit, wait_for
 
 import tallystick as ts
-from tallystick.application import doctor, studies, study_words
+from tallystick.application import doctor, studies
+from tallystick.application.studies import words as study_words
 from tallystick.roles.identity.identity_files import wall_clock
 from tallystick.study import Study
 

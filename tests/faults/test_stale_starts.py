@@ -16,7 +16,8 @@ import pytest
 from consortium_fixture import PATIENCE, Parties, Running, health, wait_for
 from test_governed_studies import config_of, decide, set_key, standing_of, stands, wait_known
 
-from tallystick.application import studies, study_words
+from tallystick.application import studies
+from tallystick.application.studies import words as study_words
 from tallystick.core.errors import NotApproved, RoundAborted, StudyError, TallystickError, TooFewParties
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.identity.identity_files import read_consortium

@@ -16,7 +16,7 @@ from consortium_fixture import SCHEMA, Parties, bits, fit, wait_for
 
 import tallystick as ts
 from tallystick.application import studies, study_results
-from tallystick.application.simulation import describe_result
+from tallystick.application.result_document import describe_result, write_canonical
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
@@ -136,7 +136,7 @@ def test_a_tick_without_enough_clients_is_lost_and_the_stream_goes_on(parties: P
     assert made, parties.logs()
     assert made[0]["stream"] == {"ticks": ticks, "lost": [lost]}
     assert "1 tick(s) released nothing" in describe_result(made[0])
-    file = study_results.write_canonical(made[0], parties.folder, "result.json")
+    file = write_canonical(made[0], parties.folder, "result.json")
     assert study_results.verify(file, parties.home / "consortium.toml")["sound"]
 
     fed = ts.Federation.simulate(frames, names=parties.clients, schema=SCHEMA, seed=parties.seed)

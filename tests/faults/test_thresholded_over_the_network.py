@@ -10,7 +10,7 @@ from consortium_fixture import RECORDS, SCHEMA, Parties, bits
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
-from tallystick.application.simulation import describe_result, result_document
+from tallystick.application.result_document import describe_result, result_document
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.messages import RoundOpen

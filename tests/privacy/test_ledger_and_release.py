@@ -13,6 +13,7 @@ from tallystick.core.errors import BudgetExceeded, LocalProtocolError
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, charge_of, covers, steps
+from tallystick.privacy.payment import Payment, paid_from
 from tallystick.privacy.plan import make_plan
 from tallystick.privacy.release import release
 
@@ -93,17 +94,19 @@ def test_curves_are_rationals_rounded_up():
     assert list(ORDERS[:31]) == sorted(ORDERS[:31])
 
 
-def test_a_release_needs_its_own_committed_entry():
+def test_a_release_needs_the_payment_of_its_own_study():
     ledger, plan = Ledger(), plan_for(1.0)
     open_entry = ledger.reserve(charge_of(STUDY, plan))
     with pytest.raises(LocalProtocolError):
-        release(1, plan=plan, study=STUDY, entry=open_entry)
-    entry = ledger.commit(open_entry)
+        paid_from(open_entry)
+    payment = paid_from(ledger.commit(open_entry))
     with pytest.raises(LocalProtocolError):
-        release(1, plan=plan, study=b"t" * 32, entry=entry)
+        release(1, plan=plan, study=b"t" * 32, payment=payment)
     with pytest.raises(LocalProtocolError):
-        release(1, plan=plan_for(2.0), study=STUDY, entry=entry)
-    out = release(1, plan=plan, study=STUDY, entry=entry)
+        release(1, plan=plan_for(2.0), study=STUDY, payment=payment)
+    with pytest.raises(LocalProtocolError):  # nobody has paid
+        release(1, plan=plan, study=STUDY, payment=Payment(study=STUDY, rho=plan.rho, proof=()))
+    out = release(1, plan=plan, study=STUDY, payment=payment)
     assert out.privacy.as_dict()["epsilon"] == 1.0
     assert "any one of the 2 servers" in out.privacy.statement
 

@@ -18,7 +18,9 @@ import pytest
 from tallystick.application import consortium as command
 from tallystick.application import doctor as room
 from tallystick.application.demo.free_ports import free_ports
-from tallystick.cli.doctor import describe, doctor, exit_code
+from tallystick.application.doctor import describe
+from tallystick.application.doctor import examine as doctor
+from tallystick.cli.deployment import exit_code
 from tallystick.roles.identity.identity_files import read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
 

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from tallystick.algorithms.program import pack_state
-from tallystick.application import studies, study_words
+from tallystick.application.studies import views
+from tallystick.application.studies import words as study_words
 from tallystick.core.errors import PrivacyRefused, RemoteProtocolError, StudyError, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import AesStream, derive
@@ -401,7 +402,7 @@ def test_what_is_no_study_is_listed_shown_and_refused(client: Client, study: byt
     assert said is not None
     assert said.body["decision"] == "reject"
     standing = client.process.exchange.standing(asked.study_hash)
-    found = {"action": "show", **studies._about(asked), **studies._stands(standing), **studies._contents(asked)}
+    found = {"action": "show", **views.about(asked), **views.stands(standing), **views.contents(asked)}
     json.dumps(found, allow_nan=False)
     for words in (study_words.show(found), study_words.standing(found), study_words.listing({"studies": [found]})):
         assert words.replace("\n", "").isprintable()

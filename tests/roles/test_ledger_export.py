@@ -24,7 +24,7 @@ from ledger_examples import (
     study,
 )
 
-from tallystick.cli import budget
+from tallystick.application import ledger as ledger_room
 from tallystick.core.errors import VerificationError
 from tallystick.privacy.accountant import pure_rho
 from tallystick.privacy.chain import Head, canonical, genesis, make_link, signed_bytes
@@ -120,9 +120,9 @@ def test_an_export_without_a_grant_is_told_all_the_same(exported: bytes, tmp_pat
     file = tmp_path / "chain.json"
     file.write_bytes(canonical(told))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tallystick.roles.identity.identity_files.read_consortium", lambda _path: None)
-        patch.setattr(budget, "_identities", lambda _consortium: IDENTITIES)
-        said = budget._verify_export(file, tmp_path / "consortium.toml")
+        patch.setattr(ledger_room, "read_consortium", lambda _path: None)
+        patch.setattr(ledger_room, "identities_of", lambda _consortium: IDENTITIES)
+        said = ledger_room.verify_export(file, tmp_path / "consortium.toml")
     assert "no budget was ever granted" in said["statement"]
 
 

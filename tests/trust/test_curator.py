@@ -26,10 +26,10 @@ from tests.trust.curator import CURATOR
 
 import tallystick as ts
 from tallystick.application import planning, studies, study_results
+from tallystick.application.party_files import PartyFiles
+from tallystick.application.result_document import write_canonical
 from tallystick.core.errors import PrivacyRefused, TrustModelError
 from tallystick.roles.identity import enrolment
-from tallystick.roles.identity.role_config import load_role_config
-from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.study import Study
 
 ROOT = Path(__file__).parents[2]
@@ -203,16 +203,13 @@ def test_it_runs_between_real_processes_governed_charged_and_receipted(deploymen
     assert made["receipt"] is not None
     assert made["participants"]["clients"] == len(CLIENTS)
 
-    file = study_results.write_canonical(made, tmp_path, "result.json")
+    file = write_canonical(made, tmp_path, "result.json")
     found = study_results.verify(file, deployment.home / "consortium.toml")
     assert found["sound"]
     assert tuple(sorted(found["participants"])) == CLIENTS
 
     def charged(name: str) -> bool:
-        place = studies.Place(deployment.configs[name][1])
-        place.close()
-        path = load_role_config(deployment.configs[name][1]).state / LEDGER
-        with LedgerStore(path, party=name, signing=place.identity.signing) as ledger:
+        with PartyFiles.of(deployment.configs[name][1]) as files, files.ledger() as ledger:
             return ledger.standing(study.hash) == "committed"
 
     wait_for(lambda: all(charged(name) for name in CLIENTS))

@@ -17,10 +17,15 @@ from numpy.typing import NDArray
 from tallystick.algorithms.program import Public
 from tallystick.algorithms.user_programs.findings import Finding
 from tallystick.algorithms.user_programs.program_file import ProgramFile, inspect_program
-from tallystick.application.program_trial import grid_for, same_again, trial_rounds
+from tallystick.application.program_trial import CORRECT, finding, grid_for, same_again, trial_rounds
+from tallystick.application.simulation import encoded
+from tallystick.application.study_files import PROGRAM_BYTES, load_study
+from tallystick.application.synthetic_records import made_up_table
 from tallystick.core.errors import DataError, StudyError, TallystickError
 from tallystick.crypto.prg import AesStream
+from tallystick.data.files import read_text
 from tallystick.data.partitions import uniforms
+from tallystick.data.sources import read_table
 from tallystick.engines.client_map import rows_of
 from tallystick.engines.designs import layout_of
 from tallystick.engines.federation import public_facts
@@ -45,46 +50,24 @@ def check_program(
     path = Path(path)
     if data and not isinstance(study, Path):
         raise StudyError("--data without --study", remedy="A study declares what the columns of the data are.")
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except OSError as error:
-        raise StudyError(
-            f"cannot read {path}: {error.strerror}", remedy="Check the path and its permissions."
-        ) from None
-    except UnicodeDecodeError as error:
-        raise StudyError(f"{path} is not UTF-8 text (byte {error.start})", remedy="Save it as UTF-8.") from None
-    program, findings = inspect_program(text, name=path.name)
+    program, findings = inspect_program(read_text(path, limit=PROGRAM_BYTES, what="the program"), name=path.name)
+    groups = program and program.groups
     report: dict[str, Any] = {
         "file": str(path),
-        "hash": None,
-        "class": None,
-        "rounds": None,
-        "bound": None,
-        "groups": None,
-        "tried": False,
-        "tried_on": None,
-        "clipping": None,
-        "ok": False,
-        "findings": [],
+        "hash": program and program.hash,
+        "class": program and program.class_name,
+        "rounds": program and program.rounds,
+        "bound": program and program.bound,
+        "groups": groups and [{"name": g.name, "size": g.size, "bound": g.bound, "share": g.share} for g in groups],
+        **{"tried": False, "tried_on": None, "clipping": None},
     }
-    if program is not None:
-        groups = program.groups
-        report |= {
-            "hash": program.hash,
-            "class": program.class_name,
-            "rounds": program.rounds,
-            "bound": program.bound,
-            "groups": groups and [{"name": g.name, "size": g.size, "bound": g.bound, "share": g.share} for g in groups],
-        }
-        if study is not None:
-            public, records, norm, tried_on = _made_up(study) if not data else _own(study, data)
-            tried, clipping = _try_out(program, public, records, norm)
-            report["tried"], findings = tried == [], tried or []
-            if report["tried"]:
-                report |= {"tried_on": tried_on, "clipping": clipping}
-    report["ok"] = not findings
-    report["findings"] = [finding.as_dict() for finding in findings]
-    return report
+    if program is not None and study is not None:
+        public, records, norm, tried_on = _own(study, data) if isinstance(study, Path) and data else _made_up(study)
+        tried, clipping = _try_out(program, public, records, norm)
+        findings = tried or []
+        if tried == []:
+            report |= {"tried": True, "tried_on": tried_on, "clipping": clipping}
+    return {**report, "ok": not findings, "findings": [finding.as_dict() for finding in findings]}
 
 
 def describe(report: dict[str, Any]) -> str:
@@ -126,14 +109,12 @@ def _describe_clipping(clipping: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _made_up(study: Path | Public | Sequence[str] | None) -> _Trial:
+def _made_up(study: Path | Public | Sequence[str]) -> _Trial:
     """Records that fit the declared columns, evenly drawn; numbers in [-1, 1] where only names are known."""
     if isinstance(study, Path):
-        from tallystick.application.synthetic_records import made_up_table
-
-        read = _read(study)
+        read, _ = load_study(study)
         return *_encoded(read, made_up_table(read, _MADE_UP_RECORDS)), f"{_MADE_UP_RECORDS:,} made-up records"
-    public = study if isinstance(study, Public) else Public(features=tuple(study or ()))
+    public = study if isinstance(study, Public) else Public(features=tuple(study))
     width = len(public.features) + (public.target is not None)
     drawn = uniforms(width * _MADE_UP_RECORDS, AesStream(bytes(32))).reshape(-1, width)
     records = np.ascontiguousarray(2 * drawn - 1)
@@ -141,11 +122,9 @@ def _made_up(study: Path | Public | Sequence[str] | None) -> _Trial:
     return public, records, "l2", f"{_MADE_UP_RECORDS:,} made-up records"
 
 
-def _own(study: Path | Public | Sequence[str] | None, data: Sequence[Path]) -> _Trial:
+def _own(study: Path, data: Sequence[Path]) -> _Trial:
     """The author's own records, read here and kept here."""
-    from tallystick.data.sources import read_table
-
-    read = _read(study if isinstance(study, Path) else Path())
+    read, _ = load_study(study)
     target = (read.study.target,) if read.study.target else ()
     columns = layout_of(read).columns
     tables = [read_table(path, list(dict.fromkeys((*columns, *target))), party=path.name) for path in data]
@@ -158,22 +137,8 @@ def _own(study: Path | Public | Sequence[str] | None, data: Sequence[Path]) -> _
     return public_facts(read, layout_of(read)), records, parts[0][2], f"{len(records):,} records of your own"
 
 
-def _read(path: Path) -> Study:
-    from tallystick.application.simulation import load_study
-
-    return load_study(path)[0]
-
-
 def _encoded(study: Study, table: Any) -> tuple[Public, NDArray[np.float64], Norm]:
-    from tallystick.data.encoding import encode
-
-    found = encode(
-        table,
-        study.schema_of_data(),
-        features=study.study.features,
-        target=study.study.target,
-        missing=study.missing_policy(),
-    )
+    found = encoded(study, table)
     stated = study if study.data.records is not None else study.replace("data", records=_MADE_UP_RECORDS)
     norm: Norm = "l1" if study.privacy.mechanism == "laplace" else "l2"
     return public_facts(stated, layout_of(stated)), rows_of(found), norm
@@ -194,17 +159,13 @@ def _try_out(
         declared = sum(g.size for g in program.groups_for(size))
         if declared != size:
             cause = f"map_in_client returns {size} numbers, the groups declare {declared}"
-            return [_finding("vector-length", cause)], []
+            return [finding("vector-length", cause)], []
         program.reduce_in_aggregator(np.zeros(size), state)
         findings, clipping = trial_rounds(program, program.compiled_map, public, records, grid_for(program, size, norm))
         return findings or same_again(program, lambda: SandboxedProgram(file), public, records, size), clipping
     except TallystickError as error:
         if error.rule == "sandbox-unavailable":
             return None, []
-        return [_finding(error.rule or "run", str(error.cause), error.remedy)], []
+        return [finding(error.rule or "run", str(error.cause), error.remedy or CORRECT)], []
     finally:
         program.close()
-
-
-def _finding(rule: str, cause: str, remedy: str | None = None) -> Finding:
-    return Finding(line=1, column=1, rule=rule, cause=cause, remedy=remedy or "Correct the program and check again.")

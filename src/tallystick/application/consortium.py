@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from tallystick.core.errors import StudyError
-from tallystick.crypto.certificates import certificate_facts, dns_name
+from tallystick.crypto.certificates import certificate_facts
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.consortium import Consortium, Party
 from tallystick.roles.identity.identity_files import expiry_warning, read_consortium, read_public, wall_clock
@@ -162,14 +162,14 @@ def describe(result: dict[str, Any]) -> str:
     action = result["action"]
     if action == "show":
         return _describe_show(result)
-    lines = [_SAID[action].format(**result, slug=dns_name(result.get("name", "x")))]
+    lines = [_SAID[action].format(**result)]
     if "hash" in result:
         lines.append(f"  {result['file']}: version {result['version']}, {result['size']} parties, {result['hash']}")
     if action == "approve" and not result["compared"]:
-        lines.append(
-            f"  Not compared: ask {result['name']} by telephone for the fingerprint of its request; it must be"
-        )
-        lines.append(f"  {result['fingerprint']}. If it is not: tallystick consortium remove.")
+        lines += [
+            f"  Not compared: ask {result['name']} by telephone for the fingerprint of its request; it must be",
+            f"  {result['fingerprint']}. If it is not: tallystick consortium remove.",
+        ]
     return "\n".join(lines)
 
 

@@ -15,38 +15,41 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tallystick.application.ledger_check import check_own_ledger
+from tallystick.application.own_records import records_of_open_studies
+from tallystick.application.party_files import PartyFiles
 from tallystick.core.errors import TallystickError
 from tallystick.core.version import __version__
 from tallystick.crypto.certificates import certificate_facts
+from tallystick.data.sources import column_names
 from tallystick.roles.identity.consortium import Consortium, dials
-from tallystick.roles.identity.handshake import Reached, handshake, port_state
+from tallystick.roles.identity.handshake import handshake, port_state
 from tallystick.roles.identity.identity_files import (
     Identity,
     expiry_warning,
     key_file_problem,
     load_identity,
     read_consortium,
+    wall_clock,
 )
 from tallystick.roles.identity.role_config import RoleConfig, load_role_config
-from tallystick.roles.ledger.store import LEDGER, LedgerStore
+from tallystick.roles.ledger.store import LEDGER
 
-__all__ = ["Finding", "examine"]
+__all__ = ["Finding", "describe", "examine"]
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _LEAST_DISK, _ENOUGH_DISK = 100 << 20, 2 << 30
 _LIBRARIES = ("cryptography", "grpcio", "numpy", "numba", "pyarrow", "polars")
 _COLUMNS_SHOWN = 40
+_MARKS = {OK: "ok     ", WARNING: "look   ", PROBLEM: "PROBLEM"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing looked at."""
 
     check: str
@@ -55,53 +58,57 @@ class Finding:
     remedy: str | None = None
 
 
-def examine(path: str | Path, *, now: datetime, timeout: float = 3.0) -> dict[str, Any]:
+def _failed(check: str, error: TallystickError) -> Finding:
+    return Finding(check, PROBLEM, error.cause, error.remedy)
+
+
+def examine(path: str | Path, *, now: datetime | None = None, timeout: float = 3.0) -> dict[str, Any]:
     """All findings for the role of this config file; ``ok`` is False if any of them is a problem."""
-    findings = list(_versions())
+    findings = [_versions()]
     config: RoleConfig | None = None
     try:
         config = load_role_config(path)
-        findings.append(Finding(check="config", status=OK, what=f"{config.role} {config.name}"))
+        findings.append(Finding("config", OK, f"{config.role} {config.name}"))
     except TallystickError as error:
-        findings.append(_problem("config", error))
+        findings.append(_failed("config", error))
     if config is not None:
-        findings += _key_files(config)
-        consortium, identity = None, None
-        try:
-            consortium = read_consortium(config.consortium)
-            what = f"{consortium.name}, version {consortium.version}, {consortium.printed_hash}"
-            findings.append(Finding(check="consortium", status=OK, what=what))
-            identity = load_identity(config, consortium, now)
-        except TallystickError as error:
-            findings.append(_problem("consortium" if consortium is None else "certificate", error))
-        findings += _clock(config, consortium, now)
-        if consortium is not None and identity is not None:
-            findings += _certificate(identity, now)
-            findings += _connections(config, consortium, timeout)
-        findings += _state(config)
-        findings += _data(config)
-        if consortium is not None:
-            findings += _records(config, consortium)
-        if consortium is not None and identity is not None:
-            findings += _ledger(config, consortium, identity)
+        findings += _role(config, now or wall_clock(), timeout)
     return {
         "ok": all(f.status != PROBLEM for f in findings),
         "party": config and config.name,
         "role": config and config.role,
         "config": str(path),
         "version": __version__,
-        "findings": [asdict(f) for f in findings],
+        "findings": [f._asdict() for f in findings],
     }
 
 
-def _problem(check: str, error: TallystickError) -> Finding:
-    return Finding(check=check, status=PROBLEM, what=error.cause, remedy=error.remedy)
+def _role(config: RoleConfig, now: datetime, timeout: float) -> Iterator[Finding]:
+    yield from _key_files(config)
+    consortium, identity = None, None
+    try:
+        consortium = read_consortium(config.consortium)
+        yield Finding("consortium", OK, f"{consortium.name}, version {consortium.version}, {consortium.printed_hash}")
+        identity = load_identity(config, consortium, now)
+    except TallystickError as error:
+        yield _failed("consortium" if consortium is None else "certificate", error)
+    yield _clock(config, consortium, now)
+    if consortium is not None and identity is not None:
+        yield from _certificate(identity, now)
+        yield from _connections(config, consortium, timeout)
+    yield from _state(config)
+    yield from _data(config)
+    if consortium is not None:
+        with PartyFiles(config, consortium) as files:
+            yield from _records(files)
+            if identity is not None:
+                files.identity = identity
+                yield from _ledger(files)
 
 
-def _versions() -> Iterator[Finding]:
+def _versions() -> Finding:
     found = [f"{name} {metadata.version(name)}" for name in _LIBRARIES]
-    what = f"tallystick {__version__}, Python {platform.python_version()}, {', '.join(found)}"
-    yield Finding(check="versions", status=OK, what=what)
+    return Finding("versions", OK, f"tallystick {__version__}, Python {platform.python_version()}, {', '.join(found)}")
 
 
 def _key_files(config: RoleConfig) -> Iterator[Finding]:
@@ -110,51 +117,45 @@ def _key_files(config: RoleConfig) -> Iterator[Finding]:
             problem = key_file_problem(path.stat())
         except OSError as error:
             remedy = "Check the path in [role]; keys are made by consortium request or enrol."
-            yield Finding(check="keys", status=PROBLEM, what=f"{label} {path}: {error.strerror}", remedy=remedy)
+            yield Finding("keys", PROBLEM, f"{label} {path}: {error.strerror}", remedy)
             continue
         if problem:
             remedy = "Make a new key (consortium rotate): others could have read this one. Keep key files 0600."
-            yield Finding(check="keys", status=PROBLEM, what=f"{label} {path} {problem}", remedy=remedy)
+            yield Finding("keys", PROBLEM, f"{label} {path} {problem}", remedy)
         else:
-            yield Finding(check="keys", status=OK, what=f"{label} {path.name}, mode 0600")
+            yield Finding("keys", OK, f"{label} {path.name}, mode 0600")
 
 
 def _certificate(identity: Identity, now: datetime) -> Iterator[Finding]:
     facts = identity.facts
-    what = f"{facts.fingerprint}, pinned, issued by {facts.issuer}, until {facts.not_after:%Y-%m-%d}"
-    yield Finding(check="certificate", status=OK, what=what)
+    until = f"until {facts.not_after:%Y-%m-%d}"
+    yield Finding("certificate", OK, f"{facts.fingerprint}, pinned, issued by {facts.issuer}, {until}")
     warning = expiry_warning(identity.certificate, now)
     if warning:
         remedy = "Renew now: tallystick consortium rotate, then approve, install and restart."
-        yield Finding(check="certificate", status=WARNING, what=warning.partition(". ")[0], remedy=remedy)
+        yield Finding("certificate", WARNING, warning.partition(". ")[0], remedy)
 
 
-def _clock(config: RoleConfig, consortium: Consortium | None, now: datetime) -> Iterator[Finding]:
+def _clock(config: RoleConfig, consortium: Consortium | None, now: datetime) -> Finding:
     remedy = "Set the clock, best by NTP (systemd-timesyncd or chrony); certificates tolerate 5 minutes."
-    earliest = certificate_facts(consortium.ca_certificate).not_before if consortium else None
-    if earliest is not None and now < earliest:
-        what = f"the clock says {now:%Y-%m-%d %H:%M} UTC, before the consortium existed"
-        yield Finding(check="clock", status=PROBLEM, what=what, remedy=remedy)
-        return
-    newest = _newest(config)
-    if newest is not None and newest > now.timestamp() + timedelta(minutes=5).total_seconds():
-        what = "a file of this role is dated in the future: the clock went back"
-        yield Finding(check="clock", status=WARNING, what=what, remedy=remedy)
-    elif _unsynchronised():
-        what = f"{now:%Y-%m-%d %H:%M:%S} UTC; the kernel says the clock is not synchronised"
-        yield Finding(check="clock", status=WARNING, what=what, remedy=remedy)
-    else:
-        yield Finding(check="clock", status=OK, what=f"{now:%Y-%m-%d %H:%M:%S} UTC")
+    said = f"{now:%Y-%m-%d %H:%M:%S} UTC"
+    if consortium is not None and now < certificate_facts(consortium.ca_certificate).not_before:
+        return Finding(
+            "clock", PROBLEM, f"the clock says {now:%Y-%m-%d %H:%M} UTC, before the consortium existed", remedy
+        )
+    if _newest(config) > now.timestamp() + timedelta(minutes=5).total_seconds():
+        return Finding("clock", WARNING, "a file of this role is dated in the future: the clock went back", remedy)
+    if _unsynchronised():
+        return Finding("clock", WARNING, f"{said}; the kernel says the clock is not synchronised", remedy)
+    return Finding("clock", OK, said)
 
 
-def _newest(config: RoleConfig) -> float | None:
-    times = []
+def _newest(config: RoleConfig) -> float:
+    times = [0.0]
     for path in (config.path, config.certificate, config.consortium, config.state):
-        try:
+        with suppress(OSError):
             times.append(path.stat().st_mtime)
-        except OSError:
-            continue
-    return max(times, default=None)
+    return max(times)
 
 
 def _unsynchronised() -> bool:
@@ -170,37 +171,33 @@ def _connections(config: RoleConfig, consortium: Consortium, timeout: float) -> 
         yield _listening(config, consortium, timeout)
     if config.metrics is not None and port_state(config.metrics) != "free":
         remedy = "If it is not this role that is running: change [metrics] listen."
-        what = f"{config.metrics} is in use or cannot be bound"
-        yield Finding(check="metrics", status=WARNING, what=what, remedy=remedy)
+        yield Finding("metrics", WARNING, f"{config.metrics} is in use or cannot be bound", remedy)
     others = dials(consortium, config.name)
     for role in ("aggregator", "server"):
         if not consortium.by_role(role):
             remedy = "Enrol one and distribute the new consortium file."
-            yield Finding(check="consortium", status=WARNING, what=f"there is no {role} yet", remedy=remedy)
+            yield Finding("consortium", WARNING, f"there is no {role} yet", remedy)
     if not others:
         return
     with ThreadPoolExecutor(max_workers=min(16, len(others))) as pool:
         reached = pool.map(lambda p: handshake(p.address or "", p, consortium, config, timeout), others)
         for party, result in zip(others, reached, strict=True):
             what = f"{party.role} {party.name} at {party.address}: {result.what}"
-            status = OK if result.fine else PROBLEM
-            yield Finding(check="reach", status=status, what=what, remedy=result.remedy)
+            yield Finding("reach", OK if result.fine else PROBLEM, what, result.remedy)
 
 
 def _listening(config: RoleConfig, consortium: Consortium, timeout: float) -> Finding:
     listen = config.listen or ""
     state = port_state(listen)
     if state == "free":
-        return Finding(check="listen", status=OK, what=f"{listen} is free")
+        return Finding("listen", OK, f"{listen} is free")
     if state == "in use":
-        me = consortium.party(config.name)
-        answer: Reached = handshake(listen, me, consortium, config, timeout)
-        if answer.fine:
-            return Finding(check="listen", status=OK, what=f"{listen}: this role is running")
+        if handshake(listen, consortium.party(config.name), consortium, config, timeout).fine:
+            return Finding("listen", OK, f"{listen}: this role is running")
         remedy = "Stop what listens there, or change [role] listen and this party's address."
-        return Finding(check="listen", status=PROBLEM, what=f"{listen} is taken by another program", remedy=remedy)
+        return Finding("listen", PROBLEM, f"{listen} is taken by another program", remedy)
     remedy = "Listen on an address of this machine (0.0.0.0 for all), at a port above 1023."
-    return Finding(check="listen", status=PROBLEM, what=f"cannot listen on {listen}: {state}", remedy=remedy)
+    return Finding("listen", PROBLEM, f"cannot listen on {listen}: {state}", remedy)
 
 
 def _state(config: RoleConfig) -> Iterator[Finding]:
@@ -216,58 +213,59 @@ def _state(config: RoleConfig) -> Iterator[Finding]:
         free = shutil.disk_usage(there).free
     except OSError as error:
         remedy = "Make the folder writable for the user this role runs as, or change [role] state."
-        yield Finding(check="state", status=PROBLEM, what=f"{folder}: {error.strerror}", remedy=remedy)
+        yield Finding("state", PROBLEM, f"{folder}: {error.strerror}", remedy)
         return
     what = f"{folder} is writable, {free / 2**30:.1f} GiB free"
     if free < _ENOUGH_DISK:
-        status = PROBLEM if free < _LEAST_DISK else WARNING
         remedy = "Free some space: a server keeps 8 bytes per entry and client of a round."
-        yield Finding(check="state", status=status, what=what, remedy=remedy)
+        yield Finding("state", PROBLEM if free < _LEAST_DISK else WARNING, what, remedy)
     else:
-        yield Finding(check="state", status=OK, what=what)
+        yield Finding("state", OK, what)
     if folder.exists() and stat.S_IMODE(folder.stat().st_mode) & 0o077:
-        remedy = f"chmod 700 {folder}"
-        yield Finding(check="state", status=WARNING, what=f"{folder} is open to other users", remedy=remedy)
+        yield Finding("state", WARNING, f"{folder} is open to other users", f"chmod 700 {folder}")
 
 
-def _ledger(config: RoleConfig, consortium: Consortium, identity: Identity) -> Iterator[Finding]:
-    path = config.state / LEDGER
-    if config.role != "client" or not path.exists():
+def _ledger(files: PartyFiles) -> Iterator[Finding]:
+    if files.config.role != "client" or not (files.config.state / LEDGER).exists():
         return
     try:
-        with LedgerStore(path, party=config.name, signing=identity.signing) as ledger:
-            check_own_ledger(ledger, config, consortium)
+        with files.ledger() as ledger:
+            files.check_ledger(ledger)
+        yield Finding("ledger", OK, "every link and signature is in order, as far as is known here")
     except TallystickError as error:
-        yield _problem("ledger", error)
-        return
-    yield Finding(check="ledger", status=OK, what="every link and signature is in order, as far as is known here")
+        yield _failed("ledger", error)
 
 
 def _data(config: RoleConfig) -> Iterator[Finding]:
     if config.data is None:
         return
-    from tallystick.data.sources import column_names
-
     try:
         columns = column_names(config.data)
     except TallystickError as error:
-        yield _problem("data", error)
+        yield _failed("data", error)
         return
     shown = ", ".join(ascii(c)[1:-1] for c in columns[:_COLUMNS_SHOWN])
     more = f" and {len(columns) - _COLUMNS_SHOWN} more" if len(columns) > _COLUMNS_SHOWN else ""
-    yield Finding(check="data", status=OK, what=f"{config.data.name} opens, columns: {shown}{more}")
+    yield Finding("data", OK, f"{config.data.name} opens, columns: {shown}{more}")
 
 
-def _records(config: RoleConfig, consortium: Consortium) -> Iterator[Finding]:
-    from tallystick.application.own_records import records_of_open_studies
-
+def _records(files: PartyFiles) -> Iterator[Finding]:
     remedy = "Correct the cells, or leave them: such records add zeros, and nobody outside can tell which or how many."
     try:
-        for name, found in records_of_open_studies(config, consortium):
+        for name, found in records_of_open_studies(files):
             what = f"study {ascii(name)[1:-1]}: {found.words}"
-            if found.fine:
-                yield Finding(check="records", status=OK, what=what)
-            else:
-                yield Finding(check="records", status=WARNING, what=what, remedy=remedy)
+            yield Finding("records", OK, what) if found.fine else Finding("records", WARNING, what, remedy)
     except TallystickError as error:
-        yield _problem("records", error)
+        yield _failed("records", error)
+
+
+def describe(report: dict[str, Any]) -> str:
+    """The report for people."""
+    lines = [f"{report['role']} {report['party']}" if report["party"] else str(report["config"])]
+    for f in report["findings"]:
+        lines.append(f"  {_MARKS[f['status']]} {f['check']:<12} {f['what']}")
+        lines += [f"{'':>23}{f['remedy']}"] if f["remedy"] else []
+    statuses = [f["status"] for f in report["findings"]]
+    problems = statuses.count(PROBLEM)
+    verdict = f"{problems} problem(s) to solve first" if problems else "fit to run"
+    return "\n".join([*lines, f"{verdict}, {statuses.count(WARNING)} warning(s)"])

@@ -11,15 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tallystick.application.party_files import PartyFiles
 from tallystick.core.errors import TallystickError
 from tallystick.engines.study_records import study_records
-from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles.governance.store import GovernanceStore
-from tallystick.roles.identity.consortium import Consortium
-from tallystick.roles.identity.identity_files import unix_time
-from tallystick.roles.identity.places import members_of
-from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.fingerprints import is_address
 from tallystick.study import Study
 from tallystick.study.proposed import proposed_study
@@ -47,20 +42,14 @@ def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRe
     return OwnRecords(said is None, said or f"all {tallies.records} records can be used")
 
 
-def records_of_open_studies(config: RoleConfig, consortium: Consortium) -> Iterator[tuple[str, OwnRecords]]:
+def records_of_open_studies(files: PartyFiles) -> Iterator[tuple[str, OwnRecords]]:
     """(a study's name, what it finds) of every study that waits, may run or runs here."""
-    path = config.state / "governance.sqlite"
-    if config.role != "client" or config.data is None or not path.exists():
+    config = files.config
+    if config.role != "client" or config.data is None or not files.statements():
         return
-    members = members_of(consortium)
-    store = GovernanceStore(path, party=config.name, identities=members.identities)
-    try:
-        for study in store.hashes():
-            standing = Docket.of(study, members, store.statements(study)).standing(unix_time())
-            if standing.proposal is None or standing.state not in ("open", "approved", "running"):
-                continue
-            found = own_records(standing.proposal, config.data, party=config.name)
-            if found is not None:
-                yield proposed_study(standing.proposal.body["study"]).name, found
-    finally:
-        store.close()
+    for standing in files.proposed().values():
+        if standing.proposal is None or standing.state not in ("open", "approved", "running"):
+            continue
+        found = own_records(standing.proposal, config.data, party=config.name)
+        if found is not None:
+            yield proposed_study(standing.proposal.body["study"]).name, found

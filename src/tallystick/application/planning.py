@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tallystick.application.simulation import load_study, read_program_from
-from tallystick.core.errors import StudyError
+from tallystick.application.study_files import check_records_stated, load_study, read_program_from
 from tallystick.engines.federation import plan_study
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.release import state_privacy
@@ -21,12 +20,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
     estimator, study = estimator_for(study, read_program_from(folder))
     if records is not None:
         study = study.replace("data", records=records)
-    if study.data.records is None and study.counts_are_public:
-        raise StudyError(
-            "the plan needs the public number of records, and the study does not state it",
-            rule="replace-one-needs-records",
-            remedy="Add `records = …` under [data], or pass --records N.",
-        )
+    check_records_stated(study)
     layout = estimator.layout_for(study)
     design = estimator.design_for(study, layout)
     made = plan_study(study, design, allow_not_private=True)

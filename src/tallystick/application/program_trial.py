@@ -27,8 +27,9 @@ from tallystick.engines.client_map import RecordMap
 from tallystick.privacy.contribution import Dense, total
 from tallystick.privacy.grid import Grid, Norm, fraction_bits_for
 
-__all__ = ["MOST_ROUNDS", "check_sums", "clipping", "grid_for", "same_again", "trial_rounds"]
+__all__ = ["CORRECT", "MOST_ROUNDS", "check_sums", "clipping", "finding", "grid_for", "same_again", "trial_rounds"]
 
+CORRECT = "Correct the program and check again."
 MOST_ROUNDS = 20
 """So many rounds are run without noise at most."""
 _ROUNDING = 4
@@ -47,11 +48,7 @@ def check_sums(mapped: RecordMap, records: NDArray[np.float64], state: State, gr
     """Whether the map repeats itself, adds up and does not mind the order, to the bit."""
     some = np.ascontiguousarray(records[:_CHECKED])
 
-    def summed(rows: NDArray[np.float64]) -> tuple[bytes, int]:
-        values, left_out = mapped.total_leaving_out(np.ascontiguousarray(rows), state, grid)
-        return values.tobytes(), left_out
-
-    def added(parts: list[NDArray[np.float64]]) -> tuple[bytes, int]:
+    def summed(*parts: NDArray[np.float64]) -> tuple[bytes, int]:
         sums = [mapped.total_leaving_out(np.ascontiguousarray(rows), state, grid) for rows in parts]
         start = np.zeros(grid.size, dtype=np.int64)
         return sum((s for s, _ in sums), start).tobytes(), sum(n for _, n in sums)
@@ -60,11 +57,11 @@ def check_sums(mapped: RecordMap, records: NDArray[np.float64], state: State, gr
     half = len(some) // 3
     findings = []
     if summed(some) != whole:
-        findings.append(_finding("determinism", "map_in_client gives other numbers when it is asked again"))
-    if added([some[:half], some[half:]]) != whole or added([some[i : i + 1] for i in range(len(some))]) != whole:
-        findings.append(_finding("exactness", "records add up to another total in parts than together"))
+        findings.append(finding("determinism", "map_in_client gives other numbers when it is asked again"))
+    if summed(some[:half], some[half:]) != whole or summed(*(some[i : i + 1] for i in range(len(some)))) != whole:
+        findings.append(finding("exactness", "records add up to another total in parts than together"))
     if summed(some[::-1]) != whole or summed(np.roll(some, half, axis=0)) != whole:
-        findings.append(_finding("order", "the total depends on the order of the records"))
+        findings.append(finding("order", "the total depends on the order of the records"))
     return findings
 
 
@@ -87,7 +84,7 @@ def same_again(
             close()
     names = ("init", "map_in_client", "reduce_in_aggregator")
     return [
-        _finding("determinism", f"{name} gives other numbers in a second process")
+        finding("determinism", f"{name} gives other numbers in a second process")
         for name, a, b in zip(names, found[0], found[1])
         if a != b
     ]
@@ -113,7 +110,7 @@ def trial_rounds(
         state = program.reduce_in_aggregator(scale * to_real(exact, grid.fraction_bits), state)
         if not np.isfinite(np.frombuffer(pack_state(state), dtype="<f8")).all():
             cause = f"the state holds NaN or infinity after round {number}, even without noise"
-            return [_finding("state-is-finite", cause, "Take smaller steps or bound the update.")], report
+            return [finding("state-is-finite", cause, "Take smaller steps or bound the update.")], report
         if program.finished(state):
             break
     return [], report
@@ -146,5 +143,6 @@ def clipping(mapped: RecordMap, records: NDArray[np.float64], state: State, grid
     return out
 
 
-def _finding(rule: str, cause: str, remedy: str = "Correct the program and check again.") -> Finding:
+def finding(rule: str, cause: str, remedy: str = CORRECT) -> Finding:
+    """What is wrong with the program as a whole."""
     return Finding(line=1, column=1, rule=rule, cause=cause, remedy=remedy)

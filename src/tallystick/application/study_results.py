@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tallystick.application.simulation import result_document
-from tallystick.core.errors import StudyError, TallystickError, VerificationError
+from tallystick.application.result_document import RESULT, result_document
+from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
@@ -22,31 +24,36 @@ from tallystick.engines.federation import plan_study
 from tallystick.engines.setup import set_up
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
-from tallystick.privacy.ledger import Ledger, charge_of
+from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.payment import countersigned
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.receipt_check import Report, check_receipt
-from tallystick.protocol.governance.statements import canonical
+from tallystick.protocol.governance.statements import Statement, canonical, decode
 from tallystick.protocol.members import Members
 from tallystick.protocol.study.messages import result_digest
-from tallystick.roles.analyst.connected import unpack_result
+from tallystick.roles.analyst.connected import took_part, unpack_result
 from tallystick.roles.governance.results import is_interim
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import read_consortium
 from tallystick.roles.identity.places import members_of
 from tallystick.study import Study
 
-__all__ = ["describe_verdict", "document", "fitted", "read_receipt", "verify", "write_canonical"]
+__all__ = ["describe_verdict", "document", "estimator_of", "fitted", "read_receipt", "verify"]
 
-RESULT = "tallystick/result/1"
 MAX_RESULT = 1 << 30
 _LABEL = b"tallystick/result/analyst/1"
 
 
 def document(
-    study: Study, program: str, packed: bytes, receipt: bytes | None, *, signer: str, key: SigningKey
+    docket: Docket, proposal: Statement, packed: bytes, receipt: bytes | None, *, signer: str, key: SigningKey
 ) -> dict[str, Any]:
-    """The result of a real study as data, signed by the party whose machine made it."""
-    made = _contents(study, program, packed, None if receipt is None else read_receipt(receipt))
+    """The result of a real study as data, signed by the party whose machine made it.
+
+    That it was paid for is seen from its receipt, or while there is none from what this party has heard (``docket``).
+    """
+    read = None if receipt is None else read_receipt(receipt)
+    known = docket.statements() if read is None else _statements(read)
+    made = _contents(proposal, packed, read, known, docket.members)
     return {**made, "signature": {"signer": signer, "value": key.sign(_signed(made)).hex()}}
 
 
@@ -54,23 +61,50 @@ def _signed(made: dict[str, Any]) -> bytes:
     return digest(_LABEL, canonical(made))
 
 
-def _contents(study: Study, program: str, packed: bytes, receipt: dict[str, Any] | None) -> dict[str, Any]:
+def _contents(
+    proposal: Statement, packed: bytes, receipt: dict[str, Any] | None, known: Sequence[Statement], members: Members
+) -> dict[str, Any]:
     """Everything in the file but the signature: a function of study, program, released states and receipt."""
-    made = result_document(fitted(study, program, packed), _seconds(receipt), kind="study")
+    made = result_document(fitted(proposal, packed, known, members), _seconds(receipt), kind="study")
     if is_interim(packed):
         made["interim"] = True
     return {**made, "released": base64.b64encode(packed).decode(), "receipt": receipt}
 
 
-def fitted(study: Study, program: str, packed: bytes) -> PrivateEstimator:
-    """The estimator that a packed result makes."""
+def fitted(proposal: Statement, packed: bytes, known: Sequence[Statement], members: Members) -> PrivateEstimator:
+    """The estimator that a packed result makes, if these statements prove that it was paid for."""
+    study, program = Study.from_canonical(proposal.body["study"]), str(proposal.body["program"])
     estimator, study = estimator_for(study, (lambda _name: program) if program else None)
     layout = estimator.layout_for(study)
     design = estimator.design_for(study, layout)
     plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
-    ledger = Ledger()
-    entry = ledger.commit(ledger.reserve(charge_of(study.hash, plan)))
-    return estimator.take_result(design, unpack_result(study, design, layout, plan, packed, entry=entry))
+    cast = members.cast(study.trust_model)
+    payment = countersigned(known, cast, took_part(packed), study=study.hash, rho=plan.rho)
+    if payment is None:
+        raise VerificationError(
+            "it is not shown that every institution has charged its ledger for this result",
+            rule="missing-charge",
+            remedy="Ask again later: a signature may be on its way. Do not use the result without it.",
+        )
+    return estimator.take_result(design, unpack_result(study, design, layout, plan, packed, payment))
+
+
+def estimator_of(made: Mapping[str, Any]) -> PrivateEstimator:
+    """The estimator of a result that carries its receipt."""
+    receipt, study = made["receipt"], parse_hash(made["study"]["hash"])
+    known = _statements(receipt)
+    proposal = next(s for s in known if s.kind == "proposal" and s.study_hash == study)
+    return fitted(proposal, base64.b64decode(made["released"]), known, _members(receipt["consortium"]))
+
+
+def _statements(receipt: Mapping[str, Any]) -> list[Statement]:
+    """The statements of a receipt that are in form; whether they were signed is checked with the receipt."""
+    found = []
+    said = receipt.get("statements")
+    for value in said if isinstance(said, list) else ():
+        with suppress(TallystickError):
+            found.append(decode(canonical(value)))
+    return found
 
 
 def _seconds(receipt: dict[str, Any] | None) -> float:
@@ -93,17 +127,6 @@ def read_receipt(raw: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _differs("the privacy receipt is none")
     return found
-
-
-def write_canonical(made: dict[str, Any], out: Path, name: str) -> Path:
-    """One canonical line in ``out/name``, written whole or not at all."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        partial = out / f"{name}.partial"
-        partial.write_bytes(canonical(made) + b"\n")
-        return partial.replace(out / name)
-    except OSError as error:
-        raise StudyError(f"cannot write {name}: {error.strerror}", remedy="Choose another --out.") from None
 
 
 # -- checking ----------------------------------------------------------------------------------------------------------
@@ -160,8 +183,7 @@ def _check_result(raw: bytes, own: bytes | None) -> Report:
     proposal = next((s for s in report.statements if s.kind == "proposal" and s.study_hash == study_hash), None)
     if proposal is None:
         raise _differs("the result is of another study than its receipt")
-    study = Study.from_canonical(proposal.body["study"])
-    expected = _contents(study, str(proposal.body["program"]), packed, receipt)
+    expected = _contents(proposal, packed, receipt, report.statements, _members(receipt["consortium"]))
     for key in sorted({*expected, *value} - {"signature", "version"}):
         if canonical(expected.get(key)) != canonical(value.get(key)):
             raise _differs(f"{key!r} does not follow from the released states, the study and the receipt")

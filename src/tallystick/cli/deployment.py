@@ -9,7 +9,7 @@ import typer
 
 from tallystick.cli.output import Format, FormatOption, show_result
 
-__all__ = ["consortium_app", "doctor", "role_apps"]
+__all__ = ["consortium_app", "doctor", "exit_code", "role_apps"]
 
 consortium_app = typer.Typer(no_args_is_help=True, help="Keys, certificates and addresses: who is who.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The party's name.")]
@@ -117,24 +117,27 @@ def remove(name: NameArgument, directory: FolderOption, format: FormatOption = F
 
 @consortium_app.command()
 def show(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="A consortium.toml.")],
-    format: FormatOption = Format.text,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A consortium.toml.")], format: FormatOption = Format.text
 ) -> None:
     """Who is who, and when certificates expire."""
     _act("show", format, path)
 
 
 def doctor(
-    config: Annotated[Path, typer.Option(help="A role's config file.")],
-    format: FormatOption = Format.text,
+    config: Annotated[Path, typer.Option(help="A role's config file.")], format: FormatOption = Format.text
 ) -> None:
     """Check keys, certificates, clock, addresses, data and disk of a role, and say what to do."""
-    from tallystick.cli import doctor as checks
+    from tallystick.application import doctor as health
 
-    report = checks.doctor(config)
-    show_result(report, format, checks.describe)
-    if checks.exit_code(report):
-        raise typer.Exit(checks.exit_code(report))
+    report = health.examine(config)
+    show_result(report, format, health.describe)
+    if exit_code(report):
+        raise typer.Exit(exit_code(report))
+
+
+def exit_code(report: dict[str, Any]) -> int:
+    """0 if the role can run, 4 if not."""
+    return 0 if report["ok"] else 4
 
 
 def _role_app(role: str, words: str) -> typer.Typer:

@@ -18,7 +18,8 @@ import typer
 from tallystick.cli.budget import budget_app, ledger_app
 from tallystick.cli.data_sets import data_app
 from tallystick.cli.deployment import consortium_app, doctor, role_apps
-from tallystick.cli.output import Format, FormatOption, show_result
+from tallystick.cli.output import Format, FormatOption, SetOption, StudyPath, show_result
+from tallystick.cli.progress import told_on_stderr
 from tallystick.cli.study_commands import study_app, verify
 from tallystick.core.errors import StudyError, TallystickError
 from tallystick.core.readable_text import escaped
@@ -34,12 +35,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-
-StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study, e.g. privacy.epsilon=0.5; repeatable."),
-]
 SeedOption = Annotated[
     int | None,
     typer.Option(help="Make splits and noise reproducible. Simulation only: no deployed role can be seeded."),
@@ -66,23 +61,25 @@ def simulate(
     format: FormatOption = Format.text,
 ) -> None:
     """Run a study on this machine: the deployed protocol, minus sockets."""
-    from tallystick.application import simulation
+    from tallystick.application import result_document, simulation
 
-    result = simulation.simulate(
-        study,
-        data=tuple(data or ()),
-        clients=clients,
-        partition=partition,
-        settings=tuple(set_ or ()),
-        seed=seed,
-        holdout=holdout,
-        folds=folds,
-        drop=drop,
-        quiet=format is Format.json,
-    )
+    quiet = format is Format.json
+    with told_on_stderr(quiet=quiet) as story:
+        result = simulation.simulate(
+            study,
+            data=tuple(data or ()),
+            clients=clients,
+            partition=partition,
+            settings=tuple(set_ or ()),
+            seed=seed,
+            holdout=holdout,
+            folds=folds,
+            drop=drop,
+            progress=None if quiet else story.titled_step,
+        )
     if out is not None:
-        simulation.write_result(result, out)
-    show_result(result, format, simulation.describe_result)
+        result_document.write_result(result, out)
+    show_result(result, format, result_document.describe_result)
 
 
 @app.command()
@@ -108,9 +105,11 @@ def demo(
     format: FormatOption = Format.text,
 ) -> None:
     """A deployment on this machine: nine processes, one killed on the way, a private model, and what it cost."""
-    from tallystick.application.demo import demonstration
+    from tallystick.application.demo import demonstration, words
 
-    show_result(demonstration.demo(keep=keep, quiet=format is Format.json), format, demonstration.describe)
+    with told_on_stderr(quiet=format is Format.json) as story:
+        made = demonstration.demo(keep=keep, tell=story.tell, step=story.step)
+    show_result(made, format, words.describe)
 
 
 @app.command(name="check-program")
@@ -148,7 +147,7 @@ def bench(
 @app.command()
 def schema() -> None:
     """Print the JSON Schema of a study file."""
-    from tallystick.study import json_schema
+    from tallystick.application.study_files import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=2))
 

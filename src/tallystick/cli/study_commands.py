@@ -3,14 +3,13 @@ and ``verify``."""
 
 from __future__ import annotations
 
-import getpass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from tallystick.cli.output import Format, FormatOption, show_result
-from tallystick.core.readable_text import what_is_unreadable
+from tallystick.cli.output import ROLE, Format, FormatOption, SetOption, StudyPath, show_result, whoami
+from tallystick.cli.progress import told_on_stderr
 
 __all__ = ["study_app", "verify"]
 
@@ -21,50 +20,47 @@ StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Its hash, t
 ReasonOption = Annotated[str, typer.Option(help="In words; the analyst and the other stewards read it.")]
 ByOption = Annotated[str | None, typer.Option(help="Who decides; your login name unless given.")]
 OutOption = Annotated[Path | None, typer.Option(help="Write result.json and receipt.json into this folder.")]
-ROLE = Path("role.toml")
 
 
 @study_app.command()
 def propose(
-    study: Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (TOML).")],
+    study: StudyPath,
     config: ConfigOption = ROLE,
     records: Annotated[int | None, typer.Option(help="Public number of records, if the study states none.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a key; repeatable.")
-    ] = None,
+    set_: SetOption = None,
     days: Annotated[float, typer.Option(help="The stewards have so long to decide, and you to run it.")] = 30.0,
     supersedes: Annotated[str | None, typer.Option(help="The proposal of yours that this one replaces.")] = None,
     format: FormatOption = Format.text,
 ) -> None:
     """Analyst: put a study before the data stewards. Nothing runs and nothing is spent."""
-    from tallystick.application import studies, study_words
+    from tallystick.application import studies
 
     made = studies.propose(study, config, records=records, settings=tuple(set_ or ()), days=days, supersedes=supersedes)
-    show_result(made, format, study_words.standing)
+    show_result(made, format, studies.words.standing)
 
 
 @study_app.command(name="list")
 def list_(config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
     """Every study proposed to this consortium, and how it stands."""
-    from tallystick.application import studies, study_words
+    from tallystick.application import studies
 
-    show_result(studies.listing(config), format, study_words.listing)
+    show_result(studies.listing(config), format, studies.words.listing)
 
 
 @study_app.command()
 def show(study: StudyArgument, config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
     """What a study would do and cost; at a client also what it would do to its own budget."""
-    from tallystick.application import studies, study_words
+    from tallystick.application import studies
 
-    show_result(studies.show(study, config), format, study_words.show)
+    show_result(studies.show(study, config), format, studies.words.show)
 
 
 @study_app.command()
 def status(study: StudyArgument, config: ConfigOption = ROLE, format: FormatOption = Format.text) -> None:
     """Who has decided what, and whether the study may run."""
-    from tallystick.application import studies, study_words
+    from tallystick.application import studies
 
-    show_result(studies.show(study, config), format, study_words.standing)
+    show_result(studies.show(study, config), format, studies.words.standing)
 
 
 @study_app.command()
@@ -105,18 +101,10 @@ def counter(
 
 
 def _decide(study: str, config: Path, decision: str, reason: str, by: str | None, format: Format, **terms: Any) -> None:
-    from tallystick.application import studies, study_words
+    from tallystick.application import studies
 
-    made = studies.decide(study, config, decision, reason=reason, by=by or _login(), **terms)
-    show_result(made, format, study_words.decided)
-
-
-def _login() -> str:
-    try:
-        name = getpass.getuser()
-    except (OSError, KeyError, ImportError):
-        name = ""
-    return name if what_is_unreadable(name) is None and len(name) <= 100 else ""
+    made = studies.decide(study, config, decision, reason=reason, by=by or whoami(), **terms)
+    show_result(made, format, studies.words.decided)
 
 
 @study_app.command()
@@ -125,9 +113,8 @@ def run(
 ) -> None:
     """Analyst: run an approved study. One that has run gives its stored result and costs nothing again."""
     from tallystick.application import studies
-    from tallystick.application.progress import story_progress
 
-    with story_progress(quiet=format is Format.json) as story:
+    with told_on_stderr(quiet=format is Format.json) as story:
         made = studies.run(study, config, progress=story.step)
     _deliver(made, out, format)
 
@@ -143,8 +130,7 @@ def result(
 
 
 def _deliver(made: dict[str, Any], out: Path | None, format: Format) -> None:
-    from tallystick.application.simulation import describe_result
-    from tallystick.application.study_results import write_canonical
+    from tallystick.application.result_document import describe_result, write_canonical
 
     if out is not None:
         write_canonical(made, out, "result.json")
@@ -161,9 +147,9 @@ def receipt(
     format: FormatOption = Format.text,
 ) -> None:
     """Everybody: the privacy receipt of a study that has run, for tallystick verify."""
-    from tallystick.application import studies, study_words
+    from tallystick.application import studies
 
-    show_result(studies.receipt(study, config, out), format, study_words.receipt)
+    show_result(studies.receipt(study, config, out), format, studies.words.receipt)
 
 
 @study_app.command()
@@ -171,9 +157,9 @@ def withdraw(
     study: StudyArgument, config: ConfigOption = ROLE, reason: ReasonOption = "", format: FormatOption = Format.text
 ) -> None:
     """Analyst: take a proposal back before it runs."""
-    from tallystick.application import studies, study_words
+    from tallystick.application import studies
 
-    show_result(studies.withdraw(study, config, reason=reason), format, study_words.standing)
+    show_result(studies.withdraw(study, config, reason=reason), format, studies.words.standing)
 
 
 def verify(

@@ -1,7 +1,7 @@
 """Proof that a study was paid for: without it nothing is released.
 
-In a simulation that is the ledger's own committed entry. Deployed, every institution keeps its own ledger, and the proof
-is what all of them have signed and the witnesses countersigned: a head per client, each with the whole charge.
+In a simulation that is the ledger's own committed entry. Deployed, every institution keeps its own ledger, and proof is
+what all of them have signed and the witnesses countersigned: a head per client, each with the whole charge.
 ``protocol.governance.payment`` puts it together from the statements; a receipt carries them.
 """
 

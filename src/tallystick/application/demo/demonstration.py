@@ -12,7 +12,6 @@ records up: a real study has nobody who could compute them, and its result has n
 
 from __future__ import annotations
 
-import base64
 import shutil
 import signal
 import tempfile
@@ -29,9 +28,10 @@ import numpy as np
 
 from tallystick.application import studies
 from tallystick.application.demo.local_deployment import LocalDeployment
-from tallystick.application.progress import StoryProgress, story_progress
+from tallystick.application.party_files import PartyFiles
+from tallystick.application.result_document import write_canonical
 from tallystick.application.simulation import evaluate_split
-from tallystick.application.study_results import fitted, verify, write_canonical
+from tallystick.application.study_results import estimator_of, verify
 from tallystick.core.errors import RoundAborted, StudyError, TallystickError
 from tallystick.crypto.prg import system_stream
 from tallystick.data.examples import CENSUS_RECORDS, census, census_schema
@@ -43,7 +43,7 @@ from tallystick.estimators.from_study import estimator_for
 from tallystick.roles.identity.identity_files import unix_time
 from tallystick.study import Study
 
-__all__ = ["demo", "describe"]
+__all__ = ["demo"]
 
 SERVERS, INSTITUTIONS = 3, 5
 STEWARDS = {"institution-1": "Dr. Abel", "institution-2": "Dr. Brandt", "institution-3": "Ms. Costa"}
@@ -74,44 +74,57 @@ missing = {{ marker = "?", policy = "category" }}
 """
 
 
+Tell = Callable[[str], None]
+
+
+def _nobody(*_told: object) -> None:
+    pass
+
+
 def demo(
-    *, keep: Path | None = None, quiet: bool = False, records: int = CENSUS_RECORDS, rounds: int | None = None
+    *,
+    keep: Path | None = None,
+    tell: Tell = _nobody,
+    step: Callable[[int, int], None] = _nobody,
+    records: int = CENSUS_RECORDS,
+    rounds: int | None = None,
 ) -> dict[str, Any]:
-    """Run it. ``keep`` is where the folder stays; fewer ``records`` and ``rounds`` are for tests."""
+    """Run it, telling events and rounds. ``keep`` is where the folder stays; fewer ``records`` and ``rounds`` are for
+    tests."""
     began = time.perf_counter()
-    with _stoppable(), _folder(keep) as folder, story_progress(quiet=quiet) as story:
+    with _stoppable(), _folder(keep) as folder:
         table = read_table(census(records))
         train, test = holdout_split(table.num_rows, HELD_BACK, system_stream())
         study = _study(len(train), rounds)
-        story.tell("compiling what every process will run (once a machine)")
+        tell("compiling what every process will run (once a machine)")
         _warm(study, table.slice(0, 600))
-        story.tell(f"{table.num_rows:,} invented records, cut over {INSTITUTIONS} institutions; keys and certificates")
+        tell(f"{table.num_rows:,} invented records, cut over {INSTITUTIONS} institutions; keys and certificates")
         parts = even(len(train), INSTITUTIONS, permutation(len(train), system_stream()))
         files = _write(folder, [table.take(train[part]) for part in parts])
         asking = (*STEWARDS, REFUSING)
         with LocalDeployment(
             folder, name="demonstration", servers=SERVERS, institutions=files, asking=asking
         ) as deployment:
-            deployment.start_all(timeout=START_SECONDS, told=lambda party: _up(party, story))
+            deployment.start_all(timeout=START_SECONDS, told=lambda party: _up(party, tell))
             processes = deployment.running()
-            victim = _Victim(deployment, story)
+            victim = _Victim(deployment, tell, step)
             try:
                 before = _budgets(deployment)
-                decisions = _agree(deployment, study, story)
+                decisions = _agree(deployment, study, tell)
                 started = time.perf_counter()
                 made = studies.run(study.printed_hash, deployment.analyst, progress=victim.round)
                 seconds = time.perf_counter() - started
                 write_canonical(made, folder / "out", "result.json")
                 verified = verify(folder / "out" / "result.json", deployment.consortium)
-                story.tell(f"the receipt was verified offline: {verified['signatures']} signatures")
-                second = _second_study(deployment, study, story)
+                tell(f"the receipt was verified offline: {verified['signatures']} signatures")
+                second = _second_study(deployment, study, tell)
             except TallystickError:
                 deployment.check()  # a process that died is the cause, and its log says why
                 raise
             after = _budgets(deployment)
             sent = {party: deployment.bytes_sent(party) for party in deployment.parties}
-        story.tell("all processes have stopped; measuring on the records kept back")
-        estimator = fitted(study, "", base64.b64decode(made["released"]))
+        tell("all processes have stopped; measuring on the records kept back")
+        estimator = estimator_of(made)
         evaluation = evaluate_split(estimator, study, table.take(train), table.take(test))
         document = {**made, "cost": {**made["cost"], "seconds": seconds}}
         document["demonstration"] = {
@@ -134,49 +147,45 @@ def _budgets(deployment: LocalDeployment) -> dict[str, str]:
     """What each institution's own ledger says."""
     said = {}
     for name in deployment.institutions:
-        with studies.Place(deployment.config(name)) as place, place.ledger() as ledger:
-            said[name] = ledger.view(place.config.dataset).words
+        with PartyFiles.of(deployment.config(name)) as files, files.ledger() as ledger:
+            said[name] = ledger.view(files.config.dataset).words
     return said
 
 
-def _agree(deployment: LocalDeployment, study: Study, story: StoryProgress) -> dict[str, Any]:
+def _agree(deployment: LocalDeployment, study: Study, tell: Tell) -> dict[str, Any]:
     """Propose the study and have everybody decide, each on its own machine's files."""
-    story.tell("the analyst proposes the study to the data stewards")
+    tell("the analyst proposes the study to the data stewards")
     studies.propose_study(study, deployment.analyst)
     for name in (*STEWARDS, REFUSING):
         _until(lambda n=name: _knows(deployment, n, study.hash), f"{name} has not heard of the study")  # type: ignore[misc]
     for name, steward in STEWARDS.items():
         studies.decide(study.printed_hash, deployment.config(name), "approve", by=steward)
-        story.tell(f"{steward} of {name} read what it would cost and approved it")
+        tell(f"{steward} of {name} read what it would cost and approved it")
     studies.decide(study.printed_hash, deployment.config(REFUSING), "reject", reason=WHY, by="Mr. Eder")
-    story.tell(f"Mr. Eder of {REFUSING} refused: {WHY}")
-
-    def decided() -> bool:
-        return not studies.show(study.printed_hash, deployment.analyst)["waiting"]
-
-    _until(decided, "not everybody has decided", every=1.0)
-    found = studies.show(study.printed_hash, deployment.analyst)
-    story.tell(found["words"])
+    tell(f"Mr. Eder of {REFUSING} refused: {WHY}")
+    _until(lambda: not _shown(deployment, study)["waiting"], "not everybody has decided", every=1.0)
+    found = _shown(deployment, study)
+    tell(found["words"])
     return {key: found[key] for key in ("approved", "rejected", "words", "quorum")}
 
 
+def _shown(deployment: LocalDeployment, study: Study) -> dict[str, Any]:
+    return studies.show(study.printed_hash, deployment.analyst)
+
+
 def _knows(deployment: LocalDeployment, name: str, study: bytes) -> bool:
-    with studies.Place(deployment.config(name)) as place:
-        return place.docket(study).standing(unix_time()).proposal is not None
+    with PartyFiles.of(deployment.config(name)) as files:
+        return files.docket(study).standing(unix_time()).proposal is not None
 
 
-def _second_study(deployment: LocalDeployment, study: Study, story: StoryProgress) -> dict[str, Any]:
+def _second_study(deployment: LocalDeployment, study: Study, tell: Tell) -> dict[str, Any]:
     """The same question again, as a new version: the ledgers say no."""
     again = study.replace("study", version=2)
     studies.propose_study(again, deployment.analyst)
-
-    def answered() -> bool:
-        return bool(studies.show(again.printed_hash, deployment.analyst)["state"] != "open")
-
-    _until(answered, "nobody has answered the second proposal", every=1.0)
-    found = studies.show(again.printed_hash, deployment.analyst)
+    _until(lambda: _shown(deployment, again)["state"] != "open", "nobody has answered the second proposal", every=1.0)
+    found = _shown(deployment, again)
     told = found["rejected"][0] if found["rejected"] else {"client": "", "reason": found["words"]}
-    story.tell(f"a second study is {found['state']}: {told['client']}: {told['reason']}")
+    tell(f"a second study is {found['state']}: {told['client']}: {told['reason']}")
     return {"state": found["state"], "rejected": found["rejected"], "words": found["words"]}
 
 
@@ -226,8 +235,8 @@ def _write(folder: Path, tables: list[Any]) -> dict[str, Path]:
 class _Victim:
     """Kills an institution a third of the way, and starts it again once the others have gone on without it."""
 
-    def __init__(self, deployment: LocalDeployment, story: StoryProgress) -> None:
-        self._deployment, self._story = deployment, story
+    def __init__(self, deployment: LocalDeployment, tell: Tell, step: Callable[[int, int], None]) -> None:
+        self._deployment, self._tell, self._step = deployment, tell, step
         self.killed_after: int | None = None
         self.started_after: int | None = None
         self._last, self._done = time.monotonic(), 0
@@ -236,20 +245,20 @@ class _Victim:
         _go_on()
         if done <= self._done:
             return  # told again, because the line is quiet
-        self._story.step(done, rounds)
+        self._step(done, rounds)
         now = time.monotonic()
         waited, self._last, self._done = now - self._last, now, done
         if self.killed_after is None and done >= max(1, rounds // 3):
             self._deployment.kill(VICTIM)
             self.killed_after = done
-            self._story.tell(
+            self._tell(
                 f"round {done}: {VICTIM} killed (SIGKILL); the others wait {ROUND_SECONDS:.0f} s for it, then go on"
             )
         elif self.killed_after is not None and self.started_after is None and waited > 0.8 * ROUND_SECONDS:
             # The round after the kill may still have had its share; the one that took this long went on without.
             self._deployment.start(VICTIM)
             self.started_after = done
-            self._story.tell(f"round {done}: went on without it; {VICTIM} started again")
+            self._tell(f"round {done}: went on without it; {VICTIM} started again")
 
     def account(self, estimator: PrivateEstimator) -> dict[str, Any]:
         missed = [n for n, names in enumerate(estimator.dropped_, start=1) if VICTIM in names]
@@ -290,9 +299,9 @@ def _go_on() -> None:
         raise KeyboardInterrupt
 
 
-def _up(party: str, story: StoryProgress) -> None:
+def _up(party: str, tell: Tell) -> None:
     _go_on()
-    story.tell(f"{party} is up")
+    tell(f"{party} is up")
 
 
 @contextmanager
@@ -314,75 +323,3 @@ def _stoppable() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def describe(result: dict[str, Any]) -> str:
-    """The story in words."""
-    shown, cost, privacy = result["demonstration"], result["cost"], result["privacy"]
-    scores, killed = shown["evaluation"], shown["killed"]
-    institutions = [n for party, n in shown["bytes_sent"].items() if party.startswith("institution") and n]
-    lines = [
-        f"{INSTITUTIONS} institutions, {SERVERS} servers and an aggregator: {shown['processes']} processes over mutual "
-        f"TLS on this machine.",
-        f"{shown['records']:,} invented records; none left its owner.",
-        "",
-        f"  accuracy            {scores['accuracy']:.4f}",
-        f"  without privacy     {scores['baseline_accuracy']:.4f}",
-        f"  majority class      {scores['majority_accuracy']:.4f}",
-        "  On records kept back. Nobody could compute these in a real study: they are here because the demonstration",
-        "  made the records up.",
-        "",
-        f"  privacy spent       epsilon = {privacy['epsilon']:g}, delta = {privacy['delta']:g}, "
-        f"{privacy['neighbours']}",
-        f"  rounds              {cost['rounds']} in {cost['seconds']:.1f} s "
-        f"({shown['seconds_in_all']:.1f} s with making keys, starting and stopping)",
-    ]
-    if institutions:
-        lines.append(
-            f"  an institution sent {max(institutions):,} bytes, {cost['bytes_up_per_client']:,} of them in vectors"
-        )
-    lines += [_missed(result, killed), "", privacy["statement"], "", *_governed(shown)]
-    model = result["model"]
-    ranked = sorted(zip(model["coef"][0], model["features"]), key=lambda pair: -abs(pair[0]))[:6]
-    lines += ["", "What the model found (strongest coefficients, log-odds of >50K):"]
-    lines += [f"  {value:+.2f}  {name}" for value, name in ranked]
-    return "\n".join(lines)
-
-
-def _governed(shown: dict[str, Any]) -> list[str]:
-    lines = ["Who decided"]
-    lines += [f"  {d['client']}  approved by {d['by']}" for d in shown["decisions"]["approved"]]
-    lines += [f"  {d['client']}  refused by {d['by']}: {d['reason']}" for d in shown["decisions"]["rejected"]]
-    lines += ["", "What it cost each institution's records (its own ledger)"]
-    for name, told in shown["budgets"].items():
-        lines += [f"  {name}  before: {told['before']}", f"  {' ' * len(name)}  after:  {told['after']}"]
-    second, checked = shown["second_study"], shown["verified"]
-    lines += ["", f"A second study was {second['state']}:"]
-    lines += [f"  {d['client']}: {d['reason']}" for d in second["rejected"]]
-    lines += ["", f"The receipt was verified offline: {checked['signatures']} signatures, noise derived anew."]
-    return lines
-
-
-def _missed(result: dict[str, Any], killed: dict[str, Any]) -> str:
-    missed: dict[str, list[int]] = {}
-    for entry in result["participants"]["dropped"]:
-        for name in entry["names"]:
-            missed.setdefault(name, []).append(entry["round"])
-    words = "; ".join(f"{name}: {_ranges(numbers)}" for name, numbers in sorted(missed.items())) or "nobody"
-    text = f"  missed rounds       {words}"
-    if killed["after_round"] is not None:
-        back = f", back from round {killed['rejoined']} on" if killed["rejoined"] else ""
-        text += f"\n  {killed['name']} was killed after round {killed['after_round']}{back}; no other noticed more than"
-        text += " a pause."
-    return text
-
-
-def _ranges(numbers: list[int]) -> str:
-    """``3, 5-7``."""
-    runs: list[list[int]] = []
-    for n in numbers:
-        if runs and runs[-1][-1] == n - 1:
-            runs[-1][1:] = [n]
-        else:
-            runs.append([n])
-    return ", ".join("-".join(map(str, run)) for run in runs)

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tallystick.application.demo.free_ports import HOST, free_ports
@@ -40,13 +39,7 @@ class LocalDeployment:
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        name: str,
-        servers: int,
-        institutions: Mapping[str, Path],
-        asking: Sequence[str] = (),
+        self, folder: Path, *, name: str, servers: int, institutions: Mapping[str, Path], asking: Sequence[str] = ()
     ) -> None:
         self.folder = folder
         self.consortium = folder / "consortium" / enrolment.CONSORTIUM
@@ -89,9 +82,7 @@ class LocalDeployment:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.stop()
 
     def start(self, party: str) -> None:

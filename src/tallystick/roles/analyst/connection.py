@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from tallystick.core.errors import NotApproved, RoundAborted, TallystickError, TooFewParties
+from tallystick.core.errors import NotApproved, RoundAborted, TallystickError, TooFewParties, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import system_stream
+from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.protocol import study as studies
+from tallystick.protocol.governance.payment import countersigned
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.governance.exchange import Exchange, Op

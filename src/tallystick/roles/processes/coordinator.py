@@ -12,7 +12,7 @@ import json
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -24,8 +24,8 @@ from tallystick.engines.run import Rounds, is_lost_tick, run_rounds
 from tallystick.engines.setup import Setup, set_up
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.payment import Payment
-from tallystick.protocol.governance.payment import countersigned
 from tallystick.protocol import study as studies
+from tallystick.protocol.governance.payment import countersigned
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.instructions import NoisySum
 from tallystick.protocol.members import Members

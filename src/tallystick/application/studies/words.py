@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from textwrap import fill
 from typing import Any
+
+from tallystick.application.text_layout import paragraph, sentence
 
 __all__ = ["decided", "listing", "receipt", "show", "standing"]
 
-_WIDTH = 100
 _MEANING = {
     "open": "waiting for decisions",
     "approved": "approved, may be run",
@@ -20,8 +20,6 @@ _MEANING = {
     "finished": "finished",
     "failed": "ended without a result",
 }
-
-
 _CHARGED = {
     None: "Nothing was computed or charged.",
     "voided": "Nothing was computed or charged.",
@@ -29,11 +27,6 @@ _CHARGED = {
     "released": "What it had sent before stays charged.",
     "committed": "What it had sent before stays charged.",
 }
-
-
-def _para(text: str, indent: int = 2) -> str:
-    pad = " " * indent
-    return fill(text, _WIDTH, initial_indent=pad, subsequent_indent=pad)
 
 
 def _head(found: dict[str, Any]) -> list[str]:
@@ -61,11 +54,11 @@ def standing(found: dict[str, Any]) -> str:
     """How a study stands."""
     if found["study"] is None:
         return "Nobody has proposed this study."
-    lines = [*_head(found), "", *_decisions(found), "", _para(found["words"], 0)]
+    lines = [*_head(found), "", *_decisions(found), "", paragraph(found["words"], 0)]
     epsilons = [e["terms"]["epsilon"] for e in found["countered"] if "epsilon" in e["terms"]]
     if epsilons and found["state"] in ("open", "refused"):
         lines.append(
-            _para(
+            paragraph(
                 f"A new version with epsilon = {min(epsilons):g} would meet the counter-proposals: raise [study] "
                 "version, lower epsilon, and propose it with --supersedes.",
                 0,
@@ -102,14 +95,16 @@ def show(found: dict[str, Any]) -> str:
         return "Nobody has proposed this study."
     inside = found["contents"]
     lines = [*_head(found), ""]
-    lines += ["What for", _para(found["purpose"] or "No purpose is stated. Ask the analyst.")]
+    lines += ["What for", paragraph(found["purpose"] or "No purpose is stated. Ask the analyst.")]
     lines += ["", "What is computed"]
     program = f"{found['program']}" + (f" of {inside['target']}" if inside["target"] else "")
-    lines.append(_para(f"{program}, in {inside['rounds']} round(s), from the columns {', '.join(inside['columns'])}."))
-    lines.append(_para(f"The result is shown to {', '.join(inside['visible_to'])}; everybody gets the receipt."))
+    lines.append(
+        paragraph(f"{program}, in {inside['rounds']} round(s), from the columns {', '.join(inside['columns'])}.")
+    )
+    lines.append(paragraph(f"The result is shown to {', '.join(inside['visible_to'])}; everybody gets the receipt."))
     lines += ["", "What is promised"]
-    lines += [_para(words) for words in inside["plan"]]
-    lines += [_para(_odds(inside["privacy"]))]
+    lines += [paragraph(words) for words in inside["plan"]]
+    lines += [paragraph(_odds(inside["privacy"]))]
     if inside["program_text"]:
         lines += ["", f"The program ({inside['program_hash']}): read it before you approve", ""]
         lines += [f"  | {line}" for line in inside["program_text"].splitlines()]
@@ -135,40 +130,38 @@ def _odds(privacy: dict[str, Any]) -> str:
     )
 
 
-def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
-
-
 def _own(found: dict[str, Any]) -> list[str]:
     own = found["own"]
     if own["problem"]:
-        return ["Here", _para(f"Nothing can be run here: {own['problem']}")]
-    lines = [f"What it costs your data set {own['dataset']!r}", _para(f"So far: {_sentence(own['budget_before'])}")]
+        return ["Here", paragraph(f"Nothing can be run here: {own['problem']}")]
+    lines = [f"What it costs your data set {own['dataset']!r}", paragraph(f"So far: {sentence(own['budget_before'])}")]
     if own["fits"]:
         share = own["share_of_what_is_left"]
         part = f" It takes {share:.0%} of what is left." if share is not None else ""
-        lines.append(_para(f"With this study: {_sentence(own['budget_after'])}{part}"))
+        lines.append(paragraph(f"With this study: {sentence(own['budget_after'])}{part}"))
     else:
-        lines.append(_para(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))
+        lines.append(paragraph(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))
     if own["records"]:
-        lines.append(_para(f"Your records (told to nobody else): {_sentence(own['records'])}"))
+        lines.append(paragraph(f"Your records (told to nobody else): {sentence(own['records'])}"))
     if own["refused"]:
         told = f"Your client was asked to take part and declined ({own['refused']['at']}): {own['refused']['cause']}"
-        lines += ["", "What became of it here", _para(f"{_sentence(told)} {_CHARGED[own['charge']]}")]
+        lines += ["", "What became of it here", paragraph(f"{sentence(told)} {_CHARGED[own['charge']]}")]
     lines += ["", "What is to be done"]
     if own["decided"]:
-        lines.append(_para(f"Decided: {own['decided']}, by {own['decided_by']}. Until it runs you may decide anew."))
+        lines.append(
+            paragraph(f"Decided: {own['decided']}, by {own['decided_by']}. Until it runs you may decide anew.")
+        )
         if own["decided"] == "approve" and own["out_of_force"] and own["charge"] not in ("released", "committed"):
-            lines.append(_para(f"Your client takes no part as it stands: {_sentence(own['out_of_force'])}"))
+            lines.append(paragraph(f"Your client takes no part as it stands: {sentence(own['out_of_force'])}"))
     elif own["verdict"] == "reject":
         why = own["verdict_because"] or own["verdict_rule"]
-        lines.append(_para(f"Your own rules refuse it: {why}"))
+        lines.append(paragraph(f"Your own rules refuse it: {why}"))
     elif found["epsilon"] is None:
-        lines.append(_para("The study states no epsilon. Reject it."))
+        lines.append(paragraph("The study states no epsilon. Reject it."))
     else:
         name = found["study"]["hash"].removeprefix("sha256:")[:12]
         if own["verdict_because"]:
-            lines.append(_para(_sentence(own["verdict_because"])))
+            lines.append(paragraph(sentence(own["verdict_because"])))
         lines.append("  It waits for you. One of:")
         lines += [
             f"    tallystick study approve {name}",
@@ -185,11 +178,11 @@ def decided(found: dict[str, Any]) -> str:
     return "\n".join(
         [
             f"{word}: {study['name']}, version {study['version']}.",
-            _para("Signed and kept; this client's process passes it on as soon as it runs and is connected.", 0),
+            paragraph("Signed and kept; this client's process passes it on as soon as it runs and is connected.", 0),
             "",
             *_decisions(found),
             "",
-            _para(found["words"], 0),
+            paragraph(found["words"], 0),
         ]
     )
 
