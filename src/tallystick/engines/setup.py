@@ -6,7 +6,8 @@ and model size follow from them; a party that derives something else has another
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public, State
@@ -16,6 +17,7 @@ from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, publi
 from tallystick.engines.round_vectors import result_limit
 from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.privacy.plan import Plan
+from tallystick.privacy.rules import check_claim
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.members import Cast
 from tallystick.study import Study
@@ -57,9 +59,20 @@ class Setup:
 
 
 def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -> Setup:
-    """From what travelled; refuses what this party could not stand by. A program file's code never runs in here."""
+    """From what travelled; refuses what this party could not stand by. A program file's code never runs in here.
+
+    Derived once in a process: reviewed, answered, started and attested, a study has the same set-up.
+    """
+    made = _set_up(canonical, program)
+    if not allow_not_private:  # asked anew: what one role may be allowed another may not
+        check_claim(replace(made.plan.claim, allow_not_private=False))
+    return made
+
+
+@lru_cache(maxsize=8)
+def _set_up(canonical: bytes, program: str) -> Setup:
     try:
-        return _derived(canonical, program, allow_not_private)
+        return _derived(canonical, program)
     except (ArithmeticError, ValueError, TypeError, LookupError, RecursionError, MemoryError) as error:
         if isinstance(error, TallystickError):
             raise
@@ -71,7 +84,7 @@ def set_up(canonical: bytes, program: str, *, allow_not_private: bool = False) -
         ) from error
 
 
-def _derived(canonical: bytes, program: str, allow_not_private: bool) -> Setup:
+def _derived(canonical: bytes, program: str) -> Setup:
     study = Study.from_canonical(canonical)
     if study.canonical() != canonical:
         raise StudyError("the study is not in canonical form", remedy="Propose it with this version of tallystick.")
@@ -80,7 +93,7 @@ def _derived(canonical: bytes, program: str, allow_not_private: bool) -> Setup:
         raise StudyError("the study does not state the hash of its program", remedy="Propose it anew.")
     layout = layout_of(study)
     design = design_of(study, layout, own)
-    plan = plan_study(study, design, allow_not_private=allow_not_private)
+    plan = plan_study(study, design, allow_not_private=True)
     summarise(plan)  # what is shown, signed and attested can be written down
     if study.data.records is not None:
         result_limit(plan, study.data.records)  # a sum that could wrap around is refused before it is approved
