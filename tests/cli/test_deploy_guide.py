@@ -92,7 +92,7 @@ def test_the_units_start_the_role_they_are_named_after(unit: Path) -> None:
 
 def test_the_guide_names_every_unit_role_and_metric() -> None:
     assert {u.stem.removeprefix("tallystick-") for u in UNITS} == {"server", "aggregator", "client"}
-    monitoring = (ROOT / "src" / "tallystick" / "roles" / "processes" / "monitoring.py").read_text(encoding="utf-8")
+    monitoring = (ROOT / "src" / "tallystick" / "roles" / "operations" / "monitoring.py").read_text(encoding="utf-8")
     for name in re.findall(r"tallystick_([a-z_]+)", GUIDE):
         assert f'"{name.removesuffix("_total")}"' in monitoring, name
     for link in re.findall(r"\]\(([^)#:]+)\)", GUIDE):

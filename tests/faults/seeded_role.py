@@ -27,8 +27,8 @@ from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.engines.federation import seed_bytes
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, unix_time, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
+from tallystick.roles.operations.logs import configure_logs
 from tallystick.roles.processes import start
-from tallystick.roles.processes.logs import configure_logs
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Parts
 from tallystick.roles.storage import crash_points

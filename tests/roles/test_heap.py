@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = """
 import ctypes, sys, threading
-from tallystick.roles.processes.heap import keep_freed_memory
+from tallystick.roles.operations.heap import keep_freed_memory
 assert sys.argv[1] == "default" or keep_freed_memory() is True
 def work():
     held.append(bytes(100_000))
@@ -40,7 +40,7 @@ def test_the_threads_of_a_role_share_two_arenas() -> None:
 
 
 def test_elsewhere_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.roles.processes import heap
+    from tallystick.roles.operations import heap
 
     monkeypatch.setattr(heap.sys, "platform", "darwin")
     assert heap.keep_freed_memory() is False

@@ -35,8 +35,8 @@ from tallystick.protocol.study.roster import Roster
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.places import node_for
 from tallystick.roles.identity.role_config import load_role_config
+from tallystick.roles.operations.heap import keep_freed_memory
 from tallystick.roles.processes.driver import Driver
-from tallystick.roles.processes.heap import keep_freed_memory
 from tallystick.roles.processes.helper import HelperSession
 from tallystick.roles.processes.part import ROUNDS
 from tallystick.roles.processes.session import Parts, Session

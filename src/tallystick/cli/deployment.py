@@ -153,7 +153,7 @@ def _role_app(role: str, words: str) -> typer.Typer:
         log_format: Annotated[str, typer.Option(help="text, or json for one object a line.")] = "text",
     ) -> None:
         """Run the role until it is stopped; it resumes where it was, whatever happened."""
-        from tallystick.roles.processes.logs import configure_logs
+        from tallystick.roles.operations.logs import configure_logs
         from tallystick.roles.processes.start import start as start_role
 
         configure_logs(log_format)

@@ -1,25 +1,19 @@
-"""A role as a process: one loop that feeds the machines and does what they ask, in the order they ask it.
+"""A role as a process: its lines, its notice board, its sessions of studies; fed by one loop (:mod:`~.processes.loop`).
 
-Everything that happens is an event in one queue: a message (a thread takes them off the network), a command of this
-process's own threads, a time that has come. The loop is the only one that touches machines and store. Randomness and
-clock are constructor arguments; ``roles.start`` wires the operating system's, and nothing else can.
+Randomness and clock are constructor arguments; ``roles.start`` wires the operating system's, and nothing else can.
 """
 
 from __future__ import annotations
 
-import contextlib
-import heapq
 import itertools
 import logging
-import queue
 import threading
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tallystick.core.errors import ProtocolError, RemoteProtocolError, TallystickError
+from tallystick.core.errors import RemoteProtocolError
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Cast
 from tallystick.roles.governance.exchange import Exchange, Op
@@ -29,13 +23,12 @@ from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.consortium_watch import ConsortiumWatch, left
 from tallystick.roles.identity.places import members_of, node_for, peers_of
 from tallystick.roles.ledger.seen_heads import SeenHeads
+from tallystick.roles.operations.heap import give_back_memory
+from tallystick.roles.operations.logs import tell_left_out
 from tallystick.roles.processes.backlog import Backlog
-from tallystick.roles.processes.conduct import Conduct
-from tallystick.roles.processes.heap import give_back_memory
-from tallystick.roles.processes.logs import tell_left_out
-from tallystick.roles.processes.session import Health, Parts, Session
+from tallystick.roles.processes.loop import EventLoop
+from tallystick.roles.processes.session import Parts, Session
 from tallystick.roles.processes.witness import Witness
-from tallystick.roles.storage.database import is_storage_failure
 from tallystick.study.proposed import proposed_study
 from tallystick.study.trust import registered
 from tallystick.transport.link import Envelope
@@ -45,43 +38,27 @@ from tallystick.transport.wire import GOVERNANCE, HEADER_BYTES, parse
 __all__ = ["RoleProcess"]
 
 _log = logging.getLogger("tallystick.roles")
-_TAKE_UP = "take up"
-TAKE_UP_SECONDS = 1.0
 POLL_SECONDS = 0.5
 READ_AT_ONCE, READ_OF_ONE = 64, 8  # messages in one turn of the loop, and of one sender
 RECEIPT_LIMIT = 16 << 20
 GOVERNANCE_LIMIT = 16 << 20  # of what others than the aggregator say about statements, of which the longest has 8 MB
-KEPT_SESSIONS = 256
 ASKED_RECEIPTS = 32  # at once, when a line comes up
 TELL_SECONDS = 30.0
 WATCH_SECONDS = 2.0
 
 
-class RoleProcess:
+class RoleProcess(EventLoop):
     """The loop. ``make_session(process, hash)`` makes a session for a study nobody here has heard of yet, or None."""
 
     def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.role = parts.config.role
-        self.name = parts.config.name
-        self.store = parts.store
+        super().__init__(parts)
         self.members = members_of(parts.consortium)
-        self.health = Health()
-        self.conduct = Conduct()
-        self.sessions: dict[bytes, Session] = {}
-        self._events: queue.Queue[Callable[[], None]] = queue.Queue(maxsize=256)
-        self._wakes: list[tuple[float, int, bytes, str]] = []
-        self._laid_down: set[bytes] = set()
-        self._tie = itertools.count()
-        self._stop = threading.Event()
         self._turns = threading.Semaphore(2)
         self._polled = self._told = self._watched = -TELL_SECONDS
         self._watch = ConsortiumWatch(parts.config.consortium, parts.consortium)
         self.look_again = False
         """Set by a signal: look at the consortium file whether it seems to have changed or not."""
         self.receipts = ReceiptBook(parts.config.state)
-        self.fault: TallystickError | None = None
-        """What keeps this role from taking part until somebody has looked: it does not pass by itself."""
         self.exchange = Exchange(
             GovernanceStore(
                 parts.config.state / "governance.sqlite", party=self.name, identities=self.members.identities
@@ -113,14 +90,6 @@ class RoleProcess:
 
     # -- for sessions ---------------------------------------------------------------------------------------------
 
-    def now(self) -> float:
-        """The monotonic clock."""
-        return self.parts.clock.now()
-
-    def wake(self, at: float, session: Session, layer: str) -> None:
-        """Call ``session.tick(layer)`` at this time."""
-        heapq.heappush(self._wakes, (at, next(self._tie), session.study_hash, layer))
-
     def send(self, to: str, raw: Any, length: int | None = None) -> None:
         """Hand over, without waiting: a peer that takes nothing must not hold up what is for others.
 
@@ -131,25 +100,6 @@ class RoleProcess:
     def _lost(self, to: str) -> None:
         self.conduct.note(to, "line-full", why="it does not take what is sent to it")
         self.exchange.compare_again(to)
-
-    def post(self, work: Callable[[], None], *, wait: bool = True) -> None:
-        """Have the loop do something; any thread may ask."""
-        while not self._stop.is_set():
-            try:
-                self._events.put(work, block=wait, timeout=0.5)
-                return
-            except queue.Full:
-                if not wait:
-                    _log.warning("the queue of %s is full; an event was dropped", self.name)
-                    return
-
-    def soon(self, session: Session, work: Callable[[], None]) -> None:
-        """For the loop itself: do something for a session after all that waits now, or at once if too much waits."""
-        later = self._if_current(session, work)
-        try:
-            self._events.put_nowait(later)
-        except queue.Full:
-            later()
 
     def sink_for(self, sender: str, length: int, head: bytes) -> Sink | None:
         """Where a large message is streamed to, on a thread of the network; None assembles it in memory.
@@ -164,17 +114,6 @@ class RoleProcess:
             self.conduct.note(sender, "unknown-study")
             raise Unwanted
         return None
-
-    def post_for(self, session: Session, work: Callable[[], None]) -> None:
-        """Have the loop do something for a session, if it is still this one by then."""
-        self.post(self._if_current(session, work))
-
-    def _if_current(self, session: Session, work: Callable[[], None]) -> Callable[[], None]:
-        def if_current() -> None:
-            if self.sessions.get(session.study_hash) is session:
-                self._in(session, work)
-
-        return if_current
 
     def cast(self, study_hash: bytes) -> Cast:
         """Who does what in a study that is proposed, or stored, here."""
@@ -279,25 +218,6 @@ class RoleProcess:
         """A session for a study met for the first time."""
         raise NotImplementedError
 
-    def resume_one(self, study_hash: bytes) -> None:
-        """The session of a stored study, as its durable records have it."""
-        raise NotImplementedError
-
-    def run(self) -> None:
-        """Until :meth:`stop`."""
-        while not self._stop.is_set():
-            try:
-                work = self._events.get(timeout=self._patience())
-            except queue.Empty:
-                work = None
-            self._guarded(work or self._due)
-            if work is not None:
-                self._guarded(self._due)
-
-    def stop(self) -> None:
-        """Graceful: what is queued is sent, then the lines are closed. Nothing needs it: kill -9 costs no privacy."""
-        self._stop.set()
-
     def close(self) -> None:
         """After the loop has ended."""
         for session in self.sessions.values():
@@ -308,12 +228,7 @@ class RoleProcess:
         self.exchange.store.close()
         self.store.close()
 
-    def _patience(self) -> float:
-        soonest = self._wakes[0][0] - self.now() if self._wakes else 1.0
-        return min(max(soonest, 0.0), 0.5)
-
-    def _due(self) -> None:
-        now = self.now()
+    def due(self, now: float) -> None:
         if now >= self._polled + POLL_SECONDS:
             self._polled = now
             self._guarded(self.exchange.poll)
@@ -327,13 +242,6 @@ class RoleProcess:
                 give_back_memory()
         if self.puts_off:
             self._guarded(self.between)
-        while self._wakes and self._wakes[0][0] <= now:
-            _, _, study_hash, layer = heapq.heappop(self._wakes)
-            session = self.sessions.get(study_hash)
-            if layer == _TAKE_UP:
-                self._guarded(lambda taken=study_hash: self._take_up(taken))  # type: ignore[misc]
-            elif session is not None:
-                self._guarded(lambda s=session, name=layer: self._in(s, lambda: s.tick(name)))  # type: ignore[misc]
 
     @property
     def puts_off(self) -> bool:
@@ -395,70 +303,8 @@ class RoleProcess:
     def unknown(self, sender: str, kind: int, study_hash: bytes, payload: memoryview) -> None:
         """A message about a study of which there is no session, nor will be: whether it is answered."""
 
-    def _make_room(self) -> None:
-        """Sessions that are over, or never began, are made anew if they are asked again: few are kept."""
-        if len(self.sessions) >= KEPT_SESSIONS:
-            idle = [study for study, session in self.sessions.items() if session.idle]
-            for study in idle[: len(self.sessions) - KEPT_SESSIONS // 2]:
-                self.sessions.pop(study).close()
-
     def _connected(self, peer: str) -> None:
         self._guarded(lambda: self.exchange.connected(peer))
         self._guarded(lambda: self.connected_to(peer))
         for session in tuple(self.sessions.values()):
             self._guarded(lambda s=session: self._in(s, lambda: s.connected(peer)))  # type: ignore[misc]
-
-    # -- a disk that fails ---------------------------------------------------------------------------------------------
-
-    def _in(self, session: Session, work: Callable[[], None]) -> None:
-        """Work of one session. If the disk fails, its machines may be ahead of their records: they are given up.
-
-        A server that went on with noise that is not on disk could draw it again after a crash, and have released
-        both. So the session is laid down and made anew from what is durable, again and again until the disk works.
-        """
-        try:
-            work()
-        except TallystickError as error:
-            if is_storage_failure(error):
-                self._lay_down(session.study_hash)
-            raise
-
-    def _lay_down(self, study_hash: bytes) -> None:
-        session = self.sessions.pop(study_hash, None)
-        if session is not None:
-            with contextlib.suppress(TallystickError):
-                session.close()
-        self._laid_down.add(study_hash)
-        heapq.heappush(self._wakes, (self.now() + TAKE_UP_SECONDS, next(self._tie), study_hash, _TAKE_UP))
-
-    def _take_up(self, study_hash: bytes) -> None:
-        if study_hash not in self._laid_down:
-            return
-        try:
-            self.store.check_writable()
-            self._laid_down.discard(study_hash)
-            self.resume_one(study_hash)
-        except TallystickError as error:
-            if is_storage_failure(error):
-                self._lay_down(study_hash)
-            raise
-
-    def _guarded(self, work: Callable[[], None], sender: str | None = None) -> None:
-        """One bad message or full disk does not end the process: it is refused, told, and the loop goes on."""
-        try:
-            work()
-            if not self.health.green and not self._laid_down and self.fault is None:
-                self.health.green, self.health.reason = True, ""
-                _log.info("%s is well again", self.name)
-        except ProtocolError as error:
-            self.health.refused += 1
-            _log.warning("refused: %s", error, extra={"member": error.party or sender})
-            if sender is not None:
-                self.conduct.note(error.party or sender, error.rule or "refused", told=True)
-        except TallystickError as error:
-            if is_storage_failure(error):
-                self.health.green, self.health.reason = False, str(error)
-            _log.error("%s", error, extra={"member": sender})
-        except Exception:
-            self.health.green, self.health.reason = False, "a fault in this program; see its log"
-            _log.exception("a fault in %s", self.name, extra={"member": sender})

@@ -17,9 +17,9 @@ from tallystick.crypto.prg import system_stream
 from tallystick.protocol.members import CLIENT
 from tallystick.roles.identity.identity_files import expiry_warning, load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
+from tallystick.roles.operations.heap import keep_freed_memory
+from tallystick.roles.operations.monitoring import serve_monitoring
 from tallystick.roles.processes.client import ClientProcess
-from tallystick.roles.processes.heap import keep_freed_memory
-from tallystick.roles.processes.monitoring import serve_monitoring
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Parts
 from tallystick.roles.storage.stores import RoleStore

@@ -16,7 +16,7 @@ from tallystick.privacy.chain import Head
 from tallystick.roles.governance.clearance import pack_head
 from tallystick.roles.governance.exchange import Exchange, Op, pack_parts, unpack_parts
 from tallystick.roles.ledger.seen_heads import MAX_LINKS, SeenHeads
-from tallystick.roles.processes.conduct import Conduct
+from tallystick.roles.operations.conduct import Conduct
 
 __all__ = ["Witness"]
 

@@ -1,0 +1,1 @@
+"""For the operator: logs, health and metrics, memory, and what members were refused."""
