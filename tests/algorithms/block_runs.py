@@ -115,7 +115,6 @@ def plan_of(design: Design, budget: PublicBudget, records: int, *, max_records: 
         neighbours=budget.neighbours,
         mechanism=budget.mechanism,
         rounds=design.rounds,
-        trust="servers",
         servers=2,
         colluding=1,
         min_clients=3,

@@ -158,7 +158,9 @@ def test_every_function_of_numbers_has_the_value_that_python_gives(numbers: list
             assert codes[0] != OK, name
         else:
             assert codes[0] == OK, name
-            np.testing.assert_allclose(vectors[0, 0], expected, rtol=1e-13, atol=1e-300, err_msg=name)
+            # lgamma has zeros at 1 and 2, near which two libraries agree to an absolute error only.
+            atol = 2e-15 if name == "math.lgamma" else 1e-300
+            np.testing.assert_allclose(vectors[0, 0], expected, rtol=1e-13, atol=atol, err_msg=name)
 
 
 _compiled: dict[str, Any] = {}

@@ -17,10 +17,11 @@ from tallystick.engines.round_vectors import result_limit
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.plan import Plan
-from tallystick.privacy.ranges import MAX_COORDINATES, MIN_DELTA, MIN_EPSILON, STUDY
+from tallystick.privacy.ranges import MAX_COORDINATES, MIN_DELTA, MIN_EPSILON
 from tallystick.protocol.governance import canonical, summarise
 from tallystick.protocol.governance.bodies import check_plan
 from tallystick.study import Study
+from tallystick.study.limits import RANGES
 
 COLUMNS: dict[str, Any] = {
     "age": {"type": "number", "lower": 0.0, "upper": 100.0},
@@ -38,7 +39,7 @@ PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "frequent_itemsets": ({"features": ["bought"]}, {"min_support": 0.1}),
 }
 KEYS: list[tuple[str, ...]] = [
-    *((*key.split("."),) for key in STUDY),
+    *((*key.split("."),) for key in RANGES),
     ("study", "version"),
     ("privacy", "epsilon"),
     ("privacy", "delta"),

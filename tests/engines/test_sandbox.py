@@ -131,7 +131,7 @@ def test_a_whole_study_has_the_bits_of_the_unlocked_one(unit: str, monkeypatch: 
     setup = set_up(study.canonical(), text)
     locked = setup.design.program
     assert isinstance(locked, SandboxedProgram)
-    assert setup.parameters  # every party derives the same from it
+    assert set_up(study.canonical(), text) is setup  # one set-up a study and process
     age = RNG.uniform(0, 100, 300)
     frame = {"age": age, "visits": RNG.poisson(1 + age / 50), "who": np.arange(300) // 2}
     frames = [{name: cells[i::3] for name, cells in frame.items()} for i in range(3)]

@@ -166,7 +166,7 @@ def test_too_little_data_is_refused_unless_noise_is_accepted(tmp_path: Path) -> 
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table(rows), tmp_path / "few.parquet")
-    keywords: dict[str, Any] = {"data": (tmp_path / "few.parquet",), "clients": 3, "seed": 1, "quiet": True}
+    keywords: dict[str, Any] = {"data": (tmp_path / "few.parquet",), "clients": 3, "seed": 1}
     with pytest.raises(PrivacyRefused, match="nothing but noise"):
         simulate(tmp_path / "study.toml", settings=("privacy.epsilon=0.05",), **keywords)
     accepted = ("privacy.epsilon=0.05", "study.accept_noise=true")

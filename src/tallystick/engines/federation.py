@@ -35,7 +35,7 @@ from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
 from tallystick.study import Study
 from tallystick.study.schema import Column, FeatureLayout, Items, Missing, Schema
-from tallystick.study.trust import registered, trust_model
+from tallystick.study.trust import registered
 
 __all__ = [
     "DEFAULT_MIN_CLIENTS",
@@ -240,8 +240,9 @@ class SimulatedFederation(Federation):
 
 
 def trust_settings(model: str, **given: Any) -> dict[str, Any]:
-    """The keys of these that the trust model has."""
-    return {"model": model, **{k: v for k, v in given.items() if k in trust_model(model).section.model_fields}}
+    """The keys of these that the trust model has; all of them if nobody knows it, which its study then says."""
+    known = next((m.section.model_fields for m in registered() if m.name == model), given)
+    return {"model": model, **{k: v for k, v in given.items() if k in known}}
 
 
 def seed_bytes(seed: int) -> bytes:

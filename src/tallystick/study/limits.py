@@ -14,12 +14,12 @@ from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import check_name, check_readable
 from tallystick.privacy.ranges import MAX_COLUMNS, MAX_LABELS, MAX_WHOLE, Range, check_whole_numbers
 
-__all__ = ["check_limits"]
+__all__ = ["RANGES", "check_limits"]
 
 _NESTED = 16
 _LONGEST = 1000
 """Characters of one name; a screen shows a hundred."""
-_RANGES: dict[str, Range] = {
+RANGES: dict[str, Range] = {
     "study.version": Range(0, 2**31, "version"),
     # 30 days: milliseconds travel in 32 bits, which end after 49 days. A round that takes longer is a stream.
     "trust.round_timeout_s": Range(0.001, 2_592_000, "time limit of a round"),
@@ -43,7 +43,7 @@ def check_limits(study: Mapping[str, Any]) -> None:
 
     Column names and categories are looked at by the schema.
     """
-    for key, allowed in _RANGES.items():
+    for key, allowed in RANGES.items():
         section, _, name = key.partition(".")
         value = (study[section] or {}).get(name)
         if value is not None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from tallystick.core.errors import TrustModelError
+from tallystick.core.errors import TallystickError
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.core.readable_text import one_line, what_is_unreadable
 from tallystick.study.trust import DEFAULT_TRUST, TrustModel, trust_model
@@ -81,7 +81,7 @@ class ProposedStudy:
         """Its trust model, if it names one that is known here (or none, which is the default)."""
         try:
             return trust_model(self.section("trust").get("model", DEFAULT_TRUST))
-        except (TrustModelError, TypeError):
+        except (TallystickError, TypeError):
             return None
 
 

@@ -193,6 +193,7 @@ def json_schema() -> dict[str, Any]:
     schema = Study.model_json_schema()
     models = {m.name: m.section.model_json_schema() for m in registered()}
     schema["$defs"]["TrustSection"] = {"oneOf": list(models.values()), "discriminator": {"propertyName": "model"}}
+    schema["required"].remove("trust")  # the default trust model, if left out
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Tallystick study"
     return schema

@@ -21,6 +21,7 @@ __all__ = ["DEFAULT_TRUST", "Role", "TrustModel", "register", "registered", "tru
 
 DEFAULT_TRUST = "servers"
 _BUILT_IN = {"servers": "tallystick.trust.servers"}
+_PLANNED = ("masks", "proxy", "parties", "gossip")  # docs/roadmap.md
 _REGISTERED: dict[str, TrustModel] = {}
 
 
@@ -108,8 +109,12 @@ def trust_model(name: str) -> TrustModel:
     if name not in _REGISTERED and name in _BUILT_IN:
         import_module(_BUILT_IN[name])
     if name not in _REGISTERED:
-        known = sorted({*_BUILT_IN, *_REGISTERED})
-        raise TrustModelError(
-            f"there is no trust model {str(name)[:40]!a}", rule="trust-model", remedy=f"There are: {', '.join(known)}."
+        known = ", ".join(sorted({*_BUILT_IN, *_REGISTERED}))
+        if name in _PLANNED:
+            raise TrustModelError(f"nothing runs under trust = {name!r} yet", remedy=f"It runs under: {known}.")
+        raise StudyError(
+            f"trust.model: there is no trust model {str(name)[:40]!a}",
+            rule="wrong-value",
+            remedy=f"There are: {known}. See the study's JSON Schema.",
         )
     return _REGISTERED[name]

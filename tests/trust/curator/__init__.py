@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from tallystick.privacy.trust import NoiseMakers, Trust
 from tallystick.study.sections import Real, TrustSection, Whole
-from tallystick.study.trust import Role, TrustModel, register
+from tallystick.study.trust import Role, TrustModel
 
 __all__ = ["CURATOR"]
 
@@ -50,4 +50,5 @@ class Curator(TrustModel):
         )
 
 
-CURATOR = register(Curator())
+CURATOR = Curator()
+"""Registered by whoever uses it: the test for as long as it runs, and ``__main__`` in a role's process."""

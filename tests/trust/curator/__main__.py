@@ -3,10 +3,12 @@
 import logging
 import sys
 
-import tests.trust.curator  # noqa: F401 - registers itself
+from tests.trust.curator import CURATOR
 
 from tallystick.roles.processes.start import start
+from tallystick.study.trust import register
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
+    register(CURATOR)
     start(sys.argv[2], sys.argv[1])
