@@ -18,7 +18,7 @@ import time
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -133,7 +133,10 @@ def frames(clients: int) -> list[dict[str, Any]]:
 class Parties:
     """A consortium and its processes."""
 
-    def __init__(self, folder: Path, *, clients: int = 3, servers: int = 2, seed: int | None = SEED) -> None:
+    def __init__(
+        self, folder: Path, *, clients: int = 3, servers: int = 2, seed: int | None = SEED, files: Sequence[Path] = ()
+    ) -> None:
+        """The clients' records are a few of our own, or those in ``files``, one each."""
         self.folder, self.seed = folder, seed
         self.notes = folder / "notes"
         self.notes.mkdir(parents=True)
@@ -146,14 +149,18 @@ class Parties:
             self._enrol(f"server-{i}", "server", now, address=f"127.0.0.1:{free_port()}")
         self._enrol("aggregator", "aggregator", now, address=f"127.0.0.1:{free_port()}")
         self.clients = [f"client-{i}" for i in range(1, clients + 1)]
-        for name, frame in zip(self.clients, self.frames):
-            source = folder / f"{name}.csv"
-            rows = [",".join(frame), *(f"{x!r},{z!r},{y}" for x, z, y in zip(*(c.tolist() for c in frame.values())))]
-            source.write_text("\n".join(rows) + "\n")
+        for name, source in zip(self.clients, files or self._written(folder), strict=True):
             self._enrol(name, "client", now, data=str(source), decide="approve", budget=1000.0)
         _, self.analyst = enrolment.enrol("analyst", "analyst", self.home, now=now)
         self.pids: dict[str, int] = {}
         self._studies = 0
+
+    def _written(self, folder: Path) -> Iterator[Path]:
+        for name, frame in zip(self.clients, self.frames):
+            source = folder / f"{name}.csv"
+            rows = [",".join(frame), *(f"{x!r},{z!r},{y}" for x, z, y in zip(*(c.tolist() for c in frame.values())))]
+            source.write_text("\n".join(rows) + "\n")
+            yield source
 
     def _enrol(self, name: str, role: str, now: datetime, **where: Any) -> None:
         self.configs[name] = (role, enrolment.enrol(name, role, self.home, now=now, **where)[1])

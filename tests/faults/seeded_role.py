@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import hashlib
 import json
 import os
@@ -184,6 +185,8 @@ def warm_up() -> None:
 def nursery() -> None:
     """Fork a role per line; say its pid; say who ended and how."""
     warm_up()
+    gc.collect()
+    gc.freeze()  # what is here already: a child's collector would look through all of it, and copy its pages
     if threading.active_count() != 1:
         raise RuntimeError("forking would copy one thread of several")
     say = os.fdopen(os.dup(1), "w", buffering=1)

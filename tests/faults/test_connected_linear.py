@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from consortium_fixture import Parties
 
 import tallystick as ts
-from tallystick.application.demo.local_deployment import LocalDeployment
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 SCHEMA = ts.Schema(
@@ -31,18 +32,18 @@ def people(n: int = 600) -> dict[str, Any]:
 
 def test_a_model_is_fitted_and_evaluated_where_the_records_are(tmp_path: Path) -> None:
     data = people()
-    files = {}
-    for i in range(3):
-        files[f"hospital-{i}"] = tmp_path / f"hospital-{i}.parquet"
-        pd.DataFrame({k: v[i::3] for k, v in data.items()}).to_parquet(files[f"hospital-{i}"])
-    with LocalDeployment(tmp_path, name="linear", servers=2, institutions=files) as deployment:
-        deployment.start_all(timeout=120)
-        fed = ts.Federation.connect(deployment.consortium, schema=SCHEMA, records=600)
+    files = [tmp_path / f"hospital-{i}.parquet" for i in range(3)]
+    for i, file in enumerate(files):
+        pd.DataFrame({k: v[i::3] for k, v in data.items()}).to_parquet(file)
+    parties = Parties(tmp_path / "linear", files=files)
+    with contextlib.closing(parties):
+        parties.start()
+        fed = ts.Federation.connect(parties.home / "consortium.toml", schema=SCHEMA, records=600)
         model = ts.LinearSVC(epsilon=0.5, delta=1e-6, rounds=3).fit(fed, target="y", features=["x", "g"])
         found = ts.evaluate(model, fed, target="y", epsilon=0.3, delta=1e-6)
         exact = float(np.mean(model.predict({k: data[k] for k in ("x", "g")}) == data["y"]))
         assert abs(found.accuracy - exact) < 5 * found.accuracy_std
-        assert found.contributors == ("hospital-0", "hospital-1", "hospital-2")
+        assert found.contributors == ("client-1", "client-2", "client-3")
         ridge = ts.Ridge(epsilon=0.5, delta=1e-6).fit(fed, target="c", features=["x", "g"])
         assert np.isfinite(ridge.coef_).all()
         rows = ts.Summary(epsilon=0.3, delta=1e-6, columns=["x"]).fit(fed).table_

@@ -5,6 +5,7 @@ servers' exact noise on seeded streams; the view is that of the aggregator and t
 coordinates are shared by all records, so every experiment is a run of its own: rounds repeat the plan, as new studies
 would. With ``protocol`` each goes through shares, signatures and agreement; without it the honest server's noise is
 added to the clients' exact total, which is the same view to the bit (a test compares them) and a hundred times faster.
+Coordinates are noised independently, so many runs may also be one draw of a longer vector: as fast again.
 
 The statistic is the log-likelihood ratio of the two databases under the *claimed* noise, the most powerful there is;
 also that of each group alone. Neighbours are searched for: the pair of records of a small domain that it tells best.
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 from audit_bounds import LOW_BITS, Outputs
 from known_noise import note_draws
+from numpy.typing import NDArray
 
 from tallystick.algorithms.program import BlockProgram, Program, pack_state
 from tallystick.crypto.prg import AesStream, derive
@@ -28,10 +30,10 @@ from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.designs import design_of, layout_of
 from tallystick.engines.federation import plan_study, public_facts
-from tallystick.engines.round_vectors import RoundNoise
+from tallystick.engines.round_vectors import RoundNoise, Stream
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Sparse
-from tallystick.privacy.plan import Plan
+from tallystick.privacy.plan import Plan, RoundPlan
 from tallystick.study import Study
 from tallystick.trust.servers.simulation import SimulatedServers
 
@@ -119,12 +121,14 @@ def observe_program(
     seed: int = 1,
     others: int = 5,
     protocol: bool = False,
+    at_once: int = 1000,
     tamper: Callable[[Plan], Plan] | None = None,
     program: Callable[[Program], Program] | None = None,
 ) -> tuple[Outputs, Outputs]:
     """``repeats`` outputs of either database. Planted bugs: the plan or the program is changed while the claim stays.
 
-    ``others`` records beside the one that differs are copies of the second neighbour.
+    ``others`` records beside the one that differs are copies of the second neighbour; ``at_once`` is how many runs are
+    one draw of the honest server's: with 1 and with ``protocol`` the outputs are the same.
     """
     layout = layout_of(study)
     design = design_of(study, layout, None)
@@ -158,10 +162,27 @@ def observe_program(
             draws = note_draws(servers)
             views = [_view(servers, draws, plan, model, r) for r in range(1, repeats + 1)]
         else:
-            honest = RoundNoise(plan, len(plain[0]), "server-1", lambda *labels, s=stream: s(study.hash, *labels))
-            views = [plain[number] + honest.draw(r) for r in range(1, repeats + 1)]
+            keyed = lambda *labels, s=stream: s(study.hash, *labels)  # noqa: E731
+            views = plain[number] + _noises(changed.rounds[0], repeats, at_once, keyed)
         outputs.append(_outputs(claimed, plain, views))
     return outputs[0], outputs[1]
+
+
+def _noises(plan: RoundPlan, repeats: int, at_once: int, stream: Stream) -> NDArray[np.int64]:
+    """(repeats × coordinates): what the honest server adds, in draws for ``at_once`` runs each."""
+    sizes = [n.group.size for n in plan.noise]
+    many = [
+        SimpleNamespace(parameter=n.parameter, group=SimpleNamespace(size=n.group.size * at_once)) for n in plan.noise
+    ]
+    draws = -(-repeats // at_once)
+    longer: Any = SimpleNamespace(rounds=[SimpleNamespace(mechanism=plan.mechanism, noise=many)] * draws)
+    honest = RoundNoise(longer, sum(sizes) * at_once, "server-1", stream)
+    edges = np.cumsum(sizes)[:-1] * at_once
+    blocks = []
+    for number in range(1, draws + 1):  # a group's noise for all of the runs, then the next group's
+        groups = np.split(honest.draw(number), edges)
+        blocks.append(np.hstack([g.reshape(at_once, size) for g, size in zip(groups, sizes)]))
+    return np.vstack(blocks)[:repeats]
 
 
 def _view(servers: SimulatedServers, draws: Any, plan: Plan, model: bytes, number: int) -> Any:
@@ -191,7 +212,7 @@ def _clients(study: Study, program: Program, template: Any, frame: dict[str, Seq
     }
 
 
-def _outputs(claimed: Plan, plain: list[Any], views: list[Any]) -> Outputs:
+def _outputs(claimed: Plan, plain: list[Any], views: Any) -> Outputs:
     """Log-likelihood ratios of the views, all groups together and one by one, and the low bits of one coordinate."""
     step = (plain[1] - plain[0]).astype(np.float64)
     y = (np.array(views) - plain[0]).astype(np.float64)

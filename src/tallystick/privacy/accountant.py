@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 
 from tallystick.core.errors import PrivacyRefused
 
@@ -43,7 +44,11 @@ _SLACK = 2.0**-48
 def epsilon_from_rho(rho: float | Fraction, delta: float) -> float:
     """The smallest ε this conversion can promise for ρ-zCDP at δ (0 for ρ = 0); never below the true one."""
     _check_delta(delta)
-    rho = _as_float(rho)
+    return _epsilon(_as_float(rho), delta)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(rho: float, delta: float) -> float:
     if rho == 0:
         return 0.0
     log_delta = -math.log(delta)
@@ -65,6 +70,11 @@ def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
     _check_delta(delta)
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise PrivacyRefused(f"epsilon = {epsilon} promises nothing", rule="epsilon-is-positive-and-finite")
+    return _rho(epsilon, delta)
+
+
+@lru_cache(maxsize=4096)  # a role asks for the same few again and again: each takes some 10,000 logarithms
+def _rho(epsilon: float, delta: float) -> Fraction:
     low, high = 0.0, 1.0
     while _estimate(high, delta) <= epsilon:
         low, high = high, 2 * high
