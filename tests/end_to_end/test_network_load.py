@@ -97,8 +97,9 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     from tallystick.roles.governance import review
     from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
     from tallystick.roles.identity.role_config import load_role_config
-    from tallystick.roles.processes import client, participant
-    from tallystick.roles.processes.client import ClientProcess, ClientSession
+    from tallystick.roles.processes import client, client_session, participant
+    from tallystick.roles.processes.client import ClientProcess
+    from tallystick.roles.processes.client_session import ClientSession
     from tallystick.roles.processes.process import RECEIPT_LIMIT
     from tallystick.roles.processes.session import Parts
     from tallystick.roles.processes.start import SystemClock
@@ -112,7 +113,7 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     made = once(participant.set_up, lambda *facts, **options: (facts, *options.values()))
     participant.set_up = review.set_up = made
     client.make_dataset = once(client.make_dataset, lambda name, source, **_options: (name, source))
-    client.study_records = once(client.study_records, lambda _study, source, **_options: source)
+    client_session.study_records = once(client_session.study_records, lambda _study, source, **_options: source)
     client_maps.compile_map_of = once(client_maps.compile_map_of, lambda *_program: None)
     study_layer.make_roster = once(study_layer.make_roster, lambda _members, start: start.attempt)
     part.parameters_of = once(part.parameters_of, lambda _setup, roster: roster.attempt)

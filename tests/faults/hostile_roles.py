@@ -393,7 +393,7 @@ def unchecked_programs(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 def refuses_bad_records(process: RoleProcess, spec: dict[str, Any]) -> None:
     """A client that reads its records as a simulation does: one bad cell, and it withdraws."""
-    from tallystick.roles.processes import client
+    from tallystick.roles.processes import client_session as client
 
     read = client.study_records
     client.study_records = lambda study, source, **options: read(study, source, **{**options, "lenient": False})

@@ -17,10 +17,10 @@ from test_limits_of_members import Board
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.privacy.chain import extend, genesis
+from tallystick.roles.governance import witness as server
 from tallystick.roles.governance.exchange import Op, pack_parts
+from tallystick.roles.governance.witness import Witness
 from tallystick.roles.ledger.seen_heads import SeenHeads
-from tallystick.roles.processes import witness as server
-from tallystick.roles.processes.witness import Witness
 
 STUDY = parse_hash(HASH)
 

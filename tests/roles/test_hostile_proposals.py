@@ -22,7 +22,7 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey
 from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.setup import set_up
+from tallystick.engines.setup import _set_up, set_up
 from tallystick.privacy.contribution import Dense
 from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance import Statement, canonical, decode, make, summarise
@@ -34,7 +34,8 @@ from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.role_config import Policy, RoleConfig
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.store import LedgerStore
-from tallystick.roles.processes.client import ClientProcess, ClientSession
+from tallystick.roles.processes.client import ClientProcess
+from tallystick.roles.processes.client_session import ClientSession
 from tallystick.study import Study, study_digest
 from tallystick.trust.servers import SERVERS
 
@@ -419,6 +420,7 @@ def test_a_study_that_no_rule_foresaw_is_refused_and_not_a_fault(
             raise error
 
         monkeypatch.setattr("tallystick.engines.setup.plan_study", planning)
+        _set_up.cache_clear()  # as a client that has not met the study
         with pytest.raises(StudyError) as refusal:
             set_up(changed(), "")
         assert refusal.value.rule == "study-without-plan"

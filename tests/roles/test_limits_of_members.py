@@ -20,8 +20,9 @@ from tallystick.protocol.governance.statements import Statement, decode, make
 from tallystick.roles.governance import early, exchange, room
 from tallystick.roles.governance.exchange import Exchange, Op, pack_parts, unpack_parts
 from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.operations import logs
 from tallystick.roles.operations.conduct import Conduct
-from tallystick.roles.processes import backlog, logs
+from tallystick.roles.processes import backlog
 from tallystick.roles.processes.backlog import Backlog
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.transport.network.admission import Unwanted

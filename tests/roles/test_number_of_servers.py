@@ -18,7 +18,7 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.engines.setup import Setup, set_up
 from tallystick.protocol.secure_sum import SumParameters
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.processes.client import ClientSession
+from tallystick.roles.processes.client_session import ClientSession
 from tallystick.roles.processes.coordinator import CoordinatorSession
 from tallystick.roles.processes.helper import HelperSession
 from tallystick.study import Study

@@ -1,33 +1,17 @@
-"""The coordinator of studies: takes a proposal, gathers the parties, and runs the program on noisy totals.
-
-The program's loop (:func:`tallystick.engines.run.run_rounds`) runs in a thread of its own and asks for one noisy total
-after another; the process's loop answers. Every noisy total is kept before the program sees it, and the program is
-deterministic: so a restarted coordinator runs it again from the start on the totals it has, comes to the same model
-bytes, and goes on with the round that was open.
-"""
+"""The coordinator of studies: takes a proposal, gathers the parties, has the program run, and says how it ended."""
 
 from __future__ import annotations
 
 import json
 import logging
-import queue
-import threading
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from fractions import Fraction
+from collections.abc import Callable
 from typing import Any
 
-from tallystick.algorithms.program import State
 from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
-from tallystick.core.identifiers import digest, format_hash
-from tallystick.engines.run import Rounds, is_lost_tick, run_rounds
-from tallystick.engines.setup import Setup, set_up
-from tallystick.engines.totals import NoisyTotal, RoundRequest
-from tallystick.privacy.payment import Payment
+from tallystick.core.identifiers import format_hash
+from tallystick.engines.setup import set_up
 from tallystick.protocol import study as studies
-from tallystick.protocol.governance.payment import countersigned
 from tallystick.protocol.governance.statements import Statement
-from tallystick.protocol.instructions import NoisySum
 from tallystick.protocol.members import Members
 from tallystick.protocol.study.aggregator import AggregatorState
 from tallystick.protocol.study.machine import error_of
@@ -47,15 +31,12 @@ from tallystick.roles.governance.receipts import complete_receipt
 from tallystick.roles.governance.results import may_see, seal_result
 from tallystick.roles.governance.unapproved import answer_of, not_approved
 from tallystick.roles.identity.consortium_watch import change_of_members, left
+from tallystick.roles.processes.coordinated_rounds import CoordinatedRounds
 from tallystick.roles.processes.driver import Driver
-from tallystick.roles.processes.packed import pack_interim, pack_outcome, pack_total, unpack_total
 from tallystick.roles.processes.part import CoordinatorPart
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Session
 from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
-from tallystick.roles.storage.database import is_storage_failure
-from tallystick.roles.streams.clock import StreamClock
-from tallystick.roles.streams.losses import lost_of, pack_lost
 from tallystick.study import Study, study_digest
 from tallystick.transport.wire import STUDY, Seals, head
 
@@ -63,8 +44,6 @@ __all__ = ["CoordinatorProcess", "CoordinatorSession"]
 
 _log = logging.getLogger("tallystick.roles")
 READY_SECONDS = 30.0
-_CLOCK, _PAYMENT = "clock", "payment"
-PAYMENT_SECONDS = 0.5
 READY_SECONDS_A_CLIENT = 0.05  # a thousand answers take their time
 _SENT = {
     StudyOpen: CrashPoint.AGGREGATOR_OPENING_SENT,
@@ -73,29 +52,15 @@ _SENT = {
 }
 
 
-class _Stopped(Exception):  # noqa: N818 - the process stops; the thread ends quietly
-    pass
-
-
-class CoordinatorSession(Session):
+class CoordinatorSession(CoordinatedRounds):
     """A study at its coordinator."""
 
     def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
         super().__init__(process, study_hash)
-        self.setup: Setup | None = None
-        self.part: CoordinatorPart | None = None
         self.seals: Seals | None = None
-        self.cast = process.cast(study_hash)
         self._consortium = process.parts.consortium  # which it is run under
-        self._answers: queue.Queue[tuple[int, NoisyTotal | TallystickError] | None] = queue.Queue()  # by round
-        self._size = 0
         self._noted = -1
         self._last: tuple[object, bytes] = (None, b"")
-        self._clock: StreamClock | None = None
-        self._awaited: RoundRequest | None = None
-        self._unpaid: Rounds | None = None
-        self._released: list[tuple[State, NoisyTotal | None]] = []
-        """What a stream has released so far."""
         records = process.store.records(study_hash) if process.store.study(study_hash) is not None else {}
         self._machine, self._first = studies.AggregatorMachine.restore(
             self.cast, study_hash, records, process.now(), retry_seconds=2.0
@@ -132,11 +97,9 @@ class CoordinatorSession(Session):
     def result_for(self, party: str, asked: bytes) -> bytes:
         """The result, sealed to who asks, if the study shows it to them; of a running stream, what it has released."""
         end, stored = self._machine.ending, self.process.store.study(self.study_hash)
-        took_part = [total.participants for _, total in self._released if total is not None]
-        running = end is None and self._clock is not None and self._payment(took_part) is not None
-        if not (isinstance(end, Result) or running) or stored is None:
+        packed = end.packed if isinstance(end, Result) else self.interim() if end is None else None
+        if packed is None or stored is None:
             raise NotApproved("the study has no result", party=party, rule="no-result")
-        packed = end.packed if isinstance(end, Result) else pack_interim(tuple(self._released))
         proposal = self.process.exchange.standing(self.study_hash).proposal
         study = Study.from_canonical(stored.canonical)
         if not may_see(study, party, proposer=proposal.signer if proposal is not None else ""):
@@ -187,14 +150,8 @@ class CoordinatorSession(Session):
         self._note_approvers()
         if layer == "study":
             self._study(self._machine.tick(now))
-        elif layer == _PAYMENT:
-            if self._unpaid is not None:
-                self._release(self._unpaid)
-        elif layer == _CLOCK:
-            if self._awaited is not None:
-                self._open(self._awaited)
-        elif self.part is not None:
-            self.part.tick()
+        else:
+            super().tick(layer)
 
     def connected(self, peer: str) -> None:
         if self.over:
@@ -225,9 +182,6 @@ class CoordinatorSession(Session):
             )
             self._study(self._machine.give_up(error))
             self.close()  # the program waits for no more totals
-
-    def close(self) -> None:
-        self._answers.put(None)
 
     # -- carrying out ---------------------------------------------------------------------------------------------
 
@@ -315,148 +269,16 @@ class CoordinatorSession(Session):
             process.node.allow(part.message_limit + 4096, peer)
         self.process.store.set_status(self.study_hash, "running")
         self.process.health.studies[self.study_hash.hex()[:12]] = "running"
-        if self.setup.study.stream is not None:
-            wall, now = process.parts.wall(), process.now()
-            self._clock = StreamClock(self.setup.study.stream, process.store, self.study_hash, wall=wall, now=now)
-        self.part = part
-        part.begin()
-        threading.Thread(target=self._program, name=f"study {self.study_hash.hex()[:12]}", daemon=True).start()
+        self.run_rounds(self.setup, part)
 
-    # -- the program's thread -------------------------------------------------------------------------------------
+    def progressed(self, done: int, rounds: int) -> None:
+        self._study(self._machine.progress(done, rounds))
 
-    def _program(self) -> None:
-        setup = self.setup
-        if setup is None:
-            return
-        try:
-            rounds = run_rounds(
-                setup.design.program,
-                setup.public,
-                setup.plan,
-                self,
-                progress=lambda done, rounds: self._post(lambda: self._study(self._machine.progress(done, rounds))),
-                released=None if self._clock is None else lambda state, total: self._released.append((state, total)),
-            )
-        except _Stopped:
-            return
-        except TallystickError as error:
-            failure = error
-            self._post(lambda: self._fail(failure))
-            return
-        except Exception:
-            _log.exception("the program of a study failed")
-            failure = RoundAborted("the program failed", remedy="See the aggregator's log.")
-            self._post(lambda: self._fail(failure))
-            return
-        self._post(lambda: self._release(rounds))
-
-    def _release(self, rounds: Rounds) -> None:
-        """Let the result out once it is seen that everybody who took part has paid, as all witnesses have signed.
-
-        What a client sends has been charged and countersigned before; its signatures may still be on their way here.
-        """
-        payment = self._payment(rounds.contributors)
-        self._unpaid = rounds if payment is None else None
-        if payment is None:
-            self.process.wake(self.process.now() + PAYMENT_SECONDS, self, _PAYMENT)
-        elif self.setup is not None:
-            outcome = rounds.paid(self.setup.plan, self.study_hash, payment)
-            self._study(self._machine.finish(pack_outcome(outcome)))
-
-    def _payment(self, participants: Sequence[Sequence[str]]) -> Payment | None:
-        known = self.process.exchange.docket(self.study_hash).statements("charge", "countersignature")
-        rho = self.setup.plan.rho if self.setup is not None else Fraction(-1)
-        return countersigned(known, self.cast, participants, study=self.study_hash, rho=rho)
-
-    def _post(self, work: Callable[[], None]) -> None:
-        self.process.post_for(self, work)
-
-    def _fail(self, error: TallystickError) -> None:
-        if is_storage_failure(error):
-            raise error  # not the study's fault: it is taken up again once the disk works
+    def failed(self, error: TallystickError) -> None:
         self._study(self._machine.fail(error))
 
-    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
-        """A kept total, or a round (:class:`tallystick.engines.totals.NoisyTotals`)."""
-        kept = self.process.store.release(self.study_hash, request.round)
-        if kept is None:
-            self._post(lambda: self._open(request))
-            total = self._answer(request.round)
-        else:
-            total = self._kept(kept)
-        values = total.values[: request.plan.grid.size]
-        return replace(total, values=values)
-
-    def _answer(self, round: int) -> NoisyTotal:
-        """Wait for the total of this round.
-
-        A round that ends while the program asks for it is answered twice, by its end and by the question: what is left
-        of an earlier round is never taken for the next one's total.
-        """
-        while True:
-            found = self._answers.get()
-            if found is None:
-                raise _Stopped
-            if found[0] == round:
-                if isinstance(found[1], TallystickError):
-                    raise found[1]
-                return found[1]
-
-    def _kept(self, body: bytes) -> NoisyTotal:
-        """The total of a round that has ended; raises if it was a tick that was lost."""
-        loss = lost_of(body)
-        if loss is not None:
-            raise loss
-        return unpack_total(body)
-
-    def _open(self, request: RoundRequest) -> None:
-        if self.part is None:
-            return
-        kept = self.process.store.release(self.study_hash, request.round)
-        if kept is not None:
-            self._answers.put((request.round, lost_of(kept) or unpack_total(kept)))
-        elif self.part.round < request.round:
-            self._awaited = None
-            due = 0.0 if self._clock is None else self._clock.due(request.round)
-            if due > self.process.now():
-                self._awaited = request
-                self.process.wake(due, self, _CLOCK)
-                return
-            self.part.open_round(request.round, request.model)
-
-    def round_finished(self, result: NoisySum) -> None:
-        """A round has ended with its total."""
-        self._answers.put((result.round, self._keep(result)))
-
-    def round_aborted(self, error: TallystickError) -> None:
-        """A round has ended without one."""
-        self._keep_loss(error)
-        self._answers.put((self.part.round if self.part is not None else 0, error))
-
-    def ended_before(self, end: NoisySum | TallystickError) -> None:
-        """A round had ended when this process last did, and what came of it may not have been kept yet."""
-        if isinstance(end, NoisySum):
-            self._keep(end)
-        elif not self._keep_loss(end):
-            self._answers.put((self.part.round if self.part is not None else 0, end))
-
-    def _keep(self, result: NoisySum) -> NoisyTotal:
-        total = NoisyTotal(
-            values=result.total, participants=result.participants, dropped=result.dropped, makers=result.makers
-        )
-        self.process.store.put_release(self.study_hash, result.round, pack_total(total))
-        crashpoint(CrashPoint.AGGREGATOR_MODEL_KEPT)
-        self.process.health.rounds = result.round
-        return total
-
-    def _keep_loss(self, error: TallystickError) -> bool:
-        """Keep that a tick was lost, if that is what it is: the stream goes on without it, also after a restart."""
-        if self.setup is None or error.round is None or not is_lost_tick(self.setup.plan, error):
-            return False
-        self.process.store.put_release(self.study_hash, error.round, pack_lost(error))
-        crashpoint(CrashPoint.AGGREGATOR_LOSS_KEPT)
-        _log.warning("tick %d of the stream is lost: %s", error.round, error)
-        return True
+    def finish(self, packed: bytes) -> None:
+        self._study(self._machine.finish(packed))
 
     def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
         self.over = True
@@ -468,15 +290,6 @@ class CoordinatorSession(Session):
             if error is None and self.process.role == self.cast.model.makers:
                 attest(self.process.exchange, self.study_hash, self.setup, self._notes(), boot=self.process.store.boot)
             self.setup.close()
-
-    def _notes(self) -> dict[int, dict[str, Any]]:
-        """Where the coordinator itself makes the noise: what it let out is the totals it has kept."""
-        found = {}
-        for round, body in self.process.store.releases(self.study_hash):
-            if lost_of(body) is None:
-                participants = list(unpack_total(body).participants)
-                found[round] = {"participants": participants, "partial": format_hash(digest(body))}
-        return found
 
 
 class CoordinatorProcess(RoleProcess):

@@ -19,6 +19,7 @@ from tallystick.protocol.members import Cast
 from tallystick.roles.governance.exchange import Exchange, Op
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.governance.witness import Witness
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.consortium_watch import ConsortiumWatch, left
 from tallystick.roles.identity.places import members_of, node_for, peers_of
@@ -28,7 +29,6 @@ from tallystick.roles.operations.logs import tell_left_out
 from tallystick.roles.processes.backlog import Backlog
 from tallystick.roles.processes.loop import EventLoop
 from tallystick.roles.processes.session import Parts, Session
-from tallystick.roles.processes.witness import Witness
 from tallystick.study.proposed import proposed_study
 from tallystick.study.trust import registered
 from tallystick.transport.link import Envelope

@@ -1,0 +1,249 @@
+"""The rounds of a study at its coordinator: the program's thread asks, the process's loop answers.
+
+The program's loop (:func:`tallystick.engines.run.run_rounds`) runs in a thread of its own and asks for one noisy total
+after another. Every noisy total is kept before the program sees it, and the program is deterministic: so a restarted
+coordinator runs it again from the start on the totals it has, comes to the same model bytes, and goes on with the round
+that was open. The result leaves with proof that everybody who took part has paid, and not before.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from tallystick.algorithms.program import State
+from tallystick.core.errors import RoundAborted, TallystickError
+from tallystick.core.identifiers import digest, format_hash
+from tallystick.engines.run import Rounds, is_lost_tick, run_rounds
+from tallystick.engines.setup import Setup
+from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.privacy.payment import Payment
+from tallystick.protocol.governance.payment import countersigned
+from tallystick.protocol.instructions import NoisySum
+from tallystick.roles.processes.packed import pack_interim, pack_outcome, pack_total, unpack_total
+from tallystick.roles.processes.part import CoordinatorPart
+from tallystick.roles.processes.process import RoleProcess
+from tallystick.roles.processes.session import Session
+from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.database import is_storage_failure
+from tallystick.roles.streams.clock import StreamClock
+from tallystick.roles.streams.losses import lost_of, pack_lost
+
+__all__ = ["CLOCK", "PAYMENT", "CoordinatedRounds"]
+
+_log = logging.getLogger("tallystick.roles")
+CLOCK, PAYMENT = "clock", "payment"
+PAYMENT_SECONDS = 0.5
+
+
+class _Stopped(Exception):  # noqa: N818 - the process stops; the thread ends quietly
+    pass
+
+
+class CoordinatedRounds(Session):
+    """What a coordinator's session does between the start of a study and its end."""
+
+    def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
+        super().__init__(process, study_hash)
+        self.setup: Setup | None = None
+        self.part: CoordinatorPart | None = None
+        self.cast = process.cast(study_hash)
+        self._answers: queue.Queue[tuple[int, NoisyTotal | TallystickError] | None] = queue.Queue()  # by round
+        self._clock: StreamClock | None = None
+        self._awaited: RoundRequest | None = None
+        self._unpaid: Rounds | None = None
+        self._released: list[tuple[State, NoisyTotal | None]] = []
+        """What a stream has released so far."""
+
+    @abstractmethod
+    def progressed(self, done: int, rounds: int) -> None:
+        """So many of so many rounds are done."""
+
+    @abstractmethod
+    def failed(self, error: TallystickError) -> None:
+        """The study ends without a result."""
+
+    @abstractmethod
+    def finish(self, packed: bytes) -> None:
+        """The study ends with this result."""
+
+    def run_rounds(self, setup: Setup, part: CoordinatorPart) -> None:
+        """Begin, or go on where the durable records end."""
+        process, self.part = self.process, part
+        if setup.study.stream is not None:
+            wall, now = process.parts.wall(), process.now()
+            self._clock = StreamClock(setup.study.stream, process.store, self.study_hash, wall=wall, now=now)
+        part.begin()
+        threading.Thread(target=self._program, name=f"study {self.study_hash.hex()[:12]}", daemon=True).start()
+
+    def tick(self, layer: str) -> None:
+        if layer == PAYMENT:
+            if self._unpaid is not None:
+                self._release(self._unpaid)
+        elif layer == CLOCK:
+            if self._awaited is not None:
+                self._open(self._awaited)
+        elif self.part is not None:
+            self.part.tick()
+
+    def interim(self) -> bytes | None:
+        """What a running stream has released so far, if it has and that is paid for."""
+        took_part = [total.participants for _, total in self._released if total is not None]
+        paid = self._clock is not None and self._payment(took_part) is not None
+        return pack_interim(tuple(self._released)) if paid else None
+
+    def close(self) -> None:
+        self._answers.put(None)
+
+    def _program(self) -> None:
+        setup = self.setup
+        if setup is None:
+            return
+        try:
+            rounds = run_rounds(
+                setup.design.program,
+                setup.public,
+                setup.plan,
+                self,
+                progress=lambda done, rounds: self._post(lambda: self.progressed(done, rounds)),
+                released=None if self._clock is None else lambda state, total: self._released.append((state, total)),
+            )
+        except _Stopped:
+            return
+        except TallystickError as error:
+            failure = error
+            self._post(lambda: self._fail(failure))
+            return
+        except Exception:
+            _log.exception("the program of a study failed")
+            failure = RoundAborted("the program failed", remedy="See the aggregator's log.")
+            self._post(lambda: self._fail(failure))
+            return
+        self._post(lambda: self._release(rounds))
+
+    def _release(self, rounds: Rounds) -> None:
+        """Let the result out once it is seen that everybody who took part has paid, as all witnesses have signed.
+
+        What a client sends has been charged and countersigned before; its signatures may still be on their way here.
+        """
+        if self.over:
+            return
+        payment = self._payment(rounds.contributors)
+        if payment is None and self._unpaid is None:
+            _log.info("the result waits for the institutions' signed charges")
+        self._unpaid = rounds if payment is None else None
+        if payment is None:
+            self.process.wake(self.process.now() + PAYMENT_SECONDS, self, PAYMENT)
+        elif self.setup is not None:
+            outcome = rounds.paid(self.setup.plan, self.study_hash, payment)
+            self.finish(pack_outcome(outcome))
+
+    def _payment(self, participants: Sequence[Sequence[str]]) -> Payment | None:
+        known = self.process.exchange.docket(self.study_hash).statements("charge", "countersignature")
+        rho = self.setup.plan.rho if self.setup is not None else Fraction(-1)
+        return countersigned(known, self.cast, participants, study=self.study_hash, rho=rho)
+
+    def _post(self, work: Callable[[], None]) -> None:
+        self.process.post_for(self, work)
+
+    def _fail(self, error: TallystickError) -> None:
+        if is_storage_failure(error):
+            raise error  # not the study's fault: it is taken up again once the disk works
+        self.failed(error)
+
+    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+        """A kept total, or a round (:class:`tallystick.engines.totals.NoisyTotals`)."""
+        kept = self.process.store.release(self.study_hash, request.round)
+        if kept is None:
+            self._post(lambda: self._open(request))
+            total = self._answer(request.round)
+        else:
+            total = self._kept(kept)
+        values = total.values[: request.plan.grid.size]
+        return replace(total, values=values)
+
+    def _answer(self, round: int) -> NoisyTotal:
+        """Wait for the total of this round.
+
+        A round that ends while the program asks for it is answered twice, by its end and by the question: what is left
+        of an earlier round is never taken for the next one's total.
+        """
+        while True:
+            found = self._answers.get()
+            if found is None:
+                raise _Stopped
+            if found[0] == round:
+                if isinstance(found[1], TallystickError):
+                    raise found[1]
+                return found[1]
+
+    def _kept(self, body: bytes) -> NoisyTotal:
+        """The total of a round that has ended; raises if it was a tick that was lost."""
+        loss = lost_of(body)
+        if loss is not None:
+            raise loss
+        return unpack_total(body)
+
+    def _open(self, request: RoundRequest) -> None:
+        if self.part is None:
+            return
+        kept = self.process.store.release(self.study_hash, request.round)
+        if kept is not None:
+            self._answers.put((request.round, lost_of(kept) or unpack_total(kept)))
+        elif self.part.round < request.round:
+            self._awaited = None
+            due = 0.0 if self._clock is None else self._clock.due(request.round)
+            if due > self.process.now():
+                self._awaited = request
+                self.process.wake(due, self, CLOCK)
+                return
+            self.part.open_round(request.round, request.model)
+
+    def round_finished(self, result: NoisySum) -> None:
+        """A round has ended with its total."""
+        self._answers.put((result.round, self._keep(result)))
+
+    def round_aborted(self, error: TallystickError) -> None:
+        """A round has ended without one."""
+        self._keep_loss(error)
+        self._answers.put((self.part.round if self.part is not None else 0, error))
+
+    def ended_before(self, end: NoisySum | TallystickError) -> None:
+        """A round had ended when this process last did, and what came of it may not have been kept yet."""
+        if isinstance(end, NoisySum):
+            self._keep(end)
+        elif not self._keep_loss(end):
+            self._answers.put((self.part.round if self.part is not None else 0, end))
+
+    def _keep(self, result: NoisySum) -> NoisyTotal:
+        total = NoisyTotal(
+            values=result.total, participants=result.participants, dropped=result.dropped, makers=result.makers
+        )
+        self.process.store.put_release(self.study_hash, result.round, pack_total(total))
+        crashpoint(CrashPoint.AGGREGATOR_MODEL_KEPT)
+        self.process.health.rounds = result.round
+        return total
+
+    def _keep_loss(self, error: TallystickError) -> bool:
+        """Keep that a tick was lost, if that is what it is: the stream goes on without it, also after a restart."""
+        if self.setup is None or error.round is None or not is_lost_tick(self.setup.plan, error):
+            return False
+        self.process.store.put_release(self.study_hash, error.round, pack_lost(error))
+        crashpoint(CrashPoint.AGGREGATOR_LOSS_KEPT)
+        _log.warning("tick %d of the stream is lost: %s", error.round, error)
+        return True
+
+    def _notes(self) -> dict[int, dict[str, Any]]:
+        """Where the coordinator itself makes the noise: what it let out is the totals it has kept."""
+        found = {}
+        for round, body in self.process.store.releases(self.study_hash):
+            if lost_of(body) is None:
+                participants = list(unpack_total(body).participants)
+                found[round] = {"participants": participants, "partial": format_hash(digest(body))}
+        return found
