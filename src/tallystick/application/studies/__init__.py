@@ -1,8 +1,8 @@
 """Studies between institutions: propose, look, decide, run, fetch. ``tallystick study …``
 
-A steward's act works on the files of the client's own machine and needs no line: the running client finds the decision
-there and passes it on. An analyst's act dials the aggregator for as long as it lasts. Everything is returned as data;
-:mod:`~.words` puts it into words.
+A steward's act works on the files of the client's own machine and needs no connection: the running client finds the
+decision there and passes it on. An analyst's act dials the aggregator for as long as it lasts. Everything is returned
+as data; :mod:`~.words` puts it into words.
 """
 
 from tallystick.application.studies import words

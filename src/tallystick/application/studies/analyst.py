@@ -57,47 +57,50 @@ def propose_study(
     program = getattr(design.program, "source_text", "")
     with closing(set_up(study.canonical(), program, allow_not_private=True)) as setup:
         plan = setup.plan  # what every party will derive from it
-    with _at_desk(config) as (files, desk):
+    with _connected(config) as (files, connection):
         earlier = None if supersedes is None else files.find(supersedes)
-        standing = desk.exchange.standing(study.hash)
+        standing = connection.exchange.standing(study.hash)
         if standing.state != "unknown":
             raise StudyError(
                 f"this very study is {standing.state} already",
                 rule="proposed-once",
                 remedy="Its result is fetched with study result; for a new run raise [study] version.",
             )
-        desk.propose(study, plan, program, days=days, supersedes=earlier)
-        return {"action": "propose", **_said(desk, study.hash)}
+        connection.propose(study, plan, program, days=days, supersedes=earlier)
+        return {"action": "propose", **_said(connection, study.hash)}
 
 
 @contextmanager
-def _at_desk(config: Path) -> Iterator[tuple[PartyFiles, AnalystConnection]]:
-    """The analyst's files and, brought up to date, the line to the aggregator."""
-    with PartyFiles.of(config, role="analyst") as files, AnalystConnection(files.config, files.consortium) as desk:
-        yield files, desk
+def _connected(config: Path) -> Iterator[tuple[PartyFiles, AnalystConnection]]:
+    """The analyst's files and, brought up to date, the connection to the aggregator."""
+    with (
+        PartyFiles.of(config, role="analyst") as files,
+        AnalystConnection(files.config, files.consortium) as connection,
+    ):
+        yield files, connection
 
 
-def _said(desk: AnalystConnection, study: bytes) -> dict[str, Any]:
-    """How a study stands once what was said about it has had time to leave the house."""
-    desk.wait(lambda: False, 0.5)
-    standing = desk.exchange.standing(study)
+def _said(connection: AnalystConnection, study: bytes) -> dict[str, Any]:
+    """How a study stands once what was said about it has had time to leave."""
+    connection.wait(lambda: False, 0.5)
+    standing = connection.exchange.standing(study)
     return {**about(standing.proposal), **stands(standing)}
 
 
 def withdraw(name: str, config: Path, *, reason: str = "") -> dict[str, Any]:
     """Take a proposal back."""
-    with _at_desk(config) as (files, desk):
+    with _connected(config) as (files, connection):
         study = files.find(name)
-        body = {"hash": format_hash(study), "reason": reason, "at": int(desk.exchange.wall())}
-        desk.exchange.say("withdrawal", body)
-        return {"action": "withdraw", **_said(desk, study)}
+        body = {"hash": format_hash(study), "reason": reason, "at": int(connection.exchange.wall())}
+        connection.exchange.say("withdrawal", body)
+        return {"action": "withdraw", **_said(connection, study)}
 
 
 def run(name: str, config: Path, *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
     """Run an approved study; a study that has run already gives its stored result."""
-    with _at_desk(config) as (files, desk):
+    with _connected(config) as (files, connection):
         study = files.find(name)
-        standing = desk.exchange.standing(study)
+        standing = connection.exchange.standing(study)
         if standing.proposal is None or standing.state not in ("approved", "running", "finished"):
             raise NotApproved(
                 f"the study is {standing.state}. {standing.words}",
@@ -105,22 +108,22 @@ def run(name: str, config: Path, *, progress: Callable[[int, int], None] | None 
                 remedy="Ask those who have not decided or said no; tallystick study status shows who.",
             )
         body = standing.proposal.body
-        packed = desk.run(str(body["study"]).encode(), str(body["program"]), progress)
-        return _document(files, standing.proposal, packed, desk.receipt(study))
+        packed = connection.run(str(body["study"]).encode(), str(body["program"]), progress)
+        return _document(files, standing.proposal, packed, connection.receipt(study))
 
 
 def result(name: str, config: Path) -> dict[str, Any]:
     """The stored result of a study that has run, or a running stream's so far, if it is shown to this party."""
     if load_role_config(config).role != "analyst":
         return _kept_result(name, config)
-    with _at_desk(config) as (files, desk):
+    with _connected(config) as (files, connection):
         study = files.find(name)
-        packed = desk.result(study)
-        receipt = None if is_interim(packed) else desk.receipt(study)
-        proposal = desk.exchange.standing(study).proposal
-    if proposal is None:
-        raise NotApproved("nobody has proposed this study", rule="study-unknown")
-    return _document(files, proposal, packed, receipt)
+        packed = connection.result(study)
+        receipt = None if is_interim(packed) else connection.receipt(study)
+        proposal = connection.exchange.standing(study).proposal
+        if proposal is None:
+            raise NotApproved("nobody has proposed this study", rule="study-unknown")
+        return _document(files, proposal, packed, receipt)
 
 
 def _document(files: PartyFiles, proposal: Statement, packed: bytes, receipt: bytes | None) -> dict[str, Any]:
@@ -134,14 +137,14 @@ def _kept_result(name: str, config: Path) -> dict[str, Any]:
     with PartyFiles.of(config) as files:
         study = files.find(name)
         standing = files.docket(study).standing(unix_time())
-    path = files.config.state / "results" / f"{study.hex()}.packed"
-    if standing.proposal is None or not path.exists():
-        raise NotApproved(
-            f"there is no result of this study here; it is {standing.state}",
-            rule="results-visible-to",
-            remedy="The study may not show its result to this client, or the client's process has no line yet.",
-        )
-    return _document(files, standing.proposal, path.read_bytes(), ReceiptBook(files.config.state).get(study))
+        path = files.config.state / "results" / f"{study.hex()}.packed"
+        if standing.proposal is None or not path.exists():
+            raise NotApproved(
+                f"there is no result of this study here; it is {standing.state}",
+                rule="results-visible-to",
+                remedy="The study may not show its result to this client, or its process is not connected yet.",
+            )
+        return _document(files, standing.proposal, path.read_bytes(), ReceiptBook(files.config.state).get(study))
 
 
 def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:
@@ -150,8 +153,8 @@ def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:
         study = files.find(name)
     raw = ReceiptBook(files.config.state).get(study)
     if raw is None and files.config.role == "analyst":
-        with _at_desk(config) as (_, desk):
-            raw = desk.receipt(study)
+        with _connected(config) as (_, connection):
+            raw = connection.receipt(study)
     if raw is None:
         raise NotApproved(
             "there is no receipt of this study here yet",
