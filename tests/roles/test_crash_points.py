@@ -51,7 +51,7 @@ def test_every_point_belongs_to_a_role() -> None:
 MACHINES = {
     "server": ("secure_sum/server.py", "secure_sum/server_agreeing.py", "study/participant.py"),
     "client": ("secure_sum/client.py", "study/participant.py"),
-    "aggregator": ("secure_sum/aggregator.py", "study/aggregator.py"),
+    "aggregator": ("secure_sum/aggregator.py", "study/aggregator.py", "study/gathering.py"),
 }
 
 
