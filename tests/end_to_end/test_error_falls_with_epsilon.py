@@ -229,10 +229,10 @@ def test_error_falls_with_epsilon(name: str) -> None:
 def test_noise_that_does_not_fall_with_epsilon_is_told(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan_study = federation.plan_study
 
-    def misscaled(study: Any, design: Any, *, simulation: bool) -> Any:
-        plan = plan_study(study, design, simulation=simulation)
+    def misscaled(study: Any, design: Any, *, allow_not_private: bool) -> Any:
+        plan = plan_study(study, design, allow_not_private=allow_not_private)
         least = LARGER.get(name, 1) * EPSILONS[0]
-        right = plan_study(study.replace("privacy", epsilon=least), design, simulation=simulation)
+        right = plan_study(study.replace("privacy", epsilon=least), design, allow_not_private=allow_not_private)
         rounds = []
         for r, wanted in zip(plan.rounds, right.rounds, strict=True):
             noise = [

@@ -61,8 +61,8 @@ def test_noise_of_the_wrong_scale_is_told(power: int, monkeypatch: pytest.Monkey
     """Noise that does not fall with ε (1), or grows with it (2), equal to the right one at the smallest ε."""
     plan_study = federation.plan_study
 
-    def misscaled(study, design, *, simulation):
-        plan = plan_study(study, design, simulation=simulation)
+    def misscaled(study, design, *, allow_not_private):
+        plan = plan_study(study, design, allow_not_private=allow_not_private)
         factor = Fraction(study.privacy.epsilon / EPSILONS[0]) ** (2 * power)
         rounds = []
         for r in plan.rounds:
