@@ -365,8 +365,8 @@ def test_one_fsync_for_all_that_wait_and_nobody_is_answered_before_it(tmp_path: 
         else:
             session.receive(CLIENTS[client], SEALED, memoryview(raw)[33:])
     assert session.log == []
-    assert len(session.process.events) == 1  # told once, whoever came first
-    session.process.events[0]()
+    assert len(session.session.process.events) == 1  # told once, whoever came first
+    session.session.process.events[0]()
     assert isinstance(session.log[0], sums.Sync)
     told = [step for step in session.log[1:] if isinstance(step.message, Accepted)]
     assert [step.to for step in told] == ["client-0", "client-1"]
@@ -378,7 +378,7 @@ def test_a_share_the_machine_refuses_gives_its_room_back(tmp_path: Path) -> None
     world = World(tmp_path)
     session = _Part(world)
     world.arrivals.put(Arrival("client-0", vector(0)))  # no round is open
-    session.process.events[0]()
+    session.session.process.events[0]()
     (said,) = session.log
     assert said.message.code in (Code.TOO_EARLY, Code.WRONG_SHAPE, Code.BAD_COMMITMENT)
     assert len(world.spool) == 0
