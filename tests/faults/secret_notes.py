@@ -6,6 +6,7 @@ shares, a server's sum of shares). ``PLANTED`` are bugs that leave them on disk,
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +33,7 @@ def note_secrets(note: Callable[[str], None]) -> None:
             told(made, *given)
             return made
 
-        setattr(owner, name, wrapped if isinstance(owner.__dict__[name], type(wrapped)) else staticmethod(wrapped))
+        setattr(owner, name, wrapped if isinstance(inspect.getattr_static(owner, name), type(wrapped)) else staticmethod(wrapped))
 
     def key(made: AgreementKey, *_: Any) -> None:
         note(f"key 0 {made.reveal().reveal().hex()}")
