@@ -33,7 +33,11 @@ def note_secrets(note: Callable[[str], None]) -> None:
             told(made, *given)
             return made
 
-        setattr(owner, name, wrapped if isinstance(inspect.getattr_static(owner, name), type(wrapped)) else staticmethod(wrapped))
+        setattr(
+            owner,
+            name,
+            wrapped if isinstance(inspect.getattr_static(owner, name), type(wrapped)) else staticmethod(wrapped),
+        )
 
     def key(made: AgreementKey, *_: Any) -> None:
         note(f"key 0 {made.reveal().reveal().hex()}")
