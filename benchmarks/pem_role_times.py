@@ -26,6 +26,7 @@ from tallystick.crypto.prg import AesStream, system_stream
 from tallystick.privacy.mechanisms import discrete_gaussian
 from tallystick.protocol.secure_sum import Instruction
 from tallystick.protocol.secure_sum.messages import Partial
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.transport.rounds import Contribute, MemoryRounds
 
 __all__ = ["RoundCost", "measure_round"]
@@ -128,7 +129,7 @@ class _TimedRounds(MemoryRounds):
             super()._carry_out(name, instructions, contribute)
 
 
-class _Noise:
+class _Noise(NoiseSource):
     """One server's exact discrete Gaussian noise, on the clock."""
 
     def __init__(self, size: int, clock: _Clock, server: int) -> None:

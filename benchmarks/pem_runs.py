@@ -19,24 +19,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design
 from tallystick.application.simulation import evaluate_split, split_source
 from tallystick.application.study_files import load_study, read_program_from
 from tallystick.core.errors import DataError
 from tallystick.core.randomness import WordSource
 from tallystick.data.partitions import fold_indices
 from tallystick.data.sources import read_table
-from tallystick.engines.client_map import ClientMap
-from tallystick.engines.client_maps import ClientMaps
-from tallystick.engines.federation import Federation, Result, SimulatedFederation, plan_study, public_facts
-from tallystick.engines.run import Progress, run_program
+from tallystick.engines.engine import Computation, SimulatedStudy
+from tallystick.engines.federation import Federation, SimulatedFederation
+from tallystick.engines.rounds import SimulatedRounds
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.mechanisms import discrete_gaussian
 from tallystick.privacy.noise import draw_noise
-from tallystick.privacy.plan import RoundPlan
-from tallystick.study import Study
-from tallystick.study.schema import FeatureLayout
+from tallystick.privacy.round_plan import RoundPlan
 
 __all__ = ["MOST_DRAWN", "PooledFederation", "data_file", "noise_of", "pooled"]
 
@@ -68,16 +64,18 @@ def noise_of(plan: RoundPlan, noises: int, sources: list[WordSource]) -> NDArray
     return np.concatenate(parts)
 
 
-class _Pooled:
-    """All records in one map; the noise of so many parties (:class:`tallystick.engines.totals.NoisyTotals`)."""
+class _Pooled(SimulatedRounds):
+    """All records in one map; the noise of so many parties."""
 
-    def __init__(self, client: ClientMap, fed: PooledFederation, study: Study, noises: int) -> None:
-        self._client, self._fed, self._study, self._noises = client, fed, study, noises
+    def __init__(self, simulated: SimulatedStudy, noises: int | None) -> None:
+        super().__init__(simulated)
+        (self._client,) = simulated.maps().values()
+        self._noises = self.plan.claim.trust.makers.count if noises is None else noises
 
     def noisy_total(self, request: RoundRequest) -> NoisyTotal:
         number = request.round.to_bytes(8, "little")
         sources = [
-            self._fed.stream_of(self._study.hash, b"noise", number, f"server-{i}".encode())
+            self.simulated.keyed(b"noise", number, f"server-{i}".encode())
             for i in range(1, 1 + min(self._noises, MOST_DRAWN))
         ]
         exact = self._client.contribute(request.model, request.plan, request.round)
@@ -92,30 +90,8 @@ class PooledFederation(SimulatedFederation):
 
     noises: int | None = None
 
-    def stream_of(self, *labels: bytes) -> WordSource:
-        """As the simulated federation's own streams, so that the same seed draws the same noise."""
-        return self._stream(*labels)
-
-    def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
-        plan = plan_study(study, design, allow_not_private=True)
-        public = public_facts(study, layout)
-        template = design.program.init(public)
-        (records,) = self.records(study)
-        client = ClientMaps(study, design.program, template).whole(records)
-        totals = _Pooled(client, self, study, plan.claim.trust.makers.count if self.noises is None else self.noises)
-        outcome = run_program(
-            design.program, public, plan, totals, study=study.hash, ledger=self.ledger, progress=progress
-        )
-        return Result(
-            study=study,
-            plan=plan,
-            outcome=outcome,
-            layout=layout,
-            clients=1,
-            min_clients=1,
-            bytes_up_per_client=0,
-            bytes_down_per_client=0,
-        )
+    def computation(self, simulated: SimulatedStudy) -> Computation:
+        return _Pooled(simulated, self.noises)
 
 
 def pooled(

@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.claims import servers_claim
 
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.program import BlockProgram, Public, pack_state, unpack_state
 from tallystick.crypto.fixed_point import to_real
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.contribution import total
-from tallystick.privacy.plan import Plan, RoundPlan, make_plan
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.round_plan import RoundPlan
+from tallystick.privacy.sum_plan import make_plan
 
 __all__ = ["budget_of", "encodable", "mixed", "numbers", "plan_of", "random_records", "run", "walk"]
 
@@ -107,7 +109,7 @@ def budget_of(
     )
 
 
-def plan_of(design: Design, budget: PublicBudget, records: int, *, max_records: int = 1) -> Plan:
+def plan_of(design: SumDesign, budget: PublicBudget, records: int, *, max_records: int = 1) -> Plan:
     """The plan an engine would make of the design."""
     claim = servers_claim(
         epsilon=budget.epsilon if budget.mechanism != "none" else 1.0,
@@ -129,7 +131,7 @@ def plan_of(design: Design, budget: PublicBudget, records: int, *, max_records: 
 
 
 def walk(
-    design: Design,
+    design: SumDesign,
     plan: Plan,
     public: Public,
     features: NDArray[np.float64],
@@ -154,7 +156,7 @@ def walk(
 
 
 def run(
-    design: Design,
+    design: SumDesign,
     plan: Plan,
     public: Public,
     features: NDArray[np.float64],

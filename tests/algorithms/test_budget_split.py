@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.algorithms.budget_split import group_sensitivity, least_error, split_note
-from tallystick.algorithms.design import Design
+from tallystick.algorithms.design import SumDesign
 from tallystick.algorithms.program import Program
 from tallystick.privacy.grid import Group
 
@@ -26,7 +26,7 @@ GROUPS = (
 def error(groups: tuple[Group, ...], mechanism: str, weights: dict[str, float], neighbours: str) -> float:
     """The weighted sum of variances by the plan itself, not by the formula under test."""
     budget = budget_of(mechanism, neighbours=neighbours)
-    plan = plan_of(Design(program=Program(), groups=(groups,)), budget, 1000)
+    plan = plan_of(SumDesign(program=Program(), groups=(groups,)), budget, 1000)
     return sum(weights[g.name] * g.size * plan.rounds[0].std_of(g.name) ** 2 for g in groups)
 
 
@@ -54,7 +54,7 @@ def test_no_other_split_has_less_error(mechanism: str, neighbours: str, weights:
 def test_the_sensitivity_is_the_plans(mechanism: str, neighbours: str, nonnegative: bool, bound: float) -> None:
     group = Group(name="g", size=3, bound=bound, nonnegative=nonnegative)
     budget = budget_of(mechanism, neighbours=neighbours)
-    plan = plan_of(Design(program=Program(), groups=((group,),)), budget, 1000).rounds[0]
+    plan = plan_of(SumDesign(program=Program(), groups=((group,),)), budget, 1000).rounds[0]
     assert group_sensitivity(group, budget) == pytest.approx(plan.noise[0].sensitivity / plan.grid.scale, rel=1e-6)
 
 

@@ -19,8 +19,7 @@ from tallystick.algorithms.tables.summary import SummaryProgram, design_summary
 from tallystick.algorithms.tables.summary_table import summarise
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import encode
-from tallystick.engines.designs import layout_of
-from tallystick.engines.federation import public_facts
+from tallystick.engines.planning import layout_of, public_facts
 from tallystick.privacy.contribution import Contribution, Dense, total
 
 SCHEMA = {

@@ -20,6 +20,7 @@ from tallystick.data.examples import census, census_schema
 from tallystick.engines.client_map import ClientMap
 from tallystick.privacy.contribution import Dense, Factored, GridRows, Sparse, densify
 from tallystick.privacy.grid import Grid, Group
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.transport.rounds import MemoryRounds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -116,7 +117,7 @@ class ThreeForms(BlockProgram):
         return Sparse(indptr=indptr, indices=j.astype(np.int64), values=values[i, j], size=GRID.size)
 
 
-class NoNoise:
+class NoNoise(NoiseSource):
     def draw(self, round: int) -> np.ndarray:
         return np.zeros(GRID.size, dtype=np.int64)
 

@@ -10,15 +10,15 @@ import itertools
 
 import numpy as np
 import pytest
+from tests.simulated_servers import simulated_servers
 
-from tallystick.algorithms.design import Design
+from tallystick.algorithms.design import SumDesign
 from tallystick.algorithms.program import BlockProgram, pack_state
 from tallystick.crypto.prg import AesStream, derive, system_stream
-from tallystick.engines.federation import plan_study
+from tallystick.engines.planning import plan_study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.grid import Group
 from tallystick.study import Study
-from tallystick.trust.servers.simulation import SimulatedServers
 
 SIZE = 4000
 ROUNDS = 3
@@ -47,12 +47,12 @@ def draws(*, seed: int | None = 1, name: str = "keys", clients: int = 3, servers
     )
     program = Nothing()
     groups = ((Group(name="all", size=SIZE, bound=1.0),),) * ROUNDS
-    plan = plan_study(study, Design(program=program, groups=groups, fraction_bits=20), allow_not_private=False)
+    plan = plan_study(study, SumDesign(program=program, groups=groups, fraction_bits=20), allow_not_private=False)
 
     def stream(*labels: bytes):
         return system_stream() if seed is None else AesStream(derive(seed.to_bytes(32, "little"), *labels))
 
-    totals = SimulatedServers(
+    totals = simulated_servers(
         study=study,
         plan=plan,
         program=program,

@@ -13,7 +13,7 @@ import tallystick as ts
 from tallystick.algorithms.program import pack_state, unpack_state
 from tallystick.core.errors import DataError, RemoteProtocolError
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.federation import public_facts
+from tallystick.engines.planning import public_facts
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
 SCHEMA = ts.Schema({"age": ts.Number(0, 100), "sex": ts.Category(["f", "m"]), "ill": ts.Category(["no", "yes"])})

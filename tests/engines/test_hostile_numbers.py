@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import TallystickError
-from tallystick.engines.designs import design_of, layout_of, program_of
-from tallystick.engines.federation import plan_study
+from tallystick.engines.designs import design_of, program_of
+from tallystick.engines.planning import layout_of, plan_study
 from tallystick.engines.round_vectors import result_limit
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import charge_of

@@ -11,7 +11,8 @@ import pytest
 import tallystick as ts
 from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.crypto.prg import AesStream
-from tallystick.engines.designs import design_of, layout_of
+from tallystick.engines.designs import design_of
+from tallystick.engines.planning import layout_of
 from tallystick.engines.record_choice import CoinTosses
 
 COLUMNS: dict[str, Any] = {

@@ -17,8 +17,8 @@ from tallystick.engines.record_choice import CoinTosses
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Budget, Ledger, charge_of
-from tallystick.privacy.plan import make_plan
 from tallystick.privacy.sampling import curve_epsilon
+from tallystick.privacy.sum_plan import make_plan
 
 CLAIM: dict[str, Any] = {
     "epsilon": 1.0, "delta": 1e-6, "neighbours": "add-remove", "mechanism": "gaussian", "rounds": 50,
@@ -35,7 +35,7 @@ def test_a_sample_needs_less_noise_and_keeps_the_promise(servers: int) -> None:
     whole, sampled = plan(servers=servers, colluding=1), plan(servers=servers, colluding=1, sampling=0.05)
     assert sampled.rounds[0].total_std < whole.rounds[0].total_std / 2
     assert 0.98 <= sampled.spent_epsilon() <= 1.0
-    assert curve_epsilon(sampled.sampled_curve(), ORDERS, 1e-6) <= 1.0
+    assert curve_epsilon(sampled.renyi_curve(), ORDERS, 1e-6) <= 1.0
     assert plan(sampling=1.0).rho == whole.rho if servers == 2 else True
 
 

@@ -22,7 +22,8 @@ from tallystick.algorithms.program import pack_state
 from tallystick.algorithms.user_programs import program_file
 from tallystick.algorithms.user_programs.program_file import ProgramFile, compile_program, load_program, read_program
 from tallystick.core.errors import DataError, RoundAborted, StudyError
-from tallystick.engines.designs import design_of, layout_of, program_of
+from tallystick.engines.designs import design_of, program_of
+from tallystick.engines.planning import layout_of
 from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.children import Child, Children
 from tallystick.engines.sandbox.program import SandboxedProgram
@@ -138,7 +139,7 @@ def test_a_whole_study_has_the_bits_of_the_unlocked_one(unit: str, monkeypatch: 
     states = []
     for design in (design_of(study, layout, plain), setup.design):
         fed = ts.Federation.simulate(frames, schema=study.schema_of_data(), seed=5)
-        states.append(fed.run(study, design, layout).outcome.history)
+        states.append(fed.run(study, design).outcome.history)
     assert [pack_state(s) for s in states[0]] == [pack_state(s) for s in states[1]]
     assert len(states[0]) == 3
     setup.close()

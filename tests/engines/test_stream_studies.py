@@ -22,9 +22,10 @@ from tallystick.core.errors import DataError, PrivacyRefused, RoundAborted, Stud
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream
 from tallystick.data.encoding import Records, encode
-from tallystick.engines.designs import design_of, layout_of
-from tallystick.engines.federation import plan_study, public_facts
-from tallystick.engines.run import Outcome, run_program
+from tallystick.engines.designs import design_of
+from tallystick.engines.engine import Computation, Computed, Outcome, run_paid
+from tallystick.engines.planning import layout_of, plan_study, public_facts
+from tallystick.engines.rounds import run_rounds
 from tallystick.engines.stream import Batches, simulated_ticks, ticks_of_times, times_of
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.grid import Group
@@ -202,9 +203,13 @@ def outcome_with(study: Study, why: dict[int, str], ledger: Ledger) -> Outcome:
     layout = layout_of(study)
     design = design_of(study, layout, None)
     plan = plan_study(study, design, allow_not_private=True)
-    return run_program(
-        design.program, public_facts(study, layout), plan, SomeLost(why), study=study.hash, ledger=ledger
-    )
+    public = public_facts(study, layout)
+
+    class Rounds(Computation):
+        def compute(self, *, progress: Any = None, released: Any = None) -> Computed:
+            return run_rounds(design.program, public, plan, SomeLost(why))
+
+    return run_paid(Rounds(), plan, study=study.hash, ledger=ledger)
 
 
 def plain_stream() -> Study:

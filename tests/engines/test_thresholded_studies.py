@@ -9,16 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.simulated_servers import simulated_servers
 
 import tallystick as ts
-from tallystick.algorithms.design import Design
+from tallystick.algorithms.design import SumDesign
 from tallystick.algorithms.program import BlockProgram, Public, pack_state
 from tallystick.core.errors import StudyError
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.examples import census
-from tallystick.engines import run as loop
+from tallystick.engines import rounds as loop
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.federation import plan_study
+from tallystick.engines.engine import run_paid
+from tallystick.engines.planning import plan_study
 from tallystick.engines.thresholding import StateBytes, state_bytes, thresholded
 from tallystick.engines.totals import NoisyTotal
 from tallystick.estimators.from_study import estimator_for
@@ -73,10 +75,12 @@ def executed(threshold: float | None, rows: np.ndarray, *, seed: int = 1, progra
     """A whole simulated study of the program: (outcome, plan, servers, what every client was sent)."""
     program = program or Counts()
     study = study_of(threshold, **privacy)
-    plan = plan_study(study, Design(program=program, groups=(program.groups,) * program.rounds), allow_not_private=True)
+    plan = plan_study(
+        study, SumDesign(program=program, groups=(program.groups,) * program.rounds), allow_not_private=True
+    )
     start = program.init(None)
     clients = {f"client-{i}": ClientMap(program, Rows(rows[i::3]), start) for i in range(3)}
-    servers = SimulatedServers(
+    servers = simulated_servers(
         study=study, plan=plan, program=program, template=start, clients=clients, min_clients=3, records=len(rows),
         stream=lambda *labels: AesStream(derive(seed.to_bytes(32, "little"), *labels)),
     )  # fmt: skip
@@ -91,8 +95,7 @@ def executed(threshold: float | None, rows: np.ndarray, *, seed: int = 1, progra
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tallystick.transport.rounds.encode", listening)
-        public = Public(features=())
-        outcome = loop.run_program(program, public, plan, servers, study=study.hash, ledger=Ledger())
+        outcome = run_paid(servers, plan, study=study.hash, ledger=Ledger())
     return outcome, plan, servers, sent
 
 
@@ -110,7 +113,7 @@ def test_each_group_is_measured_by_its_own_noise(mechanism: str) -> None:
     groups = (Group(name="a", size=400, bound=1.0, share=0.9), Group(name="b", size=600, bound=50.0, share=0.1))
     given = {"epsilon": 1.0, "mechanism": mechanism, "delta": 0.0 if mechanism == "laplace" else 1e-6}
     study = study_of(2.0, **given)
-    plan = plan_study(study, Design(program=Counts(), groups=(groups,)), allow_not_private=True).rounds[0]
+    plan = plan_study(study, SumDesign(program=Counts(), groups=(groups,)), allow_not_private=True).rounds[0]
     std = [plan.std_of("a"), plan.std_of("b")]
     assert std[1] > 20 * std[0]
     rng = np.random.default_rng(1)
@@ -128,7 +131,7 @@ def test_each_group_is_measured_by_its_own_noise(mechanism: str) -> None:
 
 
 def test_the_edge_stays_and_the_largest_threshold_clears_everything() -> None:
-    plan = plan_study(study_of(1.0), Design(program=Counts(), groups=((Group(name="a", size=5, bound=1.0),),)),
+    plan = plan_study(study_of(1.0), SumDesign(program=Counts(), groups=((Group(name="a", size=5, bound=1.0),),)),
                       allow_not_private=True).rounds[0]  # fmt: skip
     sigma = math.sqrt(plan.noise[0].variance * plan.makers)
     edge = math.ceil(1.5 * sigma)
@@ -205,7 +208,7 @@ def test_thresholding_the_exact_total_is_caught() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"mechanism": "laplace", "delta": 0.0}, {"sampling": 0.1}], ids=str)
 def test_the_plan_and_the_charge_are_those_without(given: dict[str, Any]) -> None:
-    design = Design(program=Counts(), groups=(Counts.groups,) * 3, notes=("a note",))
+    design = SumDesign(program=Counts(), groups=(Counts.groups,) * 3, notes=("a note",))
     without = plan_study(study_of(None, **given), design, allow_not_private=True)
     with_it = plan_study(study_of(3.0, **given), design, allow_not_private=True)
     assert with_it.rounds == without.rounds
@@ -317,7 +320,7 @@ def test_every_algorithm_takes_a_threshold(name: str, threshold: float) -> None:
 def test_an_evaluation_is_refused_a_threshold() -> None:
     study = Study.from_dict({**BASE, "study": {"name": "e", "program": "evaluation"}, "privacy": {"threshold": 1}})
     with pytest.raises(StudyError) as refusal:
-        plan_study(study, Design(program=Counts(), groups=(Counts.groups,)), allow_not_private=True)
+        plan_study(study, SumDesign(program=Counts(), groups=(Counts.groups,)), allow_not_private=True)
     assert refusal.value.rule == "threshold-spoils-intervals"
 
 

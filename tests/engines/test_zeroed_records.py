@@ -22,8 +22,8 @@ from tallystick.crypto.fixed_point import to_real
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.client_maps import ClientMaps
-from tallystick.engines.designs import design_of, design_program, designed, layout_of
-from tallystick.engines.federation import plan_study, public_facts
+from tallystick.engines.designs import design_of, design_program, designed
+from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.record_choice import ChosenMap
 from tallystick.engines.study_records import study_records
 

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 
 from tallystick.core.errors import PrivacyRefused, StudyError, TallystickError
-from tallystick.engines.designs import design_of, layout_of, program_of
-from tallystick.engines.federation import plan_study
+from tallystick.engines.designs import design_of, program_of
+from tallystick.engines.planning import layout_of, plan_study
 from tallystick.privacy.ledger import charge_of
 from tallystick.protocol.governance.bodies import check_plan
 from tallystick.protocol.governance.plan_summary import summarise

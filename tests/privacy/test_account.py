@@ -17,7 +17,7 @@ from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import Head, Link, make_link
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, admit, charge_of, covers, steps
-from tallystick.privacy.plan import make_plan
+from tallystick.privacy.sum_plan import make_plan
 from tallystick.roles.ledger.account import Account, DataSet, Fingerprint, charge_facts, dataset_facts
 from tallystick.study.schema import Number, Schema
 

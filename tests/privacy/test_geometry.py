@@ -12,13 +12,13 @@ from tests.claims import servers_claim
 from tallystick.core.errors import BoundsError
 from tallystick.privacy.contribution import Dense, Factored, GridRows, Sparse, densify, total, total_by_person
 from tallystick.privacy.grid import Grid, Group
-from tallystick.privacy.plan import make_plan
 from tallystick.privacy.sensitivity import (
     blocks_sensitivity,
     counts_sensitivity,
     nonnegative_sensitivity,
     vector_sensitivity,
 )
+from tallystick.privacy.sum_plan import make_plan
 
 NORMS = ("l1", "l2")
 RELATIONS = ("add-remove", "replace-one")

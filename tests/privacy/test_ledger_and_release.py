@@ -14,8 +14,8 @@ from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, charge_of, covers, steps
 from tallystick.privacy.payment import Payment, paid_from
-from tallystick.privacy.plan import make_plan
 from tallystick.privacy.release import release
+from tallystick.privacy.sum_plan import make_plan
 
 STUDY = b"s" * 32
 
@@ -129,7 +129,7 @@ def test_one_exit():
     assert made["Release"] == {"privacy/release.py"}
     assert made["Payment"] == {"privacy/payment.py", "protocol/governance/payment.py"}
     assert made["release"] - {"roles/governance/clearance.py"} == {
-        "engines/run.py"
+        "engines/engine.py"
     }  # there it is the ledger's own word
     assert {"pack_outcome", "pack_interim"} == {k for k in made if made[k] == {"roles/processes/coordinated_rounds.py"}}
     # An account of what fits have cost: where records or a whole federation are in hand, and the analyst's own tally.

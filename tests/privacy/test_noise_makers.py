@@ -8,7 +8,8 @@ import pytest
 
 import tallystick
 from tallystick.engines.totals import NoisyTotal
-from tallystick.privacy.plan import GroupNoise, Plan, RoundPlan
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.round_plan import GroupNoise, RoundPlan
 from tallystick.privacy.rules import Claim
 from tallystick.privacy.trust import NoiseMakers, Trust
 from tallystick.study.trust import registered

@@ -10,7 +10,7 @@ from tests.claims import servers_claim
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group
-from tallystick.privacy.plan import make_plan
+from tallystick.privacy.sum_plan import make_plan
 from tallystick.trust.servers import honest_servers
 
 

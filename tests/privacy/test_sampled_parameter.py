@@ -21,7 +21,8 @@ from tallystick.engines.round_vectors import RoundNoise
 from tallystick.privacy import noise as noises
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.grid import Group
-from tallystick.privacy.plan import Plan, make_plan
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.sum_plan import make_plan
 from tallystick.trust import servers as trusted
 
 BITS, SHARES, WEIGHTS = 20, (Fraction(1, 4), Fraction(3, 4)), (1, 2, 5)
@@ -105,7 +106,7 @@ BUGS: dict[str, tuple[str, Any]] = {
     "every round as the first": ("tallystick.engines.round_vectors.draw_noise", first_round(noises.draw_noise)),
     "all servers counted as honest": ("tallystick.trust.servers.honest_servers", lambda m, t: m),
     "a curious server forgotten": ("tallystick.trust.servers.honest_servers", lambda m, t: m - t),
-    "sensitivity of add-remove": ("tallystick.privacy.plan.vector_sensitivity", lambda bound, neighbours: bound),
+    "sensitivity of add-remove": ("tallystick.privacy.round_plan.vector_sensitivity", lambda bound, neighbours: bound),
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.claims import servers_claim
 
 from tallystick.privacy.grid import Group
-from tallystick.privacy.plan import make_plan
+from tallystick.privacy.sum_plan import make_plan
 
 
 def plan(rate: float | None, rounds: int, epsilon: float, *, servers: int = 2, weights: Any = None) -> Any:

@@ -17,10 +17,10 @@ import pytest
 from tests.claims import servers_claim
 
 from tallystick.core.errors import PrivacyRefused
-from tallystick.privacy import plan as plans
+from tallystick.privacy import round_plan as plans
 from tallystick.privacy.grid import Group
-from tallystick.privacy.plan import make_plan
 from tallystick.privacy.rules import Claim
+from tallystick.privacy.sum_plan import make_plan
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
 LEAST = Fraction(4)
@@ -83,17 +83,23 @@ def test_one_honest_server_is_one_discrete_gaussian() -> None:
 GROUP = Group(name="all", size=10**6, bound=1.0)
 
 
+def gaussian(sensitivity: int, rho: Fraction, honest: int) -> plans.GroupNoise:
+    nothing = Fraction(0)
+    silent = plans.GroupNoise(group=GROUP, sensitivity=sensitivity, parameter=nothing, variance=0.0, rho=nothing)
+    return plans._gaussian(silent, rho, honest)
+
+
 def test_the_least_variance_of_a_share() -> None:
     """D = 2, h = 3: a budget of 1/3 asks for shares of variance 2, and gets 4; exactly 4, and what that costs."""
-    noise = plans._gaussian(GROUP, 2, Fraction(1, 3), 3)
+    noise = gaussian(2, Fraction(1, 3), 3)
     assert noise.parameter == LEAST
     assert noise.variance == 4.0
     assert Fraction(1, 6) < noise.rho <= Fraction(1, 3)
     assert charge(2, LEAST, 3, GROUP.size) <= decimal(noise.rho)
     # without a second honest server there is no sum, and no least variance
-    alone = plans._gaussian(GROUP, 2, Fraction(1, 3), 1)
+    alone = gaussian(2, Fraction(1, 3), 1)
     assert (alone.parameter, alone.rho) == (Fraction(6), Fraction(1, 3))
-    alone = plans._gaussian(GROUP, 2, Fraction(2), 1)
+    alone = gaussian(2, Fraction(2), 1)
     assert (alone.parameter, alone.rho) == (Fraction(1), Fraction(2))
 
 
@@ -101,7 +107,7 @@ def test_noise_grows_until_its_charge_fits_the_budget() -> None:
     """D = 2, h = 3, ρ = 1/6: shares of variance 4 would do for Gaussians, and cost a little more than ρ as they are."""
     budget = Fraction(1, 6)
     assert charge(2, LEAST, 3, GROUP.size) > decimal(budget)
-    noise = plans._gaussian(GROUP, 2, budget, 3)
+    noise = gaussian(2, budget, 3)
     assert noise.parameter == Fraction(1001, 250)  # the next step of one in a thousand, exactly
     assert charge(2, noise.parameter, 3, GROUP.size) <= decimal(noise.rho) <= decimal(budget)
 
@@ -122,8 +128,8 @@ def test_a_plan_on_a_coarse_grid() -> None:
 
 REAL = plans._charged_rho
 BUGS: dict[str, tuple[str, Callable[..., Any] | int]] = {
-    "no least variance": ("_MIN_SHARE_VARIANCE", 0),
-    "a least variance of the whole, not of a share": ("_MIN_SHARE_VARIANCE", 2),
+    "no least variance": ("MIN_SHARE_VARIANCE", 0),
+    "a least variance of the whole, not of a share": ("MIN_SHARE_VARIANCE", 2),
     "charged as one Gaussian": ("_charged_rho", lambda d, v, h, size: Fraction(d) ** 2 / (2 * v * h)),
     "the sum runs to h": ("_charged_rho", lambda d, v, h, size: REAL(d, v, h + 1, size) * (h + 1) / h),
     "one coordinate's difference": ("_charged_rho", lambda d, v, h, size: REAL(d, v, h, 1)),

@@ -21,9 +21,9 @@ from tallystick.privacy.chain import canonical
 from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, admit, charge_of, covers, steps
-from tallystick.privacy.plan import make_plan
 from tallystick.privacy.release import state_privacy
 from tallystick.privacy.sensitivity import Neighbours, vector_sensitivity
+from tallystick.privacy.sum_plan import make_plan
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.roles.ledger.account import charge_facts
 

@@ -31,6 +31,7 @@ from tallystick.protocol.secure_sum.messages import (
     Start,
     model_digest,
 )
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 
 SEED = bytes(range(32))
 STUDY = derive(SEED, b"study")
@@ -49,7 +50,7 @@ class SameBlind:
         return b"\0" * count
 
 
-class ZeroNoise:
+class ZeroNoise(NoiseSource):
     """No noise: in tests only."""
 
     def __init__(self, size: int = SIZE) -> None:

@@ -19,6 +19,7 @@ from tallystick.crypto.field import add, encode_signed, from_bytes, subtract
 from tallystick.crypto.prg import AesStream, derive, expand
 from tallystick.protocol.secure_sum import ClientMachine, MemoryShares, ServerMachine
 from tallystick.protocol.secure_sum.messages import Partial, Share, ShareKind, model_digest, share_context, share_digest
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.protocol.secure_sum.shares import sum_shares
 
 ALPHA = 1e-4
@@ -95,7 +96,7 @@ def test_a_coalition_cannot_test_a_guess_against_the_commitment() -> None:
     assert plain == control  # without a blind it would have been that
 
 
-class Flat:
+class Flat(NoiseSource):
     """Noise that is uniform on a small range: all a coalition may learn is the sum plus this."""
 
     def __init__(self, label: bytes) -> None:

@@ -52,6 +52,7 @@ from tallystick.protocol.secure_sum.messages import (
     Share,
     model_digest,
 )
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 
 OTHER = np.array([9.0, 9.0]).tobytes()
 
@@ -545,7 +546,7 @@ def test_server_resumes_from_every_persisted_step_with_the_same_bytes() -> None:
     p = parameters()
     values = np.arange(1, SIZE + 1, dtype=np.int64)
 
-    class Fixed:
+    class Fixed(NoiseSource):
         def __init__(self) -> None:
             self.draws = 0
 

@@ -20,6 +20,7 @@ from tallystick.crypto.prg import SEED_BYTES, AesStream, derive
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.protocol.secure_sum import ClientMachine, MemoryShares, Persist, Send, ServerMachine
 from tallystick.protocol.secure_sum.messages import Partial, Share, ShareKind
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.protocol.secure_sum.records import SeedRecord
 from tallystick.protocol.secure_sum.shares import sum_shares
 from tallystick.roles.processes.start import _system_streams
@@ -27,7 +28,7 @@ from tallystick.roles.processes.start import _system_streams
 ROUNDS = (1, 2, 3, 7)
 
 
-class Draws:
+class Draws(NoiseSource):
     """Noise that says which server and round it is of, and counts how often it was asked."""
 
     def __init__(self, server: int) -> None:

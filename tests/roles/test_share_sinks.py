@@ -31,6 +31,7 @@ from tallystick.protocol.secure_sum.messages import (
     share_context,
     share_digest,
 )
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.shares.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.shares.spool import SpoolShares
@@ -314,7 +315,7 @@ class _Process:
         return
 
 
-class _NoNoise:
+class _NoNoise(NoiseSource):
     def draw(self, round: int) -> Any:
         import numpy as np
 

@@ -42,6 +42,7 @@ from tallystick.protocol.secure_sum import (
     encode,
 )
 from tallystick.protocol.secure_sum.messages import Agreement, Partial, ReceivedList, RoundOpen, Share, model_digest
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.protocol.secure_sum.records import NoiseRecord
 
 RECORDS = 2  # per client
@@ -140,7 +141,7 @@ class CrashShares(MemoryShares):
         self.unsynced.clear()
 
 
-class Noise:
+class Noise(NoiseSource):
     """Fresh noise at every call, as the real one; or none at all."""
 
     def __init__(self, world: World, server: str, noisy: bool) -> None:

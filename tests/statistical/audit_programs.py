@@ -23,17 +23,19 @@ import numpy as np
 from audit_bounds import LOW_BITS, Outputs
 from known_noise import note_draws
 from numpy.typing import NDArray
+from tests.simulated_servers import simulated_servers
 
 from tallystick.algorithms.program import BlockProgram, Program, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.encoding import encode
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.designs import design_of, layout_of
-from tallystick.engines.federation import plan_study, public_facts
+from tallystick.engines.designs import design_of
+from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.round_vectors import RoundNoise, Stream
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Sparse
-from tallystick.privacy.plan import Plan, RoundPlan
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.round_plan import RoundPlan
 from tallystick.study import Study
 from tallystick.trust.servers.simulation import SimulatedServers
 
@@ -149,7 +151,7 @@ def observe_program(
             return AesStream(derive(seed.to_bytes(32, "little"), b"database %d" % number, *labels))
 
         if protocol:
-            servers = SimulatedServers(
+            servers = simulated_servers(
                 study=study,
                 plan=plan,
                 program=used,

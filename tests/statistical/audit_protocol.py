@@ -28,12 +28,13 @@ from unittest.mock import patch
 import numpy as np
 from audit_bounds import LOW_BITS, Outputs
 from known_noise import note_draws
+from tests.simulated_servers import simulated_servers
 
-from tallystick.algorithms.design import Design
+from tallystick.algorithms.design import SumDesign
 from tallystick.algorithms.program import BlockProgram, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.federation import plan_study
+from tallystick.engines.planning import plan_study
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
@@ -157,7 +158,7 @@ def observe(
     program = _OneBlockEach(setting, experiments)
     groups = (program.groups_of_a_round(),) * setting.rounds
     claimed = plan_study(
-        study, Design(program=program, groups=groups, fraction_bits=setting.fraction_bits), allow_not_private=False
+        study, SumDesign(program=program, groups=groups, fraction_bits=setting.fraction_bits), allow_not_private=False
     )
     plan = tamper(claimed) if tamper is not None else claimed
     plan = replace(plan, rounds=plan.rounds * repeats)
@@ -173,7 +174,7 @@ def observe(
             return AesStream(derive(seed.to_bytes(32, "little"), label, *labels))
 
         with planted:
-            servers = SimulatedServers(
+            servers = simulated_servers(
                 study=study,
                 plan=plan,
                 program=program,

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.trust.servers.simulation import SimulatedServers
 
 __all__ = ["note_draws"]
 
 
-class _Noted:
+class _Noted(NoiseSource):
     def __init__(self, source: Any, server: str, draws: dict[tuple[str, int], NDArray[np.int64]]) -> None:
         self._source, self._server, self._draws = source, server, draws
 

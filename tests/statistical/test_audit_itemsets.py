@@ -29,17 +29,17 @@ import pytest
 from audit_bounds import Bound, Outputs, find_bound
 from audit_bugs import NoNoise, scaled_noise
 from known_noise import note_draws
+from tests.simulated_servers import simulated_servers
 
 from tallystick.algorithms.program import pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.designs import design_of, layout_of
-from tallystick.engines.federation import plan_study, public_facts
+from tallystick.engines.designs import design_of
+from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
 from tallystick.trust.servers import simulation as simulated
-from tallystick.trust.servers.simulation import SimulatedServers
 
 ALPHA = 1e-4
 CLIENTS = 3
@@ -226,7 +226,7 @@ def _observed(
 
     with planted:
         if protocol:
-            servers = SimulatedServers(
+            servers = simulated_servers(
                 study=study,
                 plan=repeated,
                 program=program,

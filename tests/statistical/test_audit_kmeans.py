@@ -22,19 +22,19 @@ import pytest
 from audit_bounds import Bound, Outputs, find_bound
 from audit_bugs import scaled_noise
 from known_noise import note_draws
+from tests.simulated_servers import simulated_servers
 
 from tallystick.algorithms.clustering.kmeans import KMeansProgram, design_kmeans
 from tallystick.algorithms.clustering.settings import KMeansSettings
 from tallystick.algorithms.program import Public, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.federation import plan_study, public_budget
+from tallystick.engines.planning import plan_study, public_budget
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.totals import RoundRequest
 from tallystick.privacy.contribution import Contribution, Dense, densify
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
-from tallystick.trust.servers.simulation import SimulatedServers
 
 ALPHA = 1e-4
 EPSILON = 2.0
@@ -138,7 +138,7 @@ def observe(
             return AesStream(derive(seed.to_bytes(32, "little"), b"database %d" % number, *labels))
 
         if protocol:
-            servers = SimulatedServers(
+            servers = simulated_servers(
                 study=study,
                 plan=plan,
                 program=used,

@@ -32,9 +32,8 @@ from audit_programs import OwnCoordinates
 from numpy.typing import NDArray
 
 import tallystick as ts
-from tallystick.algorithms.design import Design
+from tallystick.algorithms.design import SumDesign
 from tallystick.engines import federation, record_choice
-from tallystick.engines.designs import layout_of
 from tallystick.engines.record_choice import CoinTosses
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.privacy.grid import Group
@@ -93,7 +92,7 @@ def frames(*, with_the_record: bool, kind: str) -> list[dict[str, NDArray[Any]]]
 
 
 def observe(study: Study, seeds: int, first: int, *, with_the_record: bool, kind: str) -> Outputs:
-    design = Design(
+    design = SumDesign(
         program=OwnCoordinates(experiments=EXPERIMENTS, rounds=ROUNDS, times=5.0),
         groups=((Group(name="all", size=EXPERIMENTS, bound=1.0),),) * ROUNDS,
     )
@@ -106,9 +105,7 @@ def observe(study: Study, seeds: int, first: int, *, with_the_record: bool, kind
     statistics = []
     for seed in range(first, first + seeds):
         fed = ts.Federation.simulate(data, schema=SCHEMA, seed=2 * seed + with_the_record)
-        seen = (
-            np.array(fed.run(study, design, layout_of(study)).outcome.history) * rate
-        )  # of the sample, as it was sent
+        seen = np.array(fed.run(study, design).outcome.history) * rate  # of the sample, as it was sent
         ratios = np.log1p(rate * np.expm1((seen - 0.5) / variance)).sum(axis=0)
         statistics.append(np.column_stack([ratios, seen.sum(axis=0)]))
     whole = np.vstack(statistics)

@@ -23,9 +23,8 @@ from audit_programs import OwnCoordinates
 from numpy.typing import NDArray
 
 import tallystick as ts
-from tallystick.algorithms.design import Design
+from tallystick.algorithms.design import SumDesign
 from tallystick.engines import client_maps, federation
-from tallystick.engines.designs import layout_of
 from tallystick.engines.stream import Batches
 from tallystick.privacy.grid import Group
 from tallystick.study import Study
@@ -67,12 +66,12 @@ def frames(*, with_the_record: bool) -> list[dict[str, NDArray[Any]]]:
 
 def observe(study: Study, *, with_the_record: bool) -> Outputs:
     program = OwnCoordinates(experiments=EXPERIMENTS, rounds=TICKS, times=4.0)
-    design = Design(program=program, groups=((Group(name="all", size=EXPERIMENTS, bound=1.0),),) * TICKS)
+    design = SumDesign(program=program, groups=((Group(name="all", size=EXPERIMENTS, bound=1.0),),) * TICKS)
     data, tick, each = frames(with_the_record=with_the_record), np.arange(EXPERIMENTS) % 2, range(EXPERIMENTS)
     statistics = []
     for seed in range(SEEDS):
         fed = ts.Federation.simulate(data, schema=SCHEMA, seed=2 * seed + with_the_record, servers=2, colluding=0)
-        run = fed.run(study, design, layout_of(study))
+        run = fed.run(study, design)
         seen = np.array(run.outcome.history)
         assert fed.spent.fits == 1
         assert float(run.plan.spent_epsilon()) == pytest.approx(EPSILON, rel=1e-6)  # of all ticks together

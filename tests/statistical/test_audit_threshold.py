@@ -17,19 +17,20 @@ from typing import Any
 import numpy as np
 import pytest
 from audit_bounds import epsilon_lower_bound
+from tests.simulated_servers import simulated_servers
 
-from tallystick.algorithms.design import Design
-from tallystick.algorithms.program import BlockProgram, Public
+from tallystick.algorithms.design import SumDesign
+from tallystick.algorithms.program import BlockProgram
 from tallystick.crypto.prg import AesStream, derive
-from tallystick.engines import run as loop
+from tallystick.engines import rounds as loop
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.federation import plan_study
+from tallystick.engines.engine import run_paid
+from tallystick.engines.planning import plan_study
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger
 from tallystick.study import Study
-from tallystick.trust.servers.simulation import SimulatedServers
 
 RUNS = 20_000
 EPSILON, DELTA, ALPHA, THRESHOLD = 2.0, 0.03, 1e-4, 0.4
@@ -68,10 +69,10 @@ def released(rows: np.ndarray, database: int, bug: Any) -> tuple[np.ndarray, flo
         }
     )
     program = OneEach()
-    plan = plan_study(study, Design(program=program, groups=(program.groups,)), allow_not_private=False)
+    plan = plan_study(study, SumDesign(program=program, groups=(program.groups,)), allow_not_private=False)
     cut = THRESHOLD * plan.rounds[0].total_std
     assert 0 < cut < 1  # between the exact totals
-    servers = SimulatedServers(
+    servers = simulated_servers(
         study=study,
         plan=plan,
         program=program,
@@ -84,9 +85,7 @@ def released(rows: np.ndarray, database: int, bug: Any) -> tuple[np.ndarray, flo
     with pytest.MonkeyPatch.context() as patch:
         if bug is not None:
             patch.setattr(loop, "thresholded", bug(rows))
-        outcome = loop.run_program(
-            program, Public(features=()), plan, servers, study=study.hash, ledger=Ledger()
-        )  # fmt: skip
+        outcome = run_paid(servers, plan, study=study.hash, ledger=Ledger())  # fmt: skip
     return outcome.release.value, cut
 
 

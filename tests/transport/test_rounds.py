@@ -11,13 +11,14 @@ import pytest
 
 from tallystick.core.errors import DataError, LocalProtocolError, RoundAborted, TooFewParties
 from tallystick.crypto.prg import AesStream, derive
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.transport.rounds import MemoryRounds
 
 STUDY = bytes(range(32))
 MODEL = np.zeros(3).tobytes()
 
 
-class Zero:
+class Zero(NoiseSource):
     def __init__(self, size: int) -> None:
         self.size = size
 
@@ -25,7 +26,7 @@ class Zero:
         return np.zeros(self.size, dtype=np.int64)
 
 
-class Counted:
+class Counted(NoiseSource):
     """Noise that says which draw it is."""
 
     def __init__(self, size: int) -> None:

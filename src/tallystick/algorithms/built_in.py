@@ -38,12 +38,16 @@ class BuiltIn:
     keys: frozenset[str]
     design: Callable[[Keywords, Public, PublicBudget], Design]
     estimator: str
-    """``module:class`` below ``tallystick.estimators``."""
+    """Its scikit-learn face, as ``module:class``."""
 
     @property
     def stepwise(self) -> bool:
         """Whether it learns in as many rounds as it is given, and so from a stream."""
         return "rounds" in self.keys
+
+
+def _face(name: str) -> str:
+    return f"tallystick.estimators.{name}"
 
 
 def _checked(
@@ -62,19 +66,21 @@ def _checked(
 
 BUILT_IN: dict[str, BuiltIn] = {
     "logistic_regression": _checked(
-        DescentSettings, settings_from, design_logistic, "logistic_regression:LogisticRegression"
+        DescentSettings, settings_from, design_logistic, _face("logistic_regression:LogisticRegression")
     ),
-    "linear_svc": _checked(DescentSettings, settings_from, design_hinge, "linear_svc:LinearSVC"),
-    "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, "kmeans:KMeans"),
+    "linear_svc": _checked(DescentSettings, settings_from, design_hinge, _face("linear_svc:LinearSVC")),
+    "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, _face("kmeans:KMeans")),
     "frequent_itemsets": _checked(
-        ItemsetSettings, itemset_settings, design_itemsets, "frequent_itemsets:FrequentItemsets"
+        ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")
     ),
-    "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator="ridge:Ridge"),
+    "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator=_face("ridge:Ridge")),
     "summary": BuiltIn(
-        keys=frozenset({"columns", "bins", "cuts", "correlations"}), design=design_summary, estimator="summary:Summary"
+        keys=frozenset({"columns", "bins", "cuts", "correlations"}),
+        design=design_summary,
+        estimator=_face("summary:Summary"),
     ),
     "evaluation": BuiltIn(
-        keys=frozenset({"classifier"}), design=design_evaluation, estimator="evaluate:ClassifierEvaluation"
+        keys=frozenset({"classifier"}), design=design_evaluation, estimator=_face("evaluate:ClassifierEvaluation")
     ),
 }
 

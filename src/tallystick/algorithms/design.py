@@ -6,13 +6,17 @@ turns it into noise.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from tallystick.algorithms.program import Program
 from tallystick.privacy.grid import Group
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.rules import Claim
+from tallystick.privacy.sum_plan import SumPlan, make_plan
 
-__all__ = ["Design", "PublicBudget"]
+__all__ = ["Design", "PublicBudget", "SumDesign"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,20 +46,54 @@ class PublicBudget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Design:
-    """A program with its rounds: groups per round, the budget's split over rounds, and what to tell the user."""
+class Design(ABC):
+    """An algorithm's answer to a study, whatever its trust model does with it: a program, and what to tell the user."""
 
+    kind: ClassVar[str]
+    """What has to be computed, e.g. ``"sums"``; a trust model says which kinds it computes."""
+    program: Any
+    notes: tuple[str, ...] = ()
+    hopeless: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def rounds(self) -> int:
+        """Number of rounds."""
+
+    @abstractmethod
+    def plan(self, claim: Claim, *, threshold: float | None = None) -> Plan:
+        """What it costs under this claim; refused by the first privacy rule that does not hold."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumDesign(Design):
+    """A program with its rounds of sums: groups per round, and the budget's split over rounds."""
+
+    kind = "sums"
     program: Program
     groups: tuple[tuple[Group, ...], ...]
     weights: tuple[float, ...] | None = None
     fraction_bits: int | None = None
-    notes: tuple[str, ...] = ()
-    hopeless: str | None = None
     split: str = "as the program declares it"
     """Why the groups of a round have the shares they have: a note of the plan where there are several."""
-    details: dict[str, Any] = field(default_factory=dict)
+    least_price: int | None = None
+    """The program chooses each round's price as it goes, within the whole budget
+    (:mod:`tallystick.privacy.open_budget`); none is lower than this. Its states begin with the next round's price."""
 
     @property
     def rounds(self) -> int:
-        """Number of rounds."""
         return len(self.groups)
+
+    def plan(self, claim: Claim, *, threshold: float | None = None) -> SumPlan:
+        return make_plan(
+            claim,
+            self.groups,
+            fraction_bits=self.fraction_bits,
+            weights=self.weights,
+            notes=self.notes,
+            hopeless=self.hopeless,
+            threshold=threshold,
+            least_price=self.least_price,
+            details=self.details,
+        )

@@ -27,8 +27,7 @@ from tallystick.data.files import read_text
 from tallystick.data.partitions import uniforms
 from tallystick.data.sources import read_table
 from tallystick.engines.client_map import rows_of
-from tallystick.engines.designs import layout_of
-from tallystick.engines.federation import public_facts
+from tallystick.engines.planning import layout_of, public_facts
 from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.privacy.grid import Norm
 from tallystick.study import Study

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.application.study_files import check_records_stated, load_study, read_program_from
-from tallystick.engines.federation import plan_study
+from tallystick.engines.planning import plan_study
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.release import state_privacy
+from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study.trust import trust_model
 
 __all__ = ["describe", "plan"]
@@ -26,7 +27,8 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
     made = plan_study(study, design, allow_not_private=True)
     n = study.data.records if study.stream is None else study.stream.records_per_tick
     rounds: list[dict[str, Any]] = []
-    for number, r in enumerate(made.rounds, start=1):
+    sums = rounds_of(made)
+    for number, r in enumerate(sums, start=1):
         for noise in r.noise:
             std = r.std_of(noise.group.name)
             row = {
@@ -51,7 +53,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
         "records": study.data.records,
         "columns": len(layout),
         "rounds": rounds,
-        "bytes_up_per_client": len(made.rounds) * 8 * max(r.grid.size for r in made.rounds),
+        "bytes_up_per_client": len(sums) * 8 * max((r.grid.size for r in sums), default=0),
         "hopeless": made.hopeless,
         "notes": list(made.notes),
         "price_of_trust": made.claim.trust.makers.variance_factor(splits=True)

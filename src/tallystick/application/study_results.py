@@ -20,7 +20,7 @@ from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
 from tallystick.data.files import read_file
-from tallystick.engines.federation import plan_study
+from tallystick.engines.planning import plan_study
 from tallystick.engines.setup import set_up
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
@@ -86,7 +86,7 @@ def fitted(proposal: Statement, packed: bytes, known: Sequence[Statement], membe
             rule="missing-charge",
             remedy="Ask again later: a signature may be on its way. Do not use the result without it.",
         )
-    return estimator.take_result(design, unpack_result(study, design, layout, plan, packed, payment))
+    return estimator.take_result(design, unpack_result(study, design, plan, packed, payment))
 
 
 def estimator_of(made: Mapping[str, Any]) -> PrivateEstimator:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tallystick.crypto.prg import system_stream
 from tallystick.privacy.mechanisms import discrete_gaussian
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 
 __all__ = ["RoundNoise", "best_seconds"]
 
@@ -30,7 +31,7 @@ def best_seconds(work: Callable[[], Any]) -> float:
     return min(times)
 
 
-class RoundNoise:
+class RoundNoise(NoiseSource):
     """A server's noise where no study is planned: exact and the system's own, because nothing that ships is silent."""
 
     def __init__(self, size: int) -> None:

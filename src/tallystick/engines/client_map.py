@@ -15,7 +15,7 @@ from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
 from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.grid import Grid
-from tallystick.privacy.plan import RoundPlan
+from tallystick.privacy.round_plan import RoundPlan
 
 __all__ = ["ClientMap", "RecordMap", "blocks_of", "compile_map_of", "rows_of"]
 

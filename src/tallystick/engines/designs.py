@@ -12,16 +12,16 @@ from typing import Any
 
 from tallystick.algorithms.budget_split import split_note
 from tallystick.algorithms.built_in import BUILT_IN, check_keywords, stepwise_programs
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import Design, PublicBudget, SumDesign
 from tallystick.algorithms.program import Program, Public
 from tallystick.algorithms.user_programs.program_file import compile_program, load_program, read_program
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
-from tallystick.engines.federation import public_budget, public_facts
+from tallystick.engines.planning import public_budget, public_facts
 from tallystick.engines.sandbox.program import sandboxed_from_text
 from tallystick.engines.user_code import start_of
-from tallystick.privacy.plan import check_shares
 from tallystick.privacy.rules import check_claim
+from tallystick.privacy.sum_plan import check_shares
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
 
@@ -29,7 +29,6 @@ __all__ = [
     "design_of",
     "design_program",
     "designed",
-    "layout_of",
     "program_from_text",
     "program_of",
 ]
@@ -39,13 +38,6 @@ _STREAM_NOTE = (
     "a stream of {ticks} ticks: each record is in the batch of one of them, so every tick has the whole budget and the "
     "cost is the largest of theirs, not their sum"
 )
-
-
-def layout_of(study: Study) -> FeatureLayout:
-    """How the study's records are encoded."""
-    return study.schema_of_data().layout(
-        study.study.features, target=study.study.target, missing=study.missing_policy()
-    )
 
 
 def program_of(
@@ -130,8 +122,8 @@ def _stream_design(study: Study, layout: FeatureLayout, ticks: int) -> Design:
     return _of_ticks(design, study.study.program, ticks)
 
 
-def _of_ticks(design: Design, name: str, ticks: int) -> Design:
-    if design.rounds != ticks:
+def _of_ticks(design: Design, name: str, ticks: int) -> SumDesign:
+    if not isinstance(design, SumDesign) or design.rounds != ticks:
         raise StudyError(
             f"{name} takes {design.rounds} round(s), the stream has {ticks} tick(s)",
             rule="stream-rounds-are-ticks",
@@ -149,6 +141,8 @@ def designed(
     stated: Any = rounds if isinstance(rounds, (int, float)) and not isinstance(rounds, bool) else 1
     check_claim(study.claim(rounds=stated, allow_not_private=True))
     design = make(public_facts(study, layout), public_budget(study, rounds=int(stated) if stated is rounds else None))
+    if not isinstance(design, SumDesign):
+        return design
     if study.stream is not None and study.study.program not in BUILT_IN:
         ticks = study.stream.ticks  # a user's program that names no rounds has one, and as many as there are ticks
         groups = design.groups * ticks if design.rounds == 1 else design.groups
@@ -163,7 +157,7 @@ def designed(
     return design
 
 
-def design_program(program: Program, public: Public) -> Design:
+def design_program(program: Program, public: Public) -> SumDesign:
     """The design of a user's program: its groups, as many rounds as it says."""
     state = start_of(program, public)
     width = len(public.features) + (public.target is not None)
@@ -181,10 +175,10 @@ def design_program(program: Program, public: Public) -> Design:
                 rule="vector-length",
                 remedy="Let the groups' sizes add up to the vector's length.",
             )
-    return Design(program=program, groups=(groups,) * int(program.rounds))
+    return SumDesign(program=program, groups=(groups,) * int(program.rounds))
 
 
-def _with_shares(design: Design, shares: dict[str, float]) -> Design:
+def _with_shares(design: SumDesign, shares: dict[str, float]) -> SumDesign:
     """PEM's epsilon-splitting: the study's shares of the budget instead of the program's own."""
     names = {g.name for groups in design.groups for g in groups}
     if set(shares) != names:

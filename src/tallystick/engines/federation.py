@@ -11,61 +11,32 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any
 
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public
-from tallystick.core.errors import StudyError, TooFewParties, TrustModelError
+from tallystick.core.errors import StudyError, TooFewParties
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.encoding import Records
-from tallystick.engines.client_maps import ClientMaps
-from tallystick.engines.record_choice import sampling_notes
-from tallystick.engines.run import Outcome, Progress, run_program
+from tallystick.engines.engine import Computation, Engine, Progress, Result, SimulatedStudy, run_paid
+from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.study_records import person_column, study_records
-from tallystick.engines.thresholding import threshold_notes
-from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.ledger import Ledger, Spent
-from tallystick.privacy.plan import Plan, make_plan
-from tallystick.privacy.rules import Claim, check_claim
-from tallystick.privacy.sampling import sampled_budget
+from tallystick.privacy.plan import Plan
 from tallystick.study import Study
-from tallystick.study.schema import Column, FeatureLayout, Items, Missing, Schema
+from tallystick.study.schema import Missing, Schema
 from tallystick.study.trust import registered
 
-__all__ = [
-    "DEFAULT_MIN_CLIENTS",
-    "Federation",
-    "Result",
-    "SimulatedFederation",
-    "plan_study",
-    "public_budget",
-    "public_facts",
-    "trust_settings",
-]
+__all__ = ["DEFAULT_MIN_CLIENTS", "Federation", "SimulatedFederation", "seed_bytes", "trust_settings"]
 
 DEFAULT_MIN_CLIENTS = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """A finished run with what it took; everything here may be shown."""
-
-    study: Study
-    plan: Plan
-    outcome: Outcome
-    layout: FeatureLayout
-    clients: int
-    min_clients: int
-    bytes_up_per_client: int
-    bytes_down_per_client: int
-
-
-class Federation:
+class Federation(Engine):
     """What estimators fit on. Make one with :meth:`simulate`."""
 
     schema: Schema | None
@@ -127,10 +98,6 @@ class Federation:
         """The public number of records, where the federation may state it (simulation)."""
         raise StudyError("state the public number of records in the study: [data] records = …")
 
-    def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
-        """Run a designed study."""
-        raise StudyError("this federation cannot run studies")
-
 
 @dataclass(kw_only=True)
 class SimulatedFederation(Federation):
@@ -186,8 +153,31 @@ class SimulatedFederation(Federation):
             ]
         return self._encoded[key]
 
-    def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
+    def run(self, study: Study, design: Design, *, progress: Progress | None = None) -> Result:
         plan = plan_study(study, design, allow_not_private=True)
+        layout = layout_of(study)
+        simulated = self._simulated(study, design, plan, public_facts(study, layout))
+        computation = self.computation(simulated)
+        outcome = run_paid(computation, plan, study=study.hash, ledger=self.ledger, progress=progress)
+        sent, received = computation.bytes_per_client()
+        return Result(
+            study=study,
+            plan=plan,
+            outcome=outcome,
+            layout=layout,
+            clients=len(self.frames),
+            min_clients=simulated.min_clients,
+            bytes_up_per_client=sent,
+            bytes_down_per_client=received,
+        )
+
+    def computation(self, simulated: SimulatedStudy) -> Computation:
+        """What carries it out: all parties of the study's trust model, in this process."""
+        model = simulated.study.trust_model
+        made: Computation = model.load(model.simulation)(simulated)
+        return made
+
+    def _simulated(self, study: Study, design: Design, plan: Plan, public: Public) -> SimulatedStudy:
         names = self.names or ()
         wanted = study.trust.min_clients
         least = min(DEFAULT_MIN_CLIENTS, len(names)) if wanted is None else wanted
@@ -198,38 +188,17 @@ class SimulatedFederation(Federation):
                 round=1,
                 remedy="Invite more institutions, or propose the study anew with a lower min_clients (at least 2).",
             )
-        public = public_facts(study, layout)
-        template = design.program.init(public)
-        records = self.records(study)
-        of_study = ClientMaps(study, design.program, template)
-        maps = {
-            name: of_study.simulated(r, self._stream, name, frame)
-            for name, frame, r in zip(names, self.frames, records)
-        }
-        simulated = study.trust_model.load(study.trust_model.simulation)
-        totals = simulated(
+        return SimulatedStudy(
             study=study,
+            design=design,
             plan=plan,
-            clients=maps,
+            public=public,
+            template=design.program.init(public),
+            records=dict(zip(names, self.records(study))),
+            frames=dict(zip(names, self.frames)),
             min_clients=least,
-            records=sum(len(r) for r in records),
             stream=self._stream,
             drop=self.drop,
-            template=template,
-            program=design.program,
-        )
-        outcome = run_program(
-            design.program, public, plan, totals, study=study.hash, ledger=self.ledger, progress=progress
-        )
-        return Result(
-            study=study,
-            plan=plan,
-            outcome=outcome,
-            layout=layout,
-            clients=len(names),
-            min_clients=least,
-            bytes_up_per_client=totals.bytes_up_per_client,
-            bytes_down_per_client=totals.bytes_down_per_client,
         )
 
     def _stream(self, *labels: bytes) -> WordSource:
@@ -253,88 +222,3 @@ def seed_bytes(seed: int) -> bytes:
         raise StudyError(
             "the seed is not a whole number of at most 255 bits", remedy="Use for instance seed = 1."
         ) from None
-
-
-def public_facts(study: Study, layout: FeatureLayout) -> Public:
-    """What programs may know."""
-    schema = study.schema_of_data()
-
-    def most_ones(column: Column) -> int:
-        return column.max_per_record if isinstance(column, Items) else 1
-
-    return Public(
-        features=layout.names,
-        records=study.data.records if study.stream is None else study.stream.records_per_tick,
-        target=study.study.target,
-        classes=tuple(layout.classes or ()),
-        target_bounds=layout.target_bounds,
-        max_l2_squared=layout.max_l2_squared,
-        max_l1=layout.max_l1,
-        units=tuple(zip(layout.kinds, layout.centre, layout.scale, layout.offset)),
-        blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
-        drops_incomplete=study.data.missing is not None and study.data.missing.policy == "drop",
-    )
-
-
-def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
-    """The budget a designer divides, with the trust model's price; ``rounds`` where the study states them."""
-    claim = study.claim(rounds=1, allow_not_private=True)
-    laplace, makers = claim.mechanism == "laplace", claim.trust.makers
-    private = claim.mechanism != "none"
-    rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not laplace else math.inf
-    if claim.sampling is not None and claim.sampling < 1 and private and not laplace:
-        rho = _sampled_rho(claim, makers.honest, rounds)
-    ticks = 1 if study.stream is None else study.stream.ticks
-    return PublicBudget(
-        mechanism=claim.mechanism,
-        rho=rho * ticks,  # designers divide by the rounds; each tick of a stream has the whole budget
-        epsilon=claim.epsilon * ticks if private else math.inf,
-        ticks=None if study.stream is None else ticks,
-        neighbours=claim.neighbours,
-        variance_factor=makers.variance_factor(splits=not laplace),
-        person_factor=claim.max_records * claim.max_institutions,
-    )
-
-
-def _sampled_rho(claim: Claim, honest: int, rounds: int | None) -> float:
-    """What the designer has: after the total is divided by the rate q, noise variance is that of q²·Σρ."""
-    if rounds is None:
-        raise StudyError(
-            "a sampled study states its number of rounds",
-            rule="sampling-needs-rounds",
-            remedy="Add `rounds = …` under [program] if the program takes it: what a sample saves depends on how often "
-            "it is drawn. A program of one or few rounds gains nothing by it: leave sampling out.",
-        )
-    rate = claim.sampling or 1.0
-    check_claim(claim)
-    whole = sampled_budget(
-        claim.epsilon,
-        claim.delta,
-        rate=rate,
-        shares=[Fraction(1, rounds)] * rounds,
-        orders=ORDERS,
-        honest=honest,
-    )
-    return float(whole) * rate**2
-
-
-def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan:
-    """The plan of a designed study; refused by the first privacy rule that does not hold."""
-    if not study.trust_model.sums:
-        raise TrustModelError(
-            f"{study.study.program} does not run under trust = {study.trust.model!r}",
-            remedy=f"It runs under: {', '.join(m.name for m in registered() if m.sums)}.",
-        )
-    person_column(study)
-    claim = study.claim(rounds=design.rounds, allow_not_private=allow_not_private)
-    made = make_plan(
-        claim,
-        design.groups,
-        fraction_bits=design.fraction_bits,
-        weights=design.weights,
-        notes=(*design.notes, *threshold_notes(study)),
-        hopeless=design.hopeless,
-        threshold=study.privacy.threshold,
-        details=design.details,
-    )
-    return replace(made, notes=(*made.notes, *sampling_notes(made)))

@@ -18,7 +18,8 @@ from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
 from tallystick.engines.client_map import ClientMap, RecordMap
-from tallystick.privacy.plan import Plan, RoundPlan
+from tallystick.privacy.round_plan import RoundPlan
+from tallystick.privacy.sum_plan import SumPlan
 from tallystick.study import Study
 
 __all__ = ["ChosenMap", "Coins", "RecordChoice", "record_choice", "sampling_notes"]
@@ -105,7 +106,7 @@ def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice 
     return AtPlaces(CoinTosses(rates, coins), places)
 
 
-def sampling_notes(plan: Plan) -> tuple[str, ...]:
+def sampling_notes(plan: SumPlan) -> tuple[str, ...]:
     """What the plan says to the analyst and to the stewards, if records are sampled: what it costs in noise."""
     price = plan.sampling_price()
     if price is None:

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.fixed_point import check_headroom
 from tallystick.privacy.noise import draw_noise
-from tallystick.privacy.plan import Plan
+from tallystick.privacy.open_budget import Prices
+from tallystick.privacy.sum_plan import SumPlan
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 
 __all__ = ["RoundNoise", "Stream", "padded", "result_limit"]
 
 Stream = Callable[..., WordSource]
 
 
-def result_limit(plan: Plan, records: int) -> int:
+def result_limit(plan: SumPlan, records: int) -> int:
     """No honest coordinate of any round's total is larger: records × bound + 40 standard deviations.
 
     Checked against the field at admission, so that a sum can never wrap around.
@@ -32,15 +34,31 @@ def result_limit(plan: Plan, records: int) -> int:
     return max(1, limit)
 
 
-class RoundNoise:
-    """One noise maker's noise: a stream of its own per round, drawn once by the machine that asks."""
+class RoundNoise(NoiseSource):
+    """One noise maker's noise: a stream of its own per round, drawn once by the machine that asks.
 
-    def __init__(self, plan: Plan, size: int, maker: str, stream: Stream) -> None:
+    Where the study leaves prices open, the round is admitted first: its price, read from the public state that opens
+    it, goes through this noise maker's own filter, whose record the machine keeps before anything is drawn.
+    """
+
+    def __init__(self, plan: SumPlan, size: int, maker: str, stream: Stream, *, admitted: bytes | None = None) -> None:
         self._plan, self._size, self._maker, self._stream = plan, size, maker, stream
+        self._prices = Prices() if admitted is None else Prices.from_bytes(admitted)
+
+    def admit(self, round: int, model: bytes) -> bytes | None:
+        """Refuse a price beyond the reservation; the record to keep, or None where prices are fixed."""
+        if self._plan.open is None:
+            return None
+        self._prices = self._prices.admit(round, self._plan.open.price_in(model, round))
+        return self._prices.to_bytes()
 
     def draw(self, round: int) -> NDArray[np.int64]:
+        """The noise of a round that was admitted."""
+        plan = self._plan.rounds[round - 1]
+        if self._plan.open is not None:
+            plan = self._plan.open.priced(plan, self._prices.by_round[round])
         source = self._stream(b"noise", round.to_bytes(8, "little"), self._maker.encode())
-        return padded(draw_noise(self._plan.rounds[round - 1], source), self._size)
+        return padded(draw_noise(plan, source), self._size)
 
 
 def padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:

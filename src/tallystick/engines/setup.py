@@ -11,13 +11,15 @@ from functools import lru_cache
 
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public, State
-from tallystick.core.errors import StudyError, TallystickError
-from tallystick.engines.designs import design_of, layout_of, program_of
-from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, plan_study, public_facts
+from tallystick.core.errors import LocalProtocolError, StudyError, TallystickError
+from tallystick.engines.designs import design_of, program_of
+from tallystick.engines.federation import DEFAULT_MIN_CLIENTS
+from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.round_vectors import result_limit
 from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.rules import check_claim
+from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.members import Cast
 from tallystick.study import Study
@@ -38,9 +40,16 @@ class Setup:
     template: State
 
     @property
+    def sum_plan(self) -> SumPlan:
+        """The plan of a study that sums, as what it is."""
+        if not isinstance(self.plan, SumPlan):
+            raise LocalProtocolError(f"{self.study.study.program} does not sum")
+        return self.plan
+
+    @property
     def size(self) -> int:
-        """Entries of every vector of the study."""
-        return max(r.grid.size for r in self.plan.rounds)
+        """Entries of every vector of a study that sums."""
+        return max(r.grid.size for r in self.sum_plan.rounds)
 
     @property
     def min_clients(self) -> int:
@@ -95,7 +104,7 @@ def _derived(canonical: bytes, program: str) -> Setup:
     design = design_of(study, layout, own)
     plan = plan_study(study, design, allow_not_private=True)
     summarise(plan)  # what is shown, signed and attested can be written down
-    if study.data.records is not None:
+    if study.data.records is not None and isinstance(plan, SumPlan):
         result_limit(plan, study.data.records)  # a sum that could wrap around is refused before it is approved
     public = public_facts(study, layout)
     return Setup(

@@ -24,7 +24,7 @@ import numpy as np
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import StudyError
 from tallystick.engines.totals import NoisyTotal
-from tallystick.privacy.plan import RoundPlan
+from tallystick.privacy.round_plan import RoundPlan
 from tallystick.protocol.sparse_model import travelling_bytes
 from tallystick.study import Study
 

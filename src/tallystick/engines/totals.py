@@ -1,8 +1,8 @@
 """The seam between algorithms and trust models.
 
 An engine asks for the noisy total of a round and does not know who answers: m servers with secret shares, a reducer
-with masks, a proxy with ciphertexts. Every trust model that sums stands behind :class:`NoisyTotals`; MPC parties and
-gossip peers do not sum, and stand beside it with engines of their own.
+with masks, a proxy with ciphertexts. Every trust model that sums stands behind :class:`NoisyTotals`; those that do not
+stand beside it, with computations of their own (:mod:`tallystick.engines.engine`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.privacy.plan import RoundPlan
+from tallystick.privacy.round_plan import RoundPlan
 
 __all__ = ["NoisyTotal", "NoisyTotals", "RoundRequest"]
 

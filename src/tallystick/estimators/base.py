@@ -23,9 +23,10 @@ from tallystick.algorithms.program import State
 from tallystick.core.errors import PrivacyRefused, PrivacyWarning, StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.data.encoding import Records, encode
-from tallystick.engines.designs import design_of, layout_of
-from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_facts
-from tallystick.engines.run import Progress
+from tallystick.engines.designs import design_of
+from tallystick.engines.engine import Progress, Result
+from tallystick.engines.federation import Federation, SimulatedFederation
+from tallystick.engines.planning import layout_of, public_facts
 from tallystick.engines.thresholding import state_bytes
 from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
 from tallystick.privacy.ledger import Ledger
@@ -144,7 +145,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 remedy="Raise epsilon, gather more records, use fewer columns, or set accept_noise = true "
                 "under [study].",
             )
-        return self.take_result(design, fed.run(study, design, layout, progress=progress))
+        return self.take_result(design, fed.run(study, design, progress=progress))
 
     def take_result(self, design: Design, result: Result) -> Self:
         """The fitted attributes of a study that was run elsewhere, or earlier."""

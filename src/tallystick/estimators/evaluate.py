@@ -17,6 +17,7 @@ from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import interval, quantile
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import PrivacyStatement
+from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study import Study
 from tallystick.study.schema import Category, FeatureLayout, Missing, Schema, label_text
 
@@ -78,7 +79,7 @@ class ClassifierEvaluation(PrivateEstimator):
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         classes = tuple(layout.classes or ())
-        noise = self.plan_.rounds[0]
+        noise = rounds_of(self.plan_)[0]
         found = estimates(
             state, len(classes), std_correct=noise.std_of("correct"), std_confusion=noise.std_of("confusion")
         )

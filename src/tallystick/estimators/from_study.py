@@ -18,7 +18,7 @@ __all__ = ["estimator_class", "estimator_for"]
 def estimator_class(program: str) -> type[PrivateEstimator]:
     """The estimator of a built-in program, imported when it is asked for."""
     module, _, name = BUILT_IN[program].estimator.partition(":")
-    found: type[PrivateEstimator] = getattr(import_module(f"tallystick.estimators.{module}"), name)
+    found: type[PrivateEstimator] = getattr(import_module(module), name)
     return found
 
 

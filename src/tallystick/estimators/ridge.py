@@ -16,6 +16,7 @@ from tallystick.core.errors import BoundsError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.evaluation import regression_scores
+from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study.schema import Column, FeatureLayout, Number
 
 __all__ = ["Ridge"]
@@ -63,7 +64,7 @@ class Ridge(RegressorMixin, PrivateEstimator):  # type: ignore[misc]
         program = self._program
         if not isinstance(program, RidgeProgram):
             raise StudyError("the run was not a ridge regression")
-        noise = self.plan_.rounds[0]
+        noise = rounds_of(self.plan_)[0]
         std = {n.group.name: noise.std_of(n.group.name) for n in noise.noise}
         self.intercept_, self.coef_ = program.model(state, std)
         self._encoded_model = (self.intercept_, self.coef_)

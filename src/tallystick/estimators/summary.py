@@ -16,6 +16,7 @@ from tallystick.core.errors import StudyError
 from tallystick.engines.federation import Federation
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import quantile
+from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study import Study
 from tallystick.study.schema import Category, FeatureLayout, Items, Schema
 
@@ -92,7 +93,7 @@ class Summary(PrivateEstimator):
         program = self._program
         if not isinstance(program, SummaryProgram):
             raise StudyError("the run was not a summary")
-        noise = self.plan_.rounds[0]
+        noise = rounds_of(self.plan_)[0]
         study: Study = self.study_
         schema, missing = study.schema_of_data(), study.missing_policy()
         dropping = missing is not None and missing.policy == "drop"
@@ -104,7 +105,7 @@ class Summary(PrivateEstimator):
             complete=[c.name for c in program.columns if _complete(schema[c.name])],
             z=quantile(LEVEL, self.plan_.claim.mechanism),
         )
-        if self.plan_.threshold:  # of a total that was set to 0 the noise's error says too little
+        if study.privacy.threshold:  # of a total that was set to 0 the noise's error says too little
             self.table_ = [{**row, "standard_error": None, "lower": None, "upper": None} for row in self.table_]
 
     # -- scikit-learn: a target is ignored, as unsupervised estimators have it ------------------------------------

@@ -69,12 +69,12 @@ def charge_of(study: bytes, plan: Plan) -> Charge:
     Rounds on the same records add up; rounds of a stream, each on records of its own, cost their maximum.
     """
     rho, pure = plan.rho, plan.pure_epsilon
-    sampled = plan.sampled_curve()
+    known = plan.renyi_curve()
     curve = []
     for number, order in enumerate(ORDERS):
         value = rho * order if pure is None else min(rho * order, pure)
-        if sampled is not None:
-            value = min(value, Fraction(sampled[number]))
+        if known is not None:
+            value = min(value, Fraction(known[number]))
         curve.append(Fraction(steps(value), STEPS))
     return Charge(
         study=study,

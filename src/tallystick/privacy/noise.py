@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.randomness import WordSource
 from tallystick.privacy.mechanisms import Mechanism, discrete_gaussian, discrete_laplace
-from tallystick.privacy.plan import RoundPlan
+from tallystick.privacy.round_plan import RoundPlan
 
 __all__ = ["draw_noise"]
 

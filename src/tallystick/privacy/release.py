@@ -92,7 +92,6 @@ def state_privacy(plan: Plan) -> PrivacyStatement:
     """The statement of a plan: honest-only budget, relation and unit in words."""
     claim = plan.claim
     private = plan.differentially_private
-    last = plan.rounds[-1]
     facts: dict[str, Any] = {
         "epsilon": claim.epsilon if private else None,
         "delta": claim.delta if private else 0.0,
@@ -100,8 +99,8 @@ def state_privacy(plan: Plan) -> PrivacyStatement:
         "unit": claim.unit,
         "mechanism": claim.mechanism,
         "rho": float(plan.rho),
-        "rounds": len(plan.rounds),
-        "noise_std": {f"per_{claim.trust.maker}": last.per_maker_std, "total": last.total_std},
+        "rounds": claim.rounds,
+        "noise_std": plan.noise_std,
         "trust": dict(claim.trust.facts),
         "differentially_private": private,
         "statement": _words(plan),
@@ -137,5 +136,5 @@ def _words(plan: Plan) -> str:
     return (
         f"Differentially private with {promise}: {change} changes the probability of any outcome by a factor "
         f"of at most e^epsilon{' (except with probability delta)' if claim.delta else ''}{caps}. "
-        f"The promise covers everything released in {len(plan.rounds)} round(s) and {claim.trust.words}"
+        f"The promise covers everything released in {claim.rounds} round(s) and {claim.trust.words}"
     )

@@ -54,10 +54,11 @@ class TrustModel(ABC):
     board: ClassVar[str]
     witnesses: ClassVar[str]
     makers: ClassVar[str]
-    sums: ClassVar[bool] = True
-    """Whether it computes sums of the records' vectors; the programs of rounds run on those that do."""
+    computes: ClassVar[tuple[str, ...]] = ("sums",)
+    """The kinds of designs it carries out: ``"sums"`` of the records' vectors in rounds, or what else it can."""
     simulation: ClassVar[str]
-    """What answers for all parties in one process, as ``module:class``."""
+    """What computes for all parties in one process (:class:`tallystick.engines.engine.Computation`), as
+    ``module:class``."""
 
     parts: ClassVar[Mapping[str, str]]
     """What carries out a study's rounds at each role, as ``module:class``."""

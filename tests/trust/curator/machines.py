@@ -7,7 +7,7 @@ curator   Persist each contribution (secret); with the last one, or at the deadl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tallystick.core.errors import RemoteProtocolError, TooFewParties
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Forget, NoisySum, Persist, Send, Wake
 from tallystick.protocol.machine import Machine
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 
 _HEAD = Struct("<4sB32sI")
 RETRY_SECONDS = 1.0
@@ -115,7 +116,7 @@ class ClientMachine(_Base):
 
 
 class CuratorMachine(_Base):
-    """The curator of one study; ``draw(round)`` gives the noise, once."""
+    """The curator of one study; ``noise`` is drawn once a round."""
 
     def __init__(
         self,
@@ -126,10 +127,10 @@ class CuratorMachine(_Base):
         *,
         min_clients: int,
         seconds: float,
-        draw: Callable[[int], NDArray[np.int64]],
+        noise: NoiseSource,
     ) -> None:
         super().__init__(name, study_hash, State.IDLE)
-        self.clients, self.min_clients, self.seconds, self._draw = clients, min_clients, seconds, draw
+        self.clients, self.min_clients, self.seconds, self._source = clients, min_clients, seconds, noise
         self._handlers = {Contribution: self._contributed}
         self._sums: dict[str, NDArray[np.int64]] = {}
         self._deadline = 0.0
@@ -155,8 +156,10 @@ class CuratorMachine(_Base):
         self._move(Event.OPENED)
         self.round, self._sums, self._deadline = round, {}, now + self.seconds
         self._opening = Opening(self.study_hash, round, model)
-        self._noise = self._draw(round)
+        admitted = self._source.admit(round, model)
+        self._noise = self._source.draw(round)
         return [
+            *([] if admitted is None else [Persist("prices", admitted)]),
             Persist("noise", self._noise.astype("<i8").tobytes(), secret=True),
             Persist("open", encode(self._opening)),
             *self._ask(),

@@ -74,7 +74,9 @@ class CuratorPart(_Common, CoordinatorPart):
             process.store.records(study),
             min_clients=roster.min_clients,
             seconds=setup.study.trust.round_timeout_s,
-            draw=RoundNoise(setup.plan, setup.size, process.name, keyed).draw,
+            noise=RoundNoise(
+                setup.sum_plan, setup.size, process.name, keyed, admitted=process.store.records(study).get("prices")
+            ),
         )
         self.drive = Driver(session, ROUNDS, send=self._send, other=self._step)
 

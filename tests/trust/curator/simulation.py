@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.trust.curator.machines import ClientMachine, CuratorMachine, decode, encode
 
+from tallystick.engines.engine import SimulatedStudy
 from tallystick.engines.round_vectors import RoundNoise, padded
+from tallystick.engines.rounds import SimulatedRounds
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Send
 
 
-class SimulatedCurator:
-    """Answers for every round (:class:`tallystick.engines.totals.NoisyTotals`)."""
+class SimulatedCurator(SimulatedRounds):
+    """Answers for every round."""
 
-    def __init__(
-        self, *, study: Any, plan: Any, program: Any, template: Any, clients: Any, min_clients: int, records: int,
-        stream: Any, drop: float = 0.0,
-    ) -> None:  # fmt: skip
-        self._size = max(r.grid.size for r in plan.rounds)
-        self._maps = clients
-        noise = RoundNoise(plan, self._size, "curator", lambda *labels: stream(study.hash, *labels))
+    def __init__(self, simulated: SimulatedStudy) -> None:
+        super().__init__(simulated)
+        study, self._maps = simulated.study, simulated.maps()
+        self._size = max(r.grid.size for r in self.plan.rounds)
         self._curator = CuratorMachine(
-            "curator", study.hash, tuple(clients), {}, min_clients=min_clients, seconds=60.0, draw=noise.draw
+            "curator",
+            study.hash,
+            tuple(self._maps),
+            {},
+            min_clients=simulated.min_clients,
+            seconds=60.0,
+            noise=RoundNoise(self.plan, self._size, "curator", simulated.keyed),
         )
-        self._clients = {name: ClientMachine(name, study.hash, "curator", {}) for name in clients}
+        self._clients = {name: ClientMachine(name, study.hash, "curator", {}) for name in self._maps}
         self._up = self._down = 0
 
     def noisy_total(self, request: RoundRequest) -> NoisyTotal:
@@ -46,10 +49,5 @@ class SimulatedCurator:
         values = done.total[: request.plan.grid.size]
         return NoisyTotal(values=values, participants=done.participants, dropped=done.dropped)
 
-    @property
-    def bytes_up_per_client(self) -> int:
-        return self._up // len(self._clients)
-
-    @property
-    def bytes_down_per_client(self) -> int:
-        return self._down // len(self._clients)
+    def bytes_per_client(self) -> tuple[int, int]:
+        return self._up // len(self._clients), self._down // len(self._clients)

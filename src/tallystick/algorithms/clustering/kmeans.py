@@ -53,7 +53,7 @@ from tallystick.algorithms.clustering.start import (
     start_centres,
     without_block_sums,
 )
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.elementwise import grid_scores
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
@@ -103,7 +103,7 @@ class _Prepared:
     rows: GridRows
 
 
-def design_kmeans(public: Public, budget: PublicBudget, settings: KMeansSettings) -> Design:
+def design_kmeans(public: Public, budget: PublicBudget, settings: KMeansSettings) -> SumDesign:
     """The program and its rounds, from public facts alone."""
     program = KMeansProgram(public, budget, settings)
     k, d = settings.n_clusters, program.shapes.size
@@ -119,7 +119,7 @@ def design_kmeans(public: Public, budget: PublicBudget, settings: KMeansSettings
             bound = float(d) if program.l1 else math.sqrt(d)
         sums = Group(name="sums", size=k * d, bound=bound, share=0.5)
         counts = Group(name="counts", size=k, bound=1.0, share=0.5)
-        return Design(program=program, groups=((sums, counts),) * program.steps, details=program.details())
+        return SumDesign(program=program, groups=((sums, counts),) * program.steps, details=program.details())
     first = int(program.moments is not None)
     parts = [program.parts_at(first + t) for t in range(program.steps)]
     groups: tuple[tuple[Group, ...], ...] = tuple(
@@ -129,7 +129,7 @@ def design_kmeans(public: Public, budget: PublicBudget, settings: KMeansSettings
     if program.moments is not None:
         groups = ((program.moments.group(),), *groups)
         weights = program.moments.weights(program.steps)
-    return Design(
+    return SumDesign(
         program=program,
         groups=groups,
         weights=weights,

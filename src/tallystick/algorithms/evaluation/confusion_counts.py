@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, group_sensitivity, least_error
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.evaluation.public_classifiers import Predictor, predictor_of
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.program import BlockProgram, Public
@@ -36,7 +36,7 @@ _DROWNED = 0.25
 """An accuracy known to ±¼ (one standard error) says nothing."""
 
 
-def design_evaluation(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
+def design_evaluation(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> SumDesign:
     """One round of two groups, from public facts and the public classifier."""
     classes = len(public.classes)
     if classes < 1:
@@ -59,7 +59,7 @@ def design_evaluation(keywords: Mapping[str, Any], public: Public, budget: Publi
         error = noise_of_mean(budget, groups[0].share, unit, public.records)
         if error > _DROWNED:
             hopeless = f"the accuracy would have a standard error of {error:.2g}, with {public.records} records"
-    return Design(program=program, groups=(groups,), hopeless=hopeless, split=LEAST_ERROR)
+    return SumDesign(program=program, groups=(groups,), hopeless=hopeless, split=LEAST_ERROR)
 
 
 class EvaluationProgram(BlockProgram):

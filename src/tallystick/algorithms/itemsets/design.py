@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.itemsets.basis import BasisProgram
 from tallystick.algorithms.itemsets.geometry import fraction_bits, noise_of_counts
 from tallystick.algorithms.itemsets.items import ItemLayout
@@ -34,7 +34,7 @@ _DROWNED = 1 / 8
 """Noise of a single item over the records from which on nothing can be learned."""
 
 
-def design_itemsets(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> Design:
+def design_itemsets(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> SumDesign:
     """The program and its rounds, from public facts alone."""
     if public.records is not None and public.records < 1:
         raise StudyError(f"records = {public.records} is not a number of records", remedy="State how many there are.")
@@ -51,7 +51,7 @@ def design_itemsets(public: Public, budget: PublicBudget, settings: ItemsetSetti
     return _basis(public, budget, settings)
 
 
-def _levels(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> Design:
+def _levels(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> SumDesign:
     program = LevelsProgram(public, budget, settings)
     weights = [1.0] * program.rounds
     if settings.split == "auto":
@@ -68,7 +68,7 @@ def _levels(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> 
         + " are counted: public limits, the most frequent go on where more qualify",
         "a record counts at most " + ", ".join(f"{c:,} of length {k}" for k, c in zip(program.lengths, program.caps)),
     ]
-    return Design(
+    return SumDesign(
         program=program,
         groups=tuple(program.groups_of(at) for at in range(program.rounds)),
         weights=tuple(w / whole for w in weights),
@@ -103,7 +103,7 @@ def _lost_levels(noise: Mapping[str, float], records: int | None, min_support: f
     )
 
 
-def _basis(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> Design:
+def _basis(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> SumDesign:
     program = BasisProgram(public, budget, settings)
     noise = {name: program.noise(at) for at, name in enumerate(("singles", "pairs", "classes")[: program.rounds])}
     if program.rounds == 1:
@@ -115,7 +115,7 @@ def _basis(public: Public, budget: PublicBudget, settings: ItemsetSettings) -> D
     notes = [what]
     if program.paired < len(program.items):
         notes.append(f"the {program.paired} most frequent items are paired: a public limit")
-    return Design(
+    return SumDesign(
         program=program,
         groups=tuple(program.groups_of(at) for at in range(program.rounds)),
         weights=program.shares,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.linear.descent_program import DescentProgram
 from tallystick.algorithms.linear.descent_settings import DescentSettings
@@ -22,7 +22,7 @@ class by 12 points; well above that, at a few hundred records, it falls below.""
 
 def design_descent(
     kind: type[DescentProgram], public: Public, budget: PublicBudget, settings: DescentSettings
-) -> Design:
+) -> SumDesign:
     """The program and its rounds, from public facts alone."""
     title = kind.title
     if public.records is None and not settings.standardise:
@@ -52,7 +52,7 @@ def design_descent(
     details: dict[str, Any] = {"steps": program.steps, "columns": program.shapes.size}
     if public.records is not None:
         details["noise_of_mean_gradient"] = noise_of_mean(budget, program.share, 0.5, public.records)
-    return Design(
+    return SumDesign(
         program=program,
         groups=groups,
         weights=weights,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
 from tallystick.algorithms.linear.descent import LOGISTIC
 from tallystick.algorithms.linear.descent_design import design_descent
@@ -36,6 +36,6 @@ class LogisticProgram(DescentProgram):
         return np.asarray(softmax_residuals(scores, target, clip, self.l1))
 
 
-def design_logistic(public: Public, budget: PublicBudget, settings: DescentSettings) -> Design:
+def design_logistic(public: Public, budget: PublicBudget, settings: DescentSettings) -> SumDesign:
     """The program and its rounds, from public facts alone."""
     return design_descent(LogisticProgram, public, budget, settings)

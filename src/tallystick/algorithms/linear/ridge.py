@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, least_error
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.keywords import flag
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.linear.ridge_solution import solve
@@ -42,7 +42,7 @@ _BLOCK_NUMBERS = 1 << 22
 _DROWNED = 1.5
 
 
-def design_ridge(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
+def design_ridge(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> SumDesign:
     """One round, from public facts alone."""
     if public.target_bounds is None:
         raise StudyError(
@@ -69,7 +69,7 @@ def design_ridge(keywords: Mapping[str, Any], public: Public, budget: PublicBudg
         "targets": math.sqrt(heavier) * program.bounds[2],
     }
     chosen = least_error(groups, budget, {name: unit**2 for name, unit in units.items()})
-    return Design(
+    return SumDesign(
         program=program,
         groups=(chosen,),
         hopeless=_hopeless(program, chosen[-1], budget),

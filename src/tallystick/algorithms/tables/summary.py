@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, least_error
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.keywords import flag
 from tallystick.algorithms.linear.descent import noise_of_mean
 from tallystick.algorithms.program import BlockProgram, Public
@@ -69,7 +69,7 @@ class SummarisedColumn:
         return slice(self.first_cell, self.first_cell + len(self.labels))
 
 
-def design_summary(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> Design:
+def design_summary(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> SumDesign:
     """One round, from public facts alone."""
     # Under add-remove, and where persons are the unit, a stated number of records is a planning figure.
     counts = public.counts_records or budget.neighbours == "add-remove" or budget.person_factor > 1
@@ -97,7 +97,7 @@ def design_summary(keywords: Mapping[str, Any], public: Public, budget: PublicBu
         if error > _DROWNED:
             hopeless = f"a share of the records would have a standard error of {error:.2g}"
     details = {"columns": len(program.columns), "numbers": numbers}
-    return Design(program=program, groups=(chosen,), hopeless=hopeless, split=LEAST_ERROR, details=details)
+    return SumDesign(program=program, groups=(chosen,), hopeless=hopeless, split=LEAST_ERROR, details=details)
 
 
 class SummaryProgram(BlockProgram):

@@ -7,14 +7,16 @@ are folded: written only where they change (see :mod:`~tallystick.protocol.gover
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import state_privacy
+from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.governance.statements import canonical
 
-__all__ = ["fold", "noise_of", "plan_digest", "summarise", "unfold"]
+__all__ = ["fold", "noise_of", "plan_digest", "summarise", "unfold", "within_reservation"]
 
 
 def fold(values: Sequence[Any]) -> list[list[Any]]:
@@ -28,11 +30,13 @@ def unfold(folded: Sequence[Sequence[Any]], rounds: int) -> list[Any]:
     return [entry[1] for entry, end in zip(folded, ends) for _ in range(entry[0], min(end, rounds + 1))]
 
 
-def noise_of(plan: Plan, rounds: int | None = None) -> list[list[Any]]:
-    """What each server adds in each of the first ``rounds`` rounds: per group the discrete Gaussian's variance or the
-    discrete Laplace's scale, in grid units, as exact fractions; folded."""
-    used = plan.rounds if rounds is None else plan.rounds[:rounds]
-    return fold([[f"{n.parameter.numerator}/{n.parameter.denominator}" for n in r.noise] for r in used])
+def noise_of(parameters: Sequence[Sequence[Fraction]]) -> list[list[Any]]:
+    """What each noise maker adds in each round (:meth:`Plan.noise_parameters`), as exact fractions; folded."""
+    return fold([[_written(p) for p in of_round] for of_round in parameters])
+
+
+def _written(value: Fraction) -> str:
+    return f"{value.numerator}/{value.denominator}"
 
 
 def summarise(plan: Plan, *, words: Sequence[str] = (), **more: Any) -> dict[str, Any]:
@@ -40,12 +44,32 @@ def summarise(plan: Plan, *, words: Sequence[str] = (), **more: Any) -> dict[str
     privacy = state_privacy(plan).as_dict()
     return {
         **more,
-        "rounds": len(plan.rounds),
-        "rho": f"{plan.rho.numerator}/{plan.rho.denominator}",
-        "noise": noise_of(plan),
+        "rounds": plan.claim.rounds,
+        "rho": _written(plan.rho),
+        "noise": noise_of(plan.noise_parameters()),
+        **_left_open(plan),
         "privacy": privacy,
         "words": [privacy["statement"], *words, *plan.notes, *([plan.hopeless] if plan.hopeless else [])],
     }
+
+
+def _left_open(plan: Plan) -> dict[str, Any]:
+    """What rounds whose prices are left open may cost together, and what a noise parameter p costs: c/p, per group."""
+    if not isinstance(plan, SumPlan) or plan.open is None:
+        return {}
+    costs = plan.open.costs(plan.rounds[0])
+    return {"open": {"whole": _written(plan.open.whole), "costs": [_written(c) for c in costs]}}
+
+
+def within_reservation(left_open: Mapping[str, Any], noise: Sequence[Sequence[Any]], rounds: int) -> bool:
+    """Whether noise that was attested to, round by round, costs no more than was reserved: exact."""
+    costs = [Fraction(c) for c in left_open["costs"]]
+    spent = Fraction(0)
+    for parameters in unfold(noise, rounds):
+        if len(parameters) != len(costs) or any(Fraction(p) <= 0 for p in parameters):
+            return False
+        spent += sum((cost / Fraction(p) for cost, p in zip(costs, parameters)), Fraction(0))
+    return spent <= Fraction(left_open["whole"])
 
 
 def plan_digest(plan: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.protocol.governance.bodies import check_folded_names
 from tallystick.protocol.governance.docket import Docket
-from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold
+from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold, within_reservation
 from tallystick.protocol.governance.receipt import study_facts
 from tallystick.protocol.governance.standing import quorum_of
 from tallystick.protocol.governance.statements import Statement, canonical
@@ -189,7 +189,11 @@ def attested(
             yield _finding("two-attestations", where, "it says two different things.", f"{maker} signed both.")
         attests = fold([[] if n in lost else names for n, names in enumerate(_padded(body, span), start=1)])
         reaches = body["rounds"] <= rounds and all(n in lost for n in range(body["rounds"] + 1, rounds + 1))
-        noise = [entry for entry in plan["noise"] if entry[0] <= body["rounds"]]
+        noise: Any = [entry for entry in plan["noise"] if entry[0] <= body["rounds"]]
+        if "open" in plan:  # the prices were chosen as the rounds came: the same at everybody, and within what was paid
+            said = _of(known, "attestation", cast.makers[0])
+            inside = within_reservation(plan["open"], body["noise"], body["rounds"])
+            noise = said[0].body["noise"] if said and inside else None
         wanted = {
             "rounds": rounds if reaches else None,
             "participants": told,

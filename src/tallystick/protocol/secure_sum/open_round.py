@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, unique
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,19 @@ from tallystick.protocol.secure_sum.shares import ShareStore
 __all__ = ["ACTIVE", "NoiseSource", "OpenRound", "ServerEvent", "ServerState"]
 
 
-class NoiseSource(Protocol):
+class NoiseSource(ABC):
     """This server's share of a round's noise; asked once per round, the draw is persisted."""
 
-    def draw(self, round: int) -> NDArray[np.int64]: ...
+    def admit(self, round: int, model: bytes) -> bytes | None:
+        """Raise ``PrivacyRefused`` if noise for this round, opened with this model, would exceed what was reserved.
+
+        The record of what was admitted, to be kept before anything is drawn; None where a plan leaves nothing open.
+        """
+        return None
+
+    @abstractmethod
+    def draw(self, round: int) -> NDArray[np.int64]:
+        """The noise of a round that was admitted."""
 
 
 @unique

@@ -28,7 +28,7 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import LocalProtocolError
+from tallystick.core.errors import LocalProtocolError, PrivacyRefused
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import SEED_BYTES
 from tallystick.crypto.signing import SigningKey
@@ -150,6 +150,10 @@ class ServerMachine(AgreeingServer):
         wrong = check_model(message, self.parameters)
         if wrong is not None:
             return out + self._refuse(sender, message, Code.BAD_MODEL, wrong)
+        try:
+            admitted = self._noise.admit(message.round, message.model)
+        except PrivacyRefused as error:
+            return out + self._refuse(sender, message, Code.BAD_MODEL, error.cause)
         if current is not None:
             self._previous = (self.round, current.received)
         kept, self._drawn = self._drawn, None
@@ -166,6 +170,8 @@ class ServerMachine(AgreeingServer):
             noise_commitment=self._commit(message.round, noise),
         )
         self._move(_E.OPEN)
+        if admitted is not None:  # before the noise: what is drawn at a price stays taken from the reservation
+            out.append(Persist("prices", admitted))
         if not reused:
             out.append(Persist("noise", NoiseRecord(round=message.round, noise=noise).to_bytes(), secret=True))
         out += [Persist("round", record.to_bytes()), Drop(message.round - 1), *self._enter(record, noise, now)]

@@ -13,20 +13,22 @@ from tallystick.algorithms.program import State, unpack_state
 from tallystick.core.errors import NotApproved, RemoteProtocolError, StudyError, TallystickError
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.outside_text import read_json
-from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
-from tallystick.engines.run import Progress, Rounds
+from tallystick.engines.engine import Computed, Progress, Result
+from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation
+from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.thresholding import state_bytes
 from tallystick.privacy.ledger import Ledger, Spent, charge_of
 from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_ROUNDS
+from tallystick.privacy.sum_plan import rounds_of
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.results import MAX_BYTES
 from tallystick.roles.identity.consortium import Consortium, consortium_roles
 from tallystick.roles.identity.identity_files import Identity, load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import RoleConfig, load_role_config
 from tallystick.study import Study
-from tallystick.study.schema import FeatureLayout, Missing, Schema
+from tallystick.study.schema import Missing, Schema
 from tallystick.study.trust import trust_model
 
 __all__ = ["ConnectedFederation", "connect", "unpack_result"]
@@ -116,7 +118,7 @@ class ConnectedFederation(Federation):
             )
         return self._records
 
-    def run(self, study: Study, design: Design, layout: FeatureLayout, *, progress: Progress | None = None) -> Result:
+    def run(self, study: Study, design: Design, *, progress: Progress | None = None) -> Result:
         plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
         text = getattr(design.program, "source_text", "")
         if study.study.program not in BUILT_IN and not text:
@@ -133,7 +135,7 @@ class ConnectedFederation(Federation):
                 self.ledger.withdraw(entry)
             raise
         self.ledger.commit(entry)
-        return unpack_result(study, design, layout, plan, *packed)
+        return unpack_result(study, design, plan, *packed)
 
     def _run(self, study: Study, plan: Plan, program: str, progress: Progress | None) -> tuple[bytes, Payment]:
         """Propose, wait for the stewards, run; the packed result. What was run before is fetched, not run again."""
@@ -172,22 +174,20 @@ def _told(packed: bytes, rounds: int) -> dict[str, Any]:
         ) from None
 
 
-def unpack_result(
-    study: Study, design: Design, layout: FeatureLayout, plan: Plan, packed: bytes, payment: Payment
-) -> Result:
+def unpack_result(study: Study, design: Design, plan: Plan, packed: bytes, payment: Payment) -> Result:
     """What a packed result says; the states in it were released, round by round."""
-    told = _told(packed, len(plan.rounds))
+    told, layout = _told(packed, plan.claim.rounds), layout_of(study)
     public = public_facts(study, layout)
     template = design.program.init(public)
     history: tuple[State, ...] = tuple(unpack_state(h, template) for h in told["history"])
-    outcome = Rounds(
+    outcome = Computed(
         history=history,
         contributors=tuple(tuple(names) for names in told["contributors"]),
         dropped=tuple(tuple(names) for names in told["dropped"]),
     ).paid(plan, study.hash, payment)
-    size = 8 * max(r.grid.size for r in plan.rounds)
+    size = 8 * max((r.grid.size for r in rounds_of(plan)), default=0)
     down = sum(map(len, told["history"]))
-    if plan.threshold is not None:
+    if study.privacy.threshold is not None:
         down = state_bytes(design.program, public, history).sent
     return Result(
         study=study,

@@ -12,14 +12,17 @@ from typing import Any
 
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.setup import Setup
+from tallystick.privacy.open_budget import Prices
+from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.governance.plan_summary import fold, noise_of, plan_digest, summarise
 from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.storage.stores import RoleStore
 
 __all__ = ["attest"]
 
 
 def attest(
-    exchange: Exchange, study_hash: bytes, setup: Setup, notes: Mapping[int, Mapping[str, Any]], *, boot: int
+    exchange: Exchange, store: RoleStore, study_hash: bytes, setup: Setup, notes: Mapping[int, Mapping[str, Any]]
 ) -> None:
     """Say it, once, up to the last round that something was let out in; nothing if nothing ever was.
 
@@ -30,15 +33,20 @@ def attest(
         return
     nothing = {"participants": [], "partial": ""}  # a tick of a stream that this party let nothing out in
     found = [notes.get(round, nothing) for round in range(1, max(notes) + 1)]
+    prices = store.records(study_hash).get("prices")  # what this noise maker has admitted, where that was left open
+    if prices is not None and isinstance(setup.plan, SumPlan):
+        noise = setup.plan.noise_parameters(len(found), Prices.from_bytes(prices))
+    else:
+        noise = setup.plan.noise_parameters(len(found))
     exchange.say(
         "attestation",
         {
             "hash": format_hash(study_hash),
             "plan": plan_digest(summarise(setup.plan)),
             "rounds": len(found),
-            "noise": noise_of(setup.plan, len(found)),
+            "noise": noise_of(noise),
             "participants": fold([note["participants"] for note in found]),
             "partials": [note["partial"] for note in found],
-            "boot": boot,
+            "boot": store.boot,
         },
     )

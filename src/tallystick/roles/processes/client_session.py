@@ -17,9 +17,7 @@ from tallystick.core.errors import (
     VerificationError,
 )
 from tallystick.engines.client_map import ClientMap
-from tallystick.engines.client_maps import ClientMaps
 from tallystick.engines.record_choice import ChosenMap
-from tallystick.engines.round_vectors import padded
 from tallystick.engines.setup import Setup
 from tallystick.engines.study_records import study_records
 from tallystick.privacy.ledger import charge_of
@@ -188,27 +186,15 @@ class ClientSession(ParticipantSession):
         if not self._may_use_records(step):
             return
         try:
-            plan = self.setup.plan.rounds[step.round - 1]
-            records = self._records()
-            values = padded(records.contribute(step.model, plan, step.round), self.setup.size)
-            if records.left_out:
-                _log.warning(
-                    "round %d: the study's program failed on %d of %d records, which added zeros. "
-                    "This stays on this machine.",
-                    step.round,
-                    records.left_out,
-                    records.mapped,
-                )
+            self.part.answer(step, self._records())
         except DataError as error:
             _log.error("the data of this client cannot be used: %s", error)
             self.part.withdraw(step.round)
-            return
-        self.part.contribute(step.round, values)
 
     def _records(self) -> ClientMap | ChosenMap | StreamMap:
         """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick."""
         if self._map is None:
-            if self.setup is None:
+            if self.setup is None or self.part is None:
                 raise StudyError("the study has not started")
             study, source = self.setup.study, self.own.source()
             if study.stream is not None:
@@ -218,6 +204,5 @@ class ClientSession(ParticipantSession):
             said = records.tallies.left_out()
             if said is not None:
                 _log.warning("%s. This stays on this machine.", said)
-            maps = ClientMaps(study, self.setup.design.program, self.setup.template)
-            self._map = maps.of(records, self.process.parts.streams, self.process.name)
+            self._map = self.part.prepare(records)
         return self._map

@@ -1,7 +1,7 @@
 """The rounds of a study at its coordinator: the program's thread asks, the process's loop answers.
 
-The program's loop (:func:`tallystick.engines.run.run_rounds`) runs in a thread of its own and asks for one noisy total
-after another. Every noisy total is kept before the program sees it, and the program is deterministic: so a restarted
+The program's loop (:mod:`tallystick.engines.rounds`) runs in a thread of its own and asks for one noisy total after
+another. Every noisy total is kept before the program sees it, and the program is deterministic: so a restarted
 coordinator runs it again from the start on the totals it has, comes to the same model bytes, and goes on with the round
 that was open. The result leaves with proof that everybody who took part has paid, and not before.
 """
@@ -20,7 +20,8 @@ from typing import Any
 from tallystick.algorithms.program import State
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.engines.run import Rounds, is_lost_tick, run_rounds
+from tallystick.engines.engine import Computed
+from tallystick.engines.rounds import is_lost_tick
 from tallystick.engines.setup import Setup
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.privacy.payment import Payment
@@ -57,7 +58,7 @@ class CoordinatedRounds(Session):
         self._answers: queue.Queue[tuple[int, NoisyTotal | TallystickError] | None] = queue.Queue()  # by round
         self._clock: StreamClock | None = None
         self._awaited: RoundRequest | None = None
-        self._unpaid: Rounds | None = None
+        self._unpaid: Computed | None = None
         self._released: list[tuple[State, NoisyTotal | None]] = []
         """What a stream has released so far."""
 
@@ -102,15 +103,11 @@ class CoordinatedRounds(Session):
         self._answers.put(None)
 
     def _program(self) -> None:
-        setup = self.setup
-        if setup is None:
+        part = self.part
+        if part is None:
             return
         try:
-            rounds = run_rounds(
-                setup.design.program,
-                setup.public,
-                setup.plan,
-                self,
+            computed = part.compute(
                 progress=lambda done, rounds: self._post(lambda: self.progressed(done, rounds)),
                 released=None if self._clock is None else lambda state, total: self._released.append((state, total)),
             )
@@ -125,23 +122,23 @@ class CoordinatedRounds(Session):
             failure = RoundAborted("the program failed", remedy="See the aggregator's log.")
             self._post(lambda: self._fail(failure))
             return
-        self._post(lambda: self._release(rounds))
+        self._post(lambda: self._release(computed))
 
-    def _release(self, rounds: Rounds) -> None:
+    def _release(self, computed: Computed) -> None:
         """Let the result out once it is seen that everybody who took part has paid, as all witnesses have signed.
 
         What a client sends has been charged and countersigned before; its signatures may still be on their way here.
         """
         if self.over:
             return
-        payment = self._payment(rounds.contributors)
+        payment = self._payment(computed.contributors)
         if payment is None and self._unpaid is None:
             _log.info("the result waits for the institutions' signed charges")
-        self._unpaid = rounds if payment is None else None
+        self._unpaid = computed if payment is None else None
         if payment is None:
             self.process.wake(self.process.now() + PAYMENT_SECONDS, self, PAYMENT)
         elif self.setup is not None:
-            outcome = rounds.paid(self.setup.plan, self.study_hash, payment)
+            outcome = computed.paid(self.setup.plan, self.study_hash, payment)
             self.finish(pack_outcome(outcome))
 
     def _payment(self, participants: Sequence[Sequence[str]]) -> Payment | None:
@@ -232,7 +229,7 @@ class CoordinatedRounds(Session):
 
     def _keep_loss(self, error: TallystickError) -> bool:
         """Keep that a tick was lost, if that is what it is: the stream goes on without it, also after a restart."""
-        if self.setup is None or error.round is None or not is_lost_tick(self.setup.plan, error):
+        if self.setup is None or error.round is None or not is_lost_tick(self.setup.sum_plan, error):
             return False
         self.process.store.put_release(self.study_hash, error.round, pack_lost(error))
         crashpoint(CrashPoint.AGGREGATOR_LOSS_KEPT)

@@ -288,7 +288,7 @@ class CoordinatorSession(CoordinatedRounds):
         self.process.health.studies[self.study_hash.hex()[:12]] = status
         if self.setup is not None:
             if error is None and self.process.role == self.cast.model.makers:
-                attest(self.process.exchange, self.study_hash, self.setup, self._notes(), boot=self.process.store.boot)
+                attest(self.process.exchange, self.process.store, self.study_hash, self.setup, self._notes())
             self.setup.close()
 
 

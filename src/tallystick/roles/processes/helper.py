@@ -31,7 +31,7 @@ class HelperSession(ParticipantSession):
         if error is not None or stored is None or self.process.role != self.cast.model.makers:
             return
         setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
-        attest(self.process.exchange, self.study_hash, setup, self.notes(), boot=self.process.store.boot)
+        attest(self.process.exchange, self.process.store, self.study_hash, setup, self.notes())
 
     def notes(self) -> dict[int, dict[str, Any]]:
         """What its part has noted of each round before anything of it left."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tallystick.algorithms.program import State, pack_state
-from tallystick.engines.run import Outcome
+from tallystick.engines.engine import Outcome
 from tallystick.engines.totals import NoisyTotal
 
 __all__ = ["pack_interim", "pack_outcome", "pack_total", "unpack_total"]

@@ -6,21 +6,26 @@ the machine of its protocol. One class for each role of a trust model, named in 
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.data.encoding import Records
+from tallystick.engines.client_maps import ClientMaps
+from tallystick.engines.engine import Computed, Progress, Released
+from tallystick.engines.round_vectors import padded
+from tallystick.engines.rounds import run_rounds
 from tallystick.engines.setup import Setup
+from tallystick.protocol.instructions import Compute
 from tallystick.protocol.study.roster import Roster
 from tallystick.transport.network.admission import Sink, Unwanted
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["ROUNDS", "ClientPart", "CoordinatorPart", "Part"]
 
+_log = logging.getLogger("tallystick.roles")
 ROUNDS = "rounds"
 """The layer that a part's wake-up calls are for."""
 
@@ -75,6 +80,27 @@ class ClientPart(Part):
     def round(self) -> int:
         """The round it is in."""
 
+    def prepare(self, records: Records) -> Any:
+        """The records, read and encoded, as this part answers with them: once, before its first answer."""
+        process, setup = self.session.process, self.setup
+        maps = ClientMaps(setup.study, setup.design.program, setup.template)
+        return maps.of(records, process.parts.streams, process.name)
+
+    def answer(self, step: Compute, prepared: Any) -> None:
+        """What a round asks for may leave: the sum of the records' vectors, unless the trust model asks for other."""
+        setup = self.setup
+        plan = setup.sum_plan.rounds[step.round - 1]
+        values = padded(prepared.contribute(step.model, plan, step.round), setup.size)
+        if prepared.left_out:
+            _log.warning(
+                "round %d: the study's program failed on %d of %d records, which added zeros. "
+                "This stays on this machine.",
+                step.round,
+                prepared.left_out,
+                prepared.mapped,
+            )
+        self.contribute(step.round, values)
+
     @abstractmethod
     def contribute(self, round: int, values: NDArray[np.int64]) -> None:
         """Let this round's sum out, as the trust model has it."""
@@ -99,3 +125,10 @@ class CoordinatorPart(Part):
     @abstractmethod
     def open_round(self, round: int, model: bytes) -> None:
         """Ask for this round's noisy total."""
+
+    def compute(self, *, progress: Progress, released: Released | None) -> Computed:
+        """The whole computation, in a thread of its own: rounds of sums, unless the trust model does something else."""
+        setup = self.setup
+        return run_rounds(
+            setup.design.program, setup.public, setup.sum_plan, self.session, progress=progress, released=released
+        )

@@ -31,7 +31,7 @@ from tallystick.engines.client_maps import ClientMaps
 from tallystick.engines.setup import Setup
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
 from tallystick.engines.study_records import study_records
-from tallystick.privacy.plan import RoundPlan
+from tallystick.privacy.round_plan import RoundPlan
 from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
 from tallystick.roles.storage.stores import RoleStore
 

@@ -44,18 +44,18 @@ def sum_parameters(roster: Roster, **facts: Any) -> SumParameters:
 def parameters_of(setup: Setup, roster: Roster) -> SumParameters:
     """The secure sum's parameters: the same at every party whose study and roster are the same."""
     records, section = setup.study.data.records, setup.study.trust
-    limit = HALF if records is None else result_limit(setup.plan, records)
+    limit = HALF if records is None else result_limit(setup.sum_plan, records)
     return sum_parameters(
         roster,
         size=setup.size,
-        honest=setup.plan.honest,
+        honest=setup.sum_plan.honest,
         colluding=section.coalition,  # type: ignore[attr-defined]
         result_limit=min(limit, HALF),
         model_size=len(pack_state(setup.design.program.query(setup.template))) // 8,
         round_seconds=section.round_timeout_s,
         agreement_seconds=max(LEAST_AGREEMENT_SECONDS, section.round_timeout_s),
         retry_seconds=RETRY_SECONDS,
-        last_round=len(setup.plan.rounds),
+        last_round=setup.plan.claim.rounds,
     )
 
 

@@ -78,7 +78,9 @@ class ServerPart(SumPart):
             process.name,
             process.store.records(study),
             key=process.parts.identity.signing,
-            noise=RoundNoise(setup.plan, setup.size, process.name, keyed),
+            noise=RoundNoise(
+                setup.sum_plan, setup.size, process.name, keyed, admitted=process.store.records(study).get("prices")
+            ),
             blinds=process.parts.streams(study, b"blinds", process.name.encode()),
             shares=self.spool,
             boot=process.store.boot,

@@ -5,64 +5,47 @@ The machines are the deployed ones, every message is encoded and decoded; see :m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.program import Program, State, pack_state
-from tallystick.core.randomness import WordSource
+from tallystick.algorithms.program import pack_state
 from tallystick.data.partitions import uniforms
 from tallystick.engines.client_map import ClientMap
+from tallystick.engines.engine import SimulatedStudy
 from tallystick.engines.record_choice import ChosenMap
-from tallystick.engines.round_vectors import RoundNoise, Stream, padded, result_limit
+from tallystick.engines.round_vectors import RoundNoise, padded, result_limit
+from tallystick.engines.rounds import SimulatedRounds
 from tallystick.engines.totals import NoisyTotal, RoundRequest
-from tallystick.privacy.plan import Plan
-from tallystick.study import Study
 from tallystick.transport.rounds import MemoryRounds
 
 __all__ = ["SimulatedServers"]
 
 
-class SimulatedServers:
-    """All parties of one study; answers for every round (:class:`tallystick.engines.totals.NoisyTotals`)."""
+class SimulatedServers(SimulatedRounds):
+    """All parties of one study; answers for every round."""
 
-    def __init__(
-        self,
-        *,
-        study: Study,
-        plan: Plan,
-        program: Program,
-        template: State,
-        clients: Mapping[str, ClientMap | ChosenMap],
-        min_clients: int,
-        records: int,
-        stream: Stream,
-        drop: float = 0.0,
-    ) -> None:
+    def __init__(self, simulated: SimulatedStudy) -> None:
+        super().__init__(simulated)
+        study, plan, program = simulated.study, self.plan, simulated.design.program
         servers = tuple(f"server-{i}" for i in range(1, plan.claim.trust.makers.count + 1))
-        self._clients = clients
-        self._drop = drop
+        self._clients = simulated.maps()
         self._size = max(r.grid.size for r in plan.rounds)  # one length for the whole study; shorter rounds are padded
-
-        def keyed(*labels: bytes) -> WordSource:
-            return stream(study.hash, *labels)
-
-        self._stream = keyed
         self._rounds = MemoryRounds.create(
             study_hash=study.hash,
             size=self._size,
-            clients=tuple(clients),
+            clients=tuple(self._clients),
             servers=servers,
-            noise=[RoundNoise(plan, self._size, server, keyed) for server in servers],
-            source=keyed(b"shares"),
+            noise=[RoundNoise(plan, self._size, server, simulated.keyed) for server in servers],
+            source=simulated.keyed(b"shares"),
             honest=plan.honest,
             colluding=study.trust.coalition,  # type: ignore[attr-defined]
-            min_clients=min_clients,
-            result_limit=result_limit(plan, records),
-            model_size=len(pack_state(program.query(template))) // 8,
+            min_clients=simulated.min_clients,
+            result_limit=result_limit(plan, sum(map(len, simulated.records.values()))),
+            model_size=len(pack_state(program.query(simulated.template))) // 8,
             round_seconds=study.trust.round_timeout_s,
-            simulation_of_one=min_clients == 1,
+            simulation_of_one=simulated.min_clients == 1,
         )
 
     def noisy_total(self, request: RoundRequest) -> NoisyTotal:
@@ -81,19 +64,13 @@ class SimulatedServers:
             dropped=summed.dropped,
         )
 
-    @property
-    def bytes_up_per_client(self) -> int:
-        """Mean bytes one client sent, all rounds and servers."""
-        return round(sum(self._rounds.bytes_up.values()) / len(self._clients))
-
-    @property
-    def bytes_down_per_client(self) -> int:
-        """Mean bytes one client received."""
-        return round(sum(self._rounds.bytes_down.values()) / len(self._clients))
+    def bytes_per_client(self) -> tuple[int, int]:
+        moved = (self._rounds.bytes_up, self._rounds.bytes_down)
+        return round(sum(moved[0].values()) / len(self._clients)), round(sum(moved[1].values()) / len(self._clients))
 
     def _absent(self, round: int) -> frozenset[str]:
-        if self._drop == 0:
+        if self.simulated.drop == 0:
             return frozenset()
         names = list(self._clients)
-        draws = uniforms(len(names), self._stream(b"drop", round.to_bytes(8, "little")))
-        return frozenset(name for name, u in zip(names, draws) if u < self._drop)
+        draws = uniforms(len(names), self.simulated.keyed(b"drop", round.to_bytes(8, "little")))
+        return frozenset(name for name, u in zip(names, draws) if u < self.simulated.drop)

@@ -1,9 +1,6 @@
-"""Running a program: the same loop for every algorithm and every trust model.
+"""Rounds of sums: the same loop for every program and every trust model that sums.
 
-    reserve → for each round: state out, noisy total in, reduce → commit → release
-
-The charge is reserved before the first round and stays spent from the first noisy total on, whatever happens then. If
-nothing noised has left (the first round aborted), the reservation is withdrawn.
+    for each round: state out, noisy total in, reduce
 
 A stream goes on past a tick whose round was given up (:func:`is_lost_tick`): the tick releases nothing, its records are
 in no other (clients keep a watermark), and the charge stays as it is.
@@ -11,60 +8,48 @@ in no other (clients keep a watermark), and the charge stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from abc import abstractmethod
 from functools import partial
+from typing import cast
 
 import numpy as np
 
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.fixed_point import to_real
+from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
 from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
 from tallystick.engines.user_code import next_state, run_user_code, start_of
-from tallystick.privacy.ledger import Ledger, charge_of
-from tallystick.privacy.payment import Payment, paid_from
-from tallystick.privacy.plan import Plan
-from tallystick.privacy.release import Release, release
+from tallystick.privacy.sum_plan import SumPlan
 
-__all__ = ["Outcome", "Progress", "Released", "Rounds", "is_lost_tick", "run_program", "run_rounds"]
+__all__ = ["SimulatedRounds", "is_lost_tick", "run_rounds"]
 
-Progress = Callable[[int, int], None]
-"""Called with (round, rounds) after every round."""
-Released = Callable[[State, NoisyTotal | None], None]
-"""Called with the state after every round, and the total it followed from; None if a tick was lost."""
 _LOST = frozenset({"missing-server", "too-few-clients"})
 """Why a round may be given up without anybody being at fault; after anything else a person looks first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rounds:
-    """What came of the rounds: the state after each, and who took part. Nothing of it leaves before it is paid for."""
+class SimulatedRounds(Computation):
+    """Base of a trust model's simulation that sums: it answers for all parties (``noisy_total``)."""
 
-    history: tuple[State, ...]
-    contributors: tuple[tuple[str, ...], ...]
-    dropped: tuple[tuple[str, ...], ...]
-
-    def paid(self, plan: Plan, study: bytes, payment: Payment) -> Outcome:
-        """The same, released."""
-        out = release(self.history[-1], plan=plan, study=study, payment=payment)
-        return Outcome(release=out, history=self.history, contributors=self.contributors, dropped=self.dropped)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome(Rounds):
-    """A finished run: the released final state, the released states before it, and who took part."""
-
-    release: Release
+    def __init__(self, simulated: SimulatedStudy) -> None:
+        self.simulated = simulated
 
     @property
-    def lost(self) -> tuple[int, ...]:
-        """Ticks of a stream that released nothing."""
-        return tuple([number for number, names in enumerate(self.contributors, start=1) if not names])
+    def plan(self) -> SumPlan:
+        """The plan, as what it is."""
+        return cast(SumPlan, self.simulated.plan)
+
+    @abstractmethod
+    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+        """The round's noisy total, or RoundAborted with nothing released."""
+
+    def compute(self, *, progress: Progress | None = None, released: Released | None = None) -> Computed:
+        program, public = self.simulated.design.program, self.simulated.public
+        return run_rounds(program, public, self.plan, self, progress=progress, released=released)
 
 
-def is_lost_tick(plan: Plan, error: TallystickError) -> bool:
+def is_lost_tick(plan: SumPlan, error: TallystickError) -> bool:
     """Whether a stream goes on after its round ended so.
 
     The state stays, and the program asks in the next tick what it asked in this one; so the next must have the same
@@ -79,19 +64,20 @@ def is_lost_tick(plan: Plan, error: TallystickError) -> bool:
 def run_rounds(
     program: Program,
     public: Public,
-    plan: Plan,
+    plan: SumPlan,
     totals: NoisyTotals,
     *,
     progress: Progress | None = None,
     released: Released | None = None,
-) -> Rounds:
+) -> Computed:
     """Run every round of the plan, or until the program says it is finished on released state. Releases nothing."""
     state = start_of(program, public)
     history: list[State] = []
     contributors: list[tuple[str, ...]] = []
     dropped: list[tuple[str, ...]] = []
-    for number, round_plan in enumerate(plan.rounds, start=1):
+    for number in range(1, len(plan.rounds) + 1):
         model = pack_state(run_user_code(program, "query", partial(program.query, state), round=number))
+        round_plan = plan.round_at(number, model)
         noisy: NoisyTotal | None = None
         try:
             noisy = totals.noisy_total(RoundRequest(round=number, model=model, plan=round_plan))
@@ -122,27 +108,4 @@ def run_rounds(
             progress(number, len(plan.rounds))
         if run_user_code(program, "finished", partial(program.finished, state), round=number):
             break
-    return Rounds(history=tuple(history), contributors=tuple(contributors), dropped=tuple(dropped))
-
-
-def run_program(
-    program: Program,
-    public: Public,
-    plan: Plan,
-    totals: NoisyTotals,
-    *,
-    study: bytes,
-    ledger: Ledger,
-    progress: Progress | None = None,
-    released: Released | None = None,
-) -> Outcome:
-    """All rounds on the account of one ledger: reserve, run, commit, release."""
-    entry = ledger.reserve(charge_of(study, plan))
-    try:
-        rounds = run_rounds(program, public, plan, totals, progress=progress, released=released)
-    except RoundAborted as error:
-        # Nothing noised has left. (A stream's records are spent with their watermark.)
-        if error.round == 1 and error.rule != "state-is-finite" and not plan.claim.parallel:
-            ledger.withdraw(entry)
-        raise
-    return rounds.paid(plan, study, paid_from(ledger.commit(entry)))
+    return Computed(history=tuple(history), contributors=tuple(contributors), dropped=tuple(dropped))

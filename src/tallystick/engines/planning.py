@@ -1,0 +1,112 @@
+"""From a study to its plan: the public facts a program may know, the budget a designer divides, the plan itself.
+
+Every party derives all of it by itself, from the study alone; no record is read, nothing is spent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.program import Public
+from tallystick.core.errors import StudyError, TrustModelError
+from tallystick.engines.record_choice import sampling_notes
+from tallystick.engines.study_records import person_column
+from tallystick.engines.thresholding import threshold_notes
+from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.rules import Claim, check_claim
+from tallystick.privacy.sampling import sampled_budget
+from tallystick.privacy.sum_plan import SumPlan
+from tallystick.study import Study
+from tallystick.study.schema import Column, FeatureLayout, Items
+from tallystick.study.trust import registered
+
+__all__ = ["layout_of", "plan_study", "public_budget", "public_facts"]
+
+
+def layout_of(study: Study) -> FeatureLayout:
+    """How the study's records are encoded."""
+    return study.schema_of_data().layout(
+        study.study.features, target=study.study.target, missing=study.missing_policy()
+    )
+
+
+def public_facts(study: Study, layout: FeatureLayout) -> Public:
+    """What programs may know."""
+    schema = study.schema_of_data()
+
+    def most_ones(column: Column) -> int:
+        return column.max_per_record if isinstance(column, Items) else 1
+
+    return Public(
+        features=layout.names,
+        records=study.data.records if study.stream is None else study.stream.records_per_tick,
+        target=study.study.target,
+        classes=tuple(layout.classes or ()),
+        target_bounds=layout.target_bounds,
+        max_l2_squared=layout.max_l2_squared,
+        max_l1=layout.max_l1,
+        units=tuple(zip(layout.kinds, layout.centre, layout.scale, layout.offset)),
+        blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
+        drops_incomplete=study.data.missing is not None and study.data.missing.policy == "drop",
+    )
+
+
+def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
+    """The budget a designer divides, with the trust model's price; ``rounds`` where the study states them."""
+    claim = study.claim(rounds=1, allow_not_private=True)
+    laplace, makers = claim.mechanism == "laplace", claim.trust.makers
+    private = claim.mechanism != "none"
+    rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not laplace else math.inf
+    if claim.sampling is not None and claim.sampling < 1 and private and not laplace:
+        rho = _sampled_rho(claim, makers.honest, rounds)
+    ticks = 1 if study.stream is None else study.stream.ticks
+    return PublicBudget(
+        mechanism=claim.mechanism,
+        rho=rho * ticks,  # designers divide by the rounds; each tick of a stream has the whole budget
+        epsilon=claim.epsilon * ticks if private else math.inf,
+        ticks=None if study.stream is None else ticks,
+        neighbours=claim.neighbours,
+        variance_factor=makers.variance_factor(splits=not laplace),
+        person_factor=claim.max_records * claim.max_institutions,
+    )
+
+
+def _sampled_rho(claim: Claim, honest: int, rounds: int | None) -> float:
+    """What the designer has: after the total is divided by the rate q, noise variance is that of q²·Σρ."""
+    if rounds is None:
+        raise StudyError(
+            "a sampled study states its number of rounds",
+            rule="sampling-needs-rounds",
+            remedy="Add `rounds = …` under [program] if the program takes it: what a sample saves depends on how often "
+            "it is drawn. A program of one or few rounds gains nothing by it: leave sampling out.",
+        )
+    rate = claim.sampling or 1.0
+    check_claim(claim)
+    whole = sampled_budget(
+        claim.epsilon,
+        claim.delta,
+        rate=rate,
+        shares=[Fraction(1, rounds)] * rounds,
+        orders=ORDERS,
+        honest=honest,
+    )
+    return float(whole) * rate**2
+
+
+def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan:
+    """The plan of a designed study; refused by the first privacy rule that does not hold."""
+    if design.kind not in study.trust_model.computes:
+        able = [model.name for model in registered() if design.kind in model.computes]
+        raise TrustModelError(
+            f"{study.study.program} does not run under trust = {study.trust.model!r}",
+            remedy=f"It runs under: {', '.join(able)}.",
+        )
+    person_column(study)
+    claim = study.claim(rounds=design.rounds, allow_not_private=allow_not_private)
+    made = design.plan(claim, threshold=study.privacy.threshold)
+    sampled = sampling_notes(made) if isinstance(made, SumPlan) else ()
+    return replace(made, notes=(*made.notes, *threshold_notes(study), *sampled))

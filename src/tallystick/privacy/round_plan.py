@@ -1,0 +1,178 @@
+"""One round of sums: the grid its vectors live on, and the noise that everybody who makes noise adds.
+
+Calibration. m parties add noise to every total, and whoever looks at it sees the true sum plus the noise of the h among
+them that are honest and not itself (:mod:`tallystick.privacy.trust`); so the *honest* noise alone must suffice.
+
+* Gaussian: each adds N_Z(0, s²/h); s² = D²/(2ρ_g). A sum of h discrete Gaussians is not exactly discrete
+  Gaussian; the difference is charged [KLS21, Prop. 4 and Thm. 1]:
+  ε_c = min( √(D²/s² + τd/2), D/s + τ√d ), ρ = ε_c²/2, τ = 10 Σ_{k<h} exp(−2π² (s²/h) k/(k+1)); share variance ≥ 4.
+* Laplace: pure ε, and no exact way to split the noise, so each adds the full discrete Laplace of scale D/ε_g.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import assert_never
+
+from tallystick.core.errors import PrivacyRefused
+from tallystick.privacy.accountant import pure_rho, rho_for
+from tallystick.privacy.grid import Grid, Group, Norm, fraction_bits_for
+from tallystick.privacy.mechanisms import Mechanism, round_up_scale, round_up_variance
+from tallystick.privacy.rules import Claim
+from tallystick.privacy.sensitivity import (
+    Neighbours,
+    blocks_sensitivity,
+    counts_sensitivity,
+    nonnegative_sensitivity,
+    person_multiplier,
+    vector_sensitivity,
+)
+
+__all__ = ["MIN_SHARE_VARIANCE", "GroupNoise", "RoundPlan", "plan_round"]
+
+MIN_SHARE_VARIANCE = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNoise:
+    """What one noise maker adds to each coordinate of one group, in grid units."""
+
+    group: Group
+    sensitivity: int
+    parameter: Fraction
+    """Variance of the discrete Gaussian, or scale of the discrete Laplace; 0 for no noise."""
+    variance: float
+    """Variance of one noise maker's noise, in grid units."""
+    rho: Fraction
+    epsilon: Fraction | None = None
+
+    def with_scale(self, scale: Fraction) -> GroupNoise:
+        """Discrete Laplace of this scale: e^{−|x|/scale}, each coordinate unit costs 1/scale [GRS09; CKS20 §5]."""
+        charged = Fraction(self.sensitivity) / scale
+        # Variance of the discrete Laplace with a = e^{-1/scale}: 2a/(1−a)².
+        a = math.exp(-1 / float(scale))
+        variance = 2 * a / math.expm1(-1 / float(scale)) ** 2
+        return replace(self, parameter=scale, variance=variance, rho=pure_rho(charged), epsilon=charged)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundPlan:
+    """One round: the grid its vectors live on, the noise of each group, and what it costs."""
+
+    grid: Grid
+    noise: tuple[GroupNoise, ...]
+    mechanism: Mechanism
+    makers: int
+    """How many add this noise, if all do."""
+
+    @property
+    def rho(self) -> Fraction:
+        """zCDP cost of the round."""
+        return sum((n.rho for n in self.noise), Fraction(0))
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """Pure cost of the round, for Laplace."""
+        if self.mechanism is not Mechanism.LAPLACE:
+            return None
+        return sum((n.epsilon or Fraction(0) for n in self.noise), Fraction(0))
+
+    @property
+    def per_maker_std(self) -> float:
+        """Largest standard deviation one noise maker adds to a coordinate, in real units."""
+        return math.sqrt(max(n.variance for n in self.noise)) / self.grid.scale
+
+    @property
+    def total_std(self) -> float:
+        """Standard deviation on a coordinate of the total, all noise makers together, in real units."""
+        return self.per_maker_std * math.sqrt(self.makers)
+
+    def std_of(self, name: str) -> float:
+        """Standard deviation on the total of one group's coordinates, in real units."""
+        variance = next(n.variance for n in self.noise if n.group.name == name)
+        return math.sqrt(variance * self.makers) / self.grid.scale
+
+
+def plan_round(
+    claim: Claim, groups: tuple[Group, ...], norm: Norm, budget: Fraction, fraction_bits: int | None
+) -> RoundPlan:
+    """The round whose groups share ``budget``: a ρ, or an ε for Laplace."""
+    # Unit "person": the SUM of a person's records at one institution is clipped to max_records times the record's
+    # bound, and the sensitivity is multiplied by the number of institutions a person may be known to.
+    persons = claim.unit == "person" or claim.max_records > 1
+    groups = tuple(_of_person(g, claim, norm) if persons else g for g in groups)
+    if fraction_bits is None:
+        fraction_bits = min(fraction_bits_for(max(g.bound, g.count)) for g in groups)
+    grid = Grid(groups=groups, fraction_bits=fraction_bits, norm=norm)
+    mechanism, honest = Mechanism(claim.mechanism), claim.trust.makers.honest
+    # Shares arrive as floats that sum to 1 up to rounding: dividing by the exact sum keeps Σ shares ≤ 1.
+    whole = sum(Fraction(g.share) for g in groups)
+    noise, nothing = [], Fraction(0)
+    for group, bound, count, ceiling in zip(groups, grid.integer_bounds, grid.integer_counts, grid.integer_ceilings):
+        neighbours: Neighbours = "add-remove" if claim.neighbours == "add-remove" else "replace-one"
+        own = _sensitivity(group, bound, count, ceiling, neighbours, norm)
+        sensitivity = int(own * person_multiplier(claim.max_institutions))
+        part = budget * Fraction(group.share) / whole
+        silent = GroupNoise(group=group, sensitivity=sensitivity, parameter=nothing, variance=0.0, rho=nothing)
+        match mechanism:
+            case Mechanism.GAUSSIAN:
+                noise.append(_gaussian(silent, part, honest))
+            case Mechanism.LAPLACE:
+                noise.append(silent.with_scale(round_up_scale(Fraction(sensitivity) / part)))
+            case Mechanism.NONE:
+                noise.append(silent)
+            case _:
+                assert_never(mechanism)
+    return RoundPlan(grid=grid, noise=tuple(noise), mechanism=mechanism, makers=claim.trust.makers.count)
+
+
+def _of_person(group: Group, claim: Claim, norm: Norm) -> Group:
+    """The group that a person's sum at one institution is clipped to: max_records records of it together.
+
+    A sum of non-negative vectors is one. Records in several blocks add up to no block: only the norm of the whole is
+    bounded then, ‖(c, s)‖ ≤ √(B² + c²) per record (L1: B + c).
+    """
+    bound = group.bound
+    if group.one_of:
+        bound = bound + group.count if norm == "l1" else math.hypot(bound, group.count)
+    times = claim.max_records
+    return replace(group, bound=bound * times, ceiling=group.ceiling * times, one_of=0, count=0.0)
+
+
+def _sensitivity(group: Group, bound: int, count: int, ceiling: int, neighbours: Neighbours, norm: Norm) -> int:
+    """The registry's row for what the group declares, in grid units."""
+    l1 = norm == "l1"
+    if group.one_of:
+        return blocks_sensitivity(bound, count, neighbours, l1=l1, nonnegative=group.nonnegative)
+    if group.ceiling:
+        return counts_sensitivity(bound, ceiling, group.size, neighbours, l1=l1)
+    if group.nonnegative:
+        return nonnegative_sensitivity(bound, neighbours, l1=l1)
+    return vector_sensitivity(bound, neighbours)
+
+
+def _gaussian(silent: GroupNoise, rho: Fraction, honest: int) -> GroupNoise:
+    sensitivity, size = silent.sensitivity, silent.group.size
+    variance = round_up_variance(Fraction(sensitivity) ** 2 / (2 * rho * honest))
+    while honest > 1 and (variance < MIN_SHARE_VARIANCE or _charged_rho(sensitivity, variance, honest, size) > rho):
+        variance = round_up_variance(max(Fraction(MIN_SHARE_VARIANCE), variance * Fraction(1001, 1000)))
+    charged = _charged_rho(sensitivity, variance, honest, size)
+    if charged > rho:
+        raise PrivacyRefused("the noise of a group falls short of its budget", rule="noise-covers-budget")
+    return replace(silent, parameter=variance, variance=float(variance), rho=charged)
+
+
+def _charged_rho(sensitivity: int, share_variance: Fraction, honest: int, size: int) -> Fraction:
+    """ρ of the honest ones' h shares together [KLS21]; exactly D²/(2s²) for h = 1."""
+    exact = rho_for(sensitivity, share_variance * honest)
+    if honest == 1:
+        return exact
+    v = float(share_variance)
+    tau = 10 * sum(math.exp(-2 * math.pi**2 * v * k / (k + 1)) for k in range(1, honest))
+    if tau == 0.0:
+        return exact
+    ratio = math.sqrt(2 * float(exact))  # D/s
+    charged = min(math.sqrt(ratio**2 + tau * size / 2), ratio + tau * math.sqrt(size)) ** 2 / 2
+    return max(exact, Fraction(charged * (1 + 1e-12)))
