@@ -191,17 +191,21 @@ def test_a_server_refuses_beyond_the_reservation_whatever_the_coordinator_says()
 
 
 def test_the_filter_survives_a_crash_between_any_two_records() -> None:
-    for kept in (0, 1, 2, 3):
+    seen = set()
+    for kept in range(6):
         server = Server()
         assert server.open(1, PARTS // 2) == []
         assert server.open(2, PARTS // 4, kept=kept) == []
         server.start()
-        if kept:  # the price was kept before the noise was: no other one is taken, and no noise of another price
+        taken = 2 in Prices.from_bytes(server.records["prices"]).by_round
+        seen.add((taken, server.machine.round))
+        if taken and server.machine.round == 1:  # the price was kept before the round: no other one is taken for it
             assert server.open(2, PARTS // 2) == [Code.BAD_MODEL]
         assert server.open(2, PARTS // 4) == []
         assert Prices.from_bytes(server.records["prices"]).by_round == {1: PARTS // 2, 2: PARTS // 4}
         server.start()
         assert server.open(3, PARTS // 2) == [Code.BAD_MODEL]
+    assert seen == {(False, 1), (True, 1), (True, 2)}  # every place between the records was visited
 
 
 def test_planted_a_filter_that_is_not_kept_is_caught() -> None:

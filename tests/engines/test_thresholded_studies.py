@@ -237,8 +237,9 @@ def test_where_few_coordinates_are_large_the_state_travels_at_a_fraction() -> No
     assert told.sent == sum(len(raw) - head for raw in sent)  # what is told is what travelled
     _, _, dense, more = executed(None, few_large())
     assert sum(map(len, more)) - 3 * head == 2 * 8 * SIZE + 4  # a start of zeros is short in any study
-    assert servers.bytes_down_per_client < 0.05 * dense.bytes_down_per_client
-    assert servers.bytes_up_per_client == dense.bytes_up_per_client
+    (up, down), (dense_up, dense_down) = servers.bytes_per_client(), dense.bytes_per_client()
+    assert down < 0.05 * dense_down
+    assert up == dense_up
 
 
 def test_nothing_saved_is_said_so() -> None:

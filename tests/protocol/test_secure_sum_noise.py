@@ -139,6 +139,7 @@ class Plan:
     """As many rounds as there are; each draw is the first words of the stream it is given."""
 
     rounds = tuple(range(1, 9))
+    open = None
 
 
 def check_streams(stream: Callable[..., object]) -> None:

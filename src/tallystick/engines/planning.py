@@ -106,7 +106,8 @@ def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan
             remedy=f"It runs under: {', '.join(able)}.",
         )
     person_column(study)
+    thresholds = threshold_notes(study)
     claim = study.claim(rounds=design.rounds, allow_not_private=allow_not_private)
     made = design.plan(claim, threshold=study.privacy.threshold)
     sampled = sampling_notes(made) if isinstance(made, SumPlan) else ()
-    return replace(made, notes=(*made.notes, *threshold_notes(study), *sampled))
+    return replace(made, notes=(*made.notes, *thresholds, *sampled))
