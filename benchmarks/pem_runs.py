@@ -28,7 +28,7 @@ from tallystick.data.sources import read_table
 from tallystick.engines.engine import Computation, SimulatedStudy
 from tallystick.engines.federation import Federation, SimulatedFederation
 from tallystick.engines.rounds import SimulatedRounds
-from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.mechanisms import discrete_gaussian
 from tallystick.privacy.noise import draw_noise
@@ -72,7 +72,7 @@ class _Pooled(SimulatedRounds):
         (self._client,) = simulated.maps().values()
         self._noises = self.plan.claim.trust.makers.count if noises is None else noises
 
-    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+    def noisy_total(self, request: SumRequest) -> NoisyTotal:
         number = request.round.to_bytes(8, "little")
         sources = [
             self.simulated.keyed(b"noise", number, f"server-{i}".encode())

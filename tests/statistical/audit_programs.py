@@ -32,7 +32,7 @@ from tallystick.engines.client_map import ClientMap
 from tallystick.engines.designs import design_of
 from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.round_vectors import RoundNoise, Stream
-from tallystick.engines.totals import RoundRequest
+from tallystick.engines.totals import SumRequest
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.round_plan import RoundPlan
@@ -189,7 +189,7 @@ def _noises(plan: RoundPlan, repeats: int, at_once: int, stream: Stream) -> NDAr
 
 def _view(servers: SimulatedServers, draws: Any, plan: Plan, model: bytes, number: int) -> Any:
     """What the aggregator and the last of two servers know together: the total without that server's noise."""
-    noisy = servers.noisy_total(RoundRequest(round=number, model=model, plan=plan.rounds[number - 1]))
+    noisy = servers.noisy_total(SumRequest(round=number, model=model, plan=plan.rounds[number - 1]))
     return noisy.values - draws["server-2", number][: len(noisy.values)]
 
 

@@ -35,7 +35,7 @@ from tallystick.algorithms.program import BlockProgram, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.planning import plan_study
-from tallystick.engines.totals import RoundRequest
+from tallystick.engines.totals import SumRequest
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 from tallystick.privacy.plan import Plan
@@ -223,7 +223,7 @@ def _outputs(
     draws = note_draws(servers)
     for number, round_plan in enumerate(plan.rounds, start=1):
         at = (number - 1) % setting.rounds
-        noisy = servers.noisy_total(RoundRequest(round=number, model=_model(setting, number), plan=round_plan))
+        noisy = servers.noisy_total(SumRequest(round=number, model=_model(setting, number), plan=round_plan))
         view = noisy.values.copy()
         for server in colluding:
             view -= draws[server, number]

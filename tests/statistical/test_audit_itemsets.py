@@ -36,7 +36,7 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.designs import design_of
 from tallystick.engines.planning import layout_of, plan_study, public_facts
-from tallystick.engines.totals import RoundRequest
+from tallystick.engines.totals import SumRequest
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
 from tallystick.trust.servers import simulation as simulated
@@ -245,7 +245,7 @@ def _observed(
         """What the aggregator and server-2 know together: the total with the honest server's noise alone."""
         if not protocol:
             return plain[which][at] + honest.draw(number)[: len(plain[which][at])]
-        noisy = servers.noisy_total(RoundRequest(round=number, model=asked[at], plan=plan.rounds[at]))
+        noisy = servers.noisy_total(SumRequest(round=number, model=asked[at], plan=plan.rounds[at]))
         return noisy.values - draws["server-2", number][: len(noisy.values)]
 
     statistics, low = [], []

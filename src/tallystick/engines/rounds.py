@@ -19,7 +19,7 @@ from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.fixed_point import to_real
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
 from tallystick.engines.thresholding import thresholded
-from tallystick.engines.totals import NoisyTotal, NoisyTotals, RoundRequest
+from tallystick.engines.totals import NoisyTotal, NoisyTotals, SumRequest
 from tallystick.engines.user_code import next_state, run_user_code, start_of
 from tallystick.privacy.sum_plan import SumPlan
 
@@ -41,7 +41,7 @@ class SimulatedRounds(Computation):
         return cast(SumPlan, self.simulated.plan)
 
     @abstractmethod
-    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+    def noisy_total(self, request: SumRequest) -> NoisyTotal:
         """The round's noisy total, or RoundAborted with nothing released."""
 
     def compute(self, *, progress: Progress | None = None, released: Released | None = None) -> Computed:
@@ -80,7 +80,7 @@ def run_rounds(
         round_plan = plan.round_at(number, model)
         noisy: NoisyTotal | None = None
         try:
-            noisy = totals.noisy_total(RoundRequest(round=number, model=model, plan=round_plan))
+            noisy = totals.noisy_total(SumRequest(round=number, model=model, plan=round_plan))
         except RoundAborted as error:
             last_chance = number == len(plan.rounds) and not any(contributors)
             if last_chance or not is_lost_tick(plan, error):

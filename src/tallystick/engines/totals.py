@@ -15,15 +15,21 @@ from numpy.typing import NDArray
 
 from tallystick.privacy.round_plan import RoundPlan
 
-__all__ = ["NoisyTotal", "NoisyTotals", "RoundRequest"]
+__all__ = ["NoisyTotal", "NoisyTotals", "RoundRequest", "SumRequest"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRequest:
-    """One round: the packed state every client maps at, and the plan of what may be added and what it costs."""
+    """One round: the packed state every client answers at."""
 
     round: int
     model: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumRequest(RoundRequest):
+    """A round of sums: with the plan of what is added and what it costs."""
+
     plan: RoundPlan
 
 
@@ -41,6 +47,6 @@ class NoisyTotal:
 class NoisyTotals(Protocol):
     """Whoever adds up."""
 
-    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+    def noisy_total(self, request: SumRequest) -> NoisyTotal:
         """The round's noisy total, or RoundAborted with nothing released."""
         ...

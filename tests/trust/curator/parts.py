@@ -11,6 +11,7 @@ from tests.trust.curator.machines import ClientMachine, CuratorMachine, encode
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.setup import Setup
 from tallystick.protocol.instructions import Aborted, Compute, Finished
+from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.processes.driver import Driver
 from tallystick.roles.processes.part import ROUNDS, ClientPart, CoordinatorPart
@@ -60,6 +61,11 @@ class CuratorClientPart(_Common, ClientPart):
 
 
 class CuratorPart(_Common, CoordinatorPart):
+    machine_class = CuratorMachine
+
+    def noise(self, setup: Setup, source: Any, admitted: bytes | None) -> NoiseSource:
+        return RoundNoise(setup.sum_plan, setup.size, self.session.process.name, source, admitted=admitted)
+
     def __init__(self, session: Any, setup: Setup, roster: Roster) -> None:
         super().__init__(session, setup, roster)
         process, study = session.process, session.study_hash
@@ -67,16 +73,14 @@ class CuratorPart(_Common, CoordinatorPart):
         def keyed(*labels: bytes) -> Any:
             return process.parts.streams(study, *labels)
 
-        self.machine = CuratorMachine(
+        self.machine = self.machine_class(
             process.name,
             roster.session,
             roster.clients,
             process.store.records(study),
             min_clients=roster.min_clients,
             seconds=setup.study.trust.round_timeout_s,
-            noise=RoundNoise(
-                setup.sum_plan, setup.size, process.name, keyed, admitted=process.store.records(study).get("prices")
-            ),
+            noise=self.noise(setup, keyed, process.store.records(study).get("prices")),
         )
         self.drive = Driver(session, ROUNDS, send=self._send, other=self._step)
 

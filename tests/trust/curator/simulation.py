@@ -7,7 +7,7 @@ from tests.trust.curator.machines import ClientMachine, CuratorMachine, decode, 
 from tallystick.engines.engine import SimulatedStudy
 from tallystick.engines.round_vectors import RoundNoise, padded
 from tallystick.engines.rounds import SimulatedRounds
-from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Send
 
 
@@ -30,7 +30,7 @@ class SimulatedCurator(SimulatedRounds):
         self._clients = {name: ClientMachine(name, study.hash, "curator", {}) for name in self._maps}
         self._up = self._down = 0
 
-    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+    def noisy_total(self, request: SumRequest) -> NoisyTotal:
         waiting = [("curator", step) for step in self._curator.open_round(request.round, request.model, 0.0)]
         while waiting:
             party, step = waiting.pop(0)

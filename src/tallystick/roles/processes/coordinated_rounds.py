@@ -23,7 +23,7 @@ from tallystick.core.identifiers import digest, format_hash
 from tallystick.engines.engine import Computed
 from tallystick.engines.rounds import is_lost_tick
 from tallystick.engines.setup import Setup
-from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.engines.totals import NoisyTotal, RoundRequest, SumRequest
 from tallystick.privacy.payment import Payment
 from tallystick.protocol.governance.payment import countersigned
 from tallystick.protocol.instructions import NoisySum
@@ -154,16 +154,18 @@ class CoordinatedRounds(Session):
             raise error  # not the study's fault: it is taken up again once the disk works
         self.failed(error)
 
-    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+    def noisy_total(self, request: SumRequest) -> NoisyTotal:
         """A kept total, or a round (:class:`tallystick.engines.totals.NoisyTotals`)."""
+        total = self.answer(request)
+        return replace(total, values=total.values[: request.plan.grid.size])
+
+    def answer(self, request: RoundRequest) -> NoisyTotal:
+        """What a round came to: as it was kept, or as its parties answer now."""
         kept = self.process.store.release(self.study_hash, request.round)
         if kept is None:
             self._post(lambda: self._open(request))
-            total = self._answer(request.round)
-        else:
-            total = self._kept(kept)
-        values = total.values[: request.plan.grid.size]
-        return replace(total, values=values)
+            return self._answer(request.round)
+        return self._kept(kept)
 
     def _answer(self, round: int) -> NoisyTotal:
         """Wait for the total of this round.
@@ -229,7 +231,10 @@ class CoordinatedRounds(Session):
 
     def _keep_loss(self, error: TallystickError) -> bool:
         """Keep that a tick was lost, if that is what it is: the stream goes on without it, also after a restart."""
-        if self.setup is None or error.round is None or not is_lost_tick(self.setup.sum_plan, error):
+        setup = self.setup
+        if setup is None or setup.study.stream is None or error.round is None:
+            return False
+        if not is_lost_tick(setup.sum_plan, error):
             return False
         self.process.store.put_release(self.study_hash, error.round, pack_lost(error))
         crashpoint(CrashPoint.AGGREGATOR_LOSS_KEPT)

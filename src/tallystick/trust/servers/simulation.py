@@ -17,7 +17,7 @@ from tallystick.engines.engine import SimulatedStudy
 from tallystick.engines.record_choice import ChosenMap
 from tallystick.engines.round_vectors import RoundNoise, padded, result_limit
 from tallystick.engines.rounds import SimulatedRounds
-from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.transport.rounds import MemoryRounds
 
 __all__ = ["SimulatedServers"]
@@ -48,7 +48,7 @@ class SimulatedServers(SimulatedRounds):
             simulation_of_one=simulated.min_clients == 1,
         )
 
-    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+    def noisy_total(self, request: SumRequest) -> NoisyTotal:
         def contribution(client: ClientMap | ChosenMap) -> Callable[[bytes], NDArray[np.int64]]:
             return lambda model: padded(client.contribute(model, request.plan, request.round), self._size)
 
