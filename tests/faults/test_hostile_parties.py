@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 from consortium_fixture import Parties, bits, wait_for
+from crash_point_list import CrashPoint
 from test_crash_points_of_roles import check_said_once
 
 from tallystick import LogisticRegression
 from tallystick.application import studies
 from tallystick.core.errors import NotApproved, RoundAborted
-from tallystick.roles.storage.crash_points import CrashPoint
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.study.sections import StreamSection
 
@@ -27,7 +27,7 @@ class StreamClock:
         if kept is None:
             kept = _START.pack(wall if stream.start is None else stream.start)
             store.persist(study_hash, _KEY, kept)
-            crashpoint(CrashPoint.AGGREGATOR_CLOCK_KEPT)
+            crashpoint("clock-kept")
         self._begin = now - (wall - float(_START.unpack(kept)[0]))
         self._seconds = stream.tick_seconds
 
