@@ -19,8 +19,6 @@ from tallystick.algorithms.itemsets.bits import count_sets, pack
 from tallystick.algorithms.itemsets.exact import Level, least_count, mine
 from tallystick.bench.measuring import best_seconds
 
-__all__ = ["rows"]
-
 _SIZES = (6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7)
 """Values of Mushroom's 22 columns."""
 _RECORDS = 8124

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from tallystick.crypto.prg import system_stream
 from tallystick.privacy.mechanisms import discrete_gaussian
 
-__all__ = ["RoundNoise", "best_seconds"]
-
 _VARIANCE = Fraction(10**12)
 """In grid units: the size that fine grids have; the sampler's cost hardly depends on it."""
 

@@ -30,8 +30,6 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.identity_files import wall_clock
 
-__all__ = ["rows"]
-
 _SERVERS = 3
 _DRIVERS = 2
 _THREADS = 3  # of each driver of the reference: what was fastest

@@ -48,8 +48,6 @@ from tallystick.transport.wire import HEADER_BYTES, SUM, Seals
 from tallystick.trust.servers.part import sum_parameters
 from tallystick.trust.servers.server import ServerPart, ServerProcess
 
-__all__ = ["STUDY", "serve"]
-
 STUDY = digest(b"bench network")
 ABSENT = "absent"  # a client that never sends: the round stays open, so that no sum is measured
 

@@ -10,8 +10,6 @@ from typing import Any
 from tallystick.crypto.prg import system_stream
 from tallystick.privacy.mechanisms import discrete_gaussian, discrete_laplace
 
-__all__ = ["rows"]
-
 _SCALES = (("1.5", Fraction(3, 2)), ("1e3", Fraction(10**3)), ("1e6", Fraction(10**6)))
 _NO_OPENDP = "opendp is not installed (pip install 'tallystick[dev]'), so there is nothing to compare with"
 

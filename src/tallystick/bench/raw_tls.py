@@ -15,8 +15,6 @@ import threading
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-__all__ = ["Receiver", "Sender"]
-
 _LENGTH = struct.Struct("<Q")
 _BUFFER = 1 << 20
 

@@ -18,8 +18,6 @@ from tallystick.crypto.field import sum_vectors, uniform
 from tallystick.crypto.prg import add_expanded, system_stream
 from tallystick.transport.rounds import MemoryRounds
 
-__all__ = ["rows"]
-
 _STUDY = digest(b"bench secure-sum")
 _CHUNK = 256 * 1024
 

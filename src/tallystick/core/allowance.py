@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-__all__ = ["Allowances"]
-
 _TIDY_ABOVE = 4096
 
 

@@ -18,8 +18,6 @@ import tomllib
 from itertools import accumulate
 from typing import Any, NoReturn
 
-__all__ = ["DEPTH", "DIGITS", "TOML_BYTES", "BeyondLimits", "NotReadable", "read_json", "read_toml"]
-
 TOML_BYTES = 4 << 20
 """A study of 4 MiB is the longest that can be proposed; every other TOML file here is much shorter."""
 DEPTH = 64

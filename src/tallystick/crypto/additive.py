@@ -24,18 +24,6 @@ from tallystick.core.randomness import WordSource
 from tallystick.core.redaction import Secret
 from tallystick.crypto import field, prg
 
-__all__ = [
-    "SeedShare",
-    "Share",
-    "VectorShare",
-    "add_share_into",
-    "combine",
-    "context_for",
-    "share_context",
-    "split",
-    "vector_server_for",
-]
-
 _CONTEXT_LABEL = b"tallystick/share/v1"
 _ROTATION_LABEL = b"tallystick/vector-server/v1"
 

@@ -20,25 +20,6 @@ from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto import kernels
 
-__all__ = [
-    "ELEMENT_BYTES",
-    "HALF",
-    "MODULUS",
-    "add",
-    "add_all_into",
-    "add_into",
-    "check_vector",
-    "decode_signed",
-    "encode_signed",
-    "from_bytes",
-    "is_canonical",
-    "subtract",
-    "subtract_into",
-    "sum_vectors",
-    "to_bytes",
-    "uniform",
-]
-
 MODULUS = 2**64 - 2**32 + 1
 HALF = (MODULUS - 1) // 2
 ELEMENT_BYTES = 8

@@ -31,16 +31,6 @@ from tallystick.core.randomness import WordSource
 from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import SigningKey, VerifyKey
 
-__all__ = [
-    "PUBLIC_BYTES",
-    "AgreementKey",
-    "ChannelKey",
-    "StudyKey",
-    "check_public_key",
-    "check_study_keys",
-    "derive_channel",
-]
-
 PUBLIC_BYTES = 32
 _FIELD = 2**255 - 19
 _STATEMENT = b"tallystick/study-key/v1"

@@ -31,19 +31,6 @@ from tallystick.core.redaction import Secret
 from tallystick.crypto import kernels
 from tallystick.crypto.field import MODULUS, check_vector
 
-__all__ = [
-    "SEED_BYTES",
-    "AesStream",
-    "Keystream",
-    "accumulate",
-    "add_expanded",
-    "add_words_at",
-    "derive",
-    "expand",
-    "subtract_expanded",
-    "system_stream",
-]
-
 SEED_BYTES = 32
 _CHUNK_BYTES = 256 * 1024
 _CHUNK_WORDS = _CHUNK_BYTES // 8

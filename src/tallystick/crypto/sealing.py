@@ -36,19 +36,6 @@ from tallystick.core.identifiers import digest
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import ChannelKey
 
-__all__ = [
-    "CHUNK_BYTES",
-    "HEADER_BYTES",
-    "PIECE_BYTES",
-    "TAG_BYTES",
-    "Opener",
-    "Opening",
-    "Sealer",
-    "Sealing",
-    "opened_size",
-    "sealed_size",
-]
-
 CHUNK_BYTES = (1 << 21) - 64
 TAG_BYTES = 16
 HEADER_BYTES = 28

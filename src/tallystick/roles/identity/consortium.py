@@ -26,16 +26,6 @@ from tallystick.crypto.certificates import certificate_facts, dns_name
 from tallystick.crypto.signing import VerifyKey
 from tallystick.study.trust import registered
 
-__all__ = [
-    "Consortium",
-    "Party",
-    "check_address",
-    "consortium_roles",
-    "dials",
-    "listening_roles",
-    "split_address",
-]
-
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 

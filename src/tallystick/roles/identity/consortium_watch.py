@@ -17,8 +17,6 @@ from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.enrolment import check_successor
 from tallystick.roles.identity.identity_files import Identity, read_consortium
 
-__all__ = ["ConsortiumWatch", "change_of_members", "check_taken_over", "left"]
-
 
 def check_taken_over(old: Consortium, new: Consortium, identity: Identity) -> None:
     """Return if a running role may go on with the new file; a ``TallystickError`` says why not."""

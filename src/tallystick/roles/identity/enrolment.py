@@ -56,11 +56,6 @@ from tallystick.roles.identity.requests import (
 )
 from tallystick.roles.identity.role_config import load_role_config
 
-__all__ = [
-    "CERTIFICATE", "Request", "approve", "check_successor", "create", "enrol", "finish", "install", "remove", "renew",
-    "request",
-]  # fmt: skip
-
 CONSORTIUM, AUTHORITY_KEY, ISSUED, ROLE, NEXT_TLS_KEY = (
     "consortium.toml",
     "ca.key",

@@ -17,8 +17,6 @@ from tallystick.crypto.certificates import fingerprint
 from tallystick.roles.identity.consortium import Consortium, Party, split_address
 from tallystick.roles.identity.role_config import RoleConfig
 
-__all__ = ["Reached", "handshake", "port_state"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Reached:

@@ -27,21 +27,6 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.role_config import RoleConfig
 
-__all__ = [
-    "EXPIRY_WARNING_DAYS",
-    "Identity",
-    "expiry_warning",
-    "key_file_problem",
-    "load_identity",
-    "read_consortium",
-    "read_private",
-    "read_public",
-    "unix_time",
-    "wall_clock",
-    "write_private",
-    "write_public",
-]
-
 EXPIRY_WARNING_DAYS = 14
 _LARGEST = 1 << 20  # no file read here is near it
 

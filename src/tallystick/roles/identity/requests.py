@@ -14,8 +14,6 @@ from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.ranges import BUDGET_EPSILON
 from tallystick.roles.identity.consortium import Party, check_address, listening_roles, split_address
 
-__all__ = ["Request", "RoleOptions", "role_file", "signed_request"]
-
 TLS_KEY, IDENTITY, CERTIFICATE = "tls.key", "identity.key", "certificate.pem"
 _PROOF = b"tallystick/request/v1"
 

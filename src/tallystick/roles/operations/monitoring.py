@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tallystick.roles.processes.process import RoleProcess
 
-__all__ = ["serve_monitoring"]
-
 
 class _Collector:
     def __init__(self, process: RoleProcess) -> None:

@@ -38,8 +38,6 @@ from tallystick.protocol.secure_sum.messages import share_context
 from tallystick.roles.shares.spool import Place, SpoolShares
 from tallystick.roles.storage.database import corrupt, storage_guard
 
-__all__ = ["SpoolSum", "SumJob", "sum_piece"]
-
 LEAST_PIECE = 1 << 15  # elements: below this a worker is asked more often than it works
 PIECES_PER_WORKER = 4
 _U32 = Struct("<I")

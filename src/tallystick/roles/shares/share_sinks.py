@@ -31,8 +31,6 @@ from tallystick.roles.shares.spool import ShareSink, SpoolShares
 from tallystick.transport.network.admission import Unwanted
 from tallystick.transport.wire import HEADER_BYTES, Seals
 
-__all__ = ["Arrival", "ArrivingShare", "ShareArrivals"]
-
 _SHIFT = 7  # as in the spool: after the head of a share, 1 byte more than a multiple of 8, its elements are aligned
 
 

@@ -44,8 +44,6 @@ from tallystick.roles.shares.spool_file import (
 from tallystick.roles.storage.database import corrupt, storage_guard
 from tallystick.roles.storage.erasure import BackgroundEraser, set_aside, zero
 
-__all__ = ["Place", "Recovery", "ShareSink", "SpoolShares"]
-
 _NO_ROUND_IS_LATER = (1 << 32) - 1
 
 

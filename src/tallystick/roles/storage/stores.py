@@ -45,8 +45,6 @@ from tallystick.roles.storage.database import (
 )
 from tallystick.roles.storage.erasure import SecretFiles
 
-__all__ = ["RoleStore", "StoredStudy", "StudyBoots"]
-
 SCHEMA_VERSION = 3
 _BUSY_SECONDS = 5.0  # nobody else has the file
 _RECORD, _KEY = ".secret", ".key"  # how the files of secret records and of private keys end

@@ -35,8 +35,6 @@ from tallystick.privacy.plan import RoundPlan
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.stores import RoleStore
 
-__all__ = ["StreamMap", "Watermark"]
-
 _log = logging.getLogger("tallystick.roles")
 _KEY = "stream"
 

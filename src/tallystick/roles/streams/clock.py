@@ -13,8 +13,6 @@ from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.study.sections import StreamSection
 
-__all__ = ["StreamClock"]
-
 _KEY = "stream"
 _START = struct.Struct("<d")
 

@@ -10,8 +10,6 @@ import json
 
 from tallystick.core.errors import RoundAborted, TallystickError, TooFewParties
 
-__all__ = ["lost_of", "pack_lost"]
-
 _MARK = b"lost"  # no total begins so: these would be the length of a list of names of 1.9 GB
 
 

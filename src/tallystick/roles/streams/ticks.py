@@ -16,8 +16,6 @@ from struct import Struct
 
 from tallystick.core.errors import RemoteProtocolError, VerificationError
 
-__all__ = ["TICKS", "SeenTicks", "pack_tick", "unpack_tick"]
-
 TICKS = "ticks"
 _PAIR = Struct("<QQ")
 

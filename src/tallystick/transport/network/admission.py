@@ -21,8 +21,6 @@ from typing import Protocol
 from tallystick.transport.link import Envelope
 from tallystick.transport.network.options import Options
 
-__all__ = ["Grants", "Inbox", "Sink", "SinkFactory", "Unwanted"]
-
 _ENVELOPE_BYTES = 256  # what an empty message costs
 
 

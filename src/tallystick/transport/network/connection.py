@@ -42,8 +42,6 @@ from tallystick.transport.network.line import End, State, Stream
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Pace, Piece
 
-__all__ = ["Connection", "Services"]
-
 _log = logging.getLogger("tallystick.transport.network")
 UNGRANTED = 3  # so many large messages in a row that were never granted, and the line is cut
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from tallystick.transport.network.frames import Reason
 
-__all__ = ["Counters", "Traffic"]
-
 
 @dataclass(slots=True)
 class Traffic:

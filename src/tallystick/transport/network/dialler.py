@@ -24,8 +24,6 @@ from tallystick.transport.network.grpc_streams import Refusal, dial
 from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 
-__all__ = ["Dialler", "peer_certificate"]
-
 _log = logging.getLogger("tallystick.transport.network")
 
 

@@ -21,8 +21,6 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-__all__ = ["Caller", "Doorkeeper", "caller_of", "to_send_away"]
-
 Caller = tuple[str, int]
 """The address and port somebody calls from."""
 

@@ -29,28 +29,6 @@ from enum import IntEnum
 
 from tallystick.core.readable_text import one_line
 
-__all__ = [
-    "ABANDON",
-    "CHUNK",
-    "GREETING",
-    "HEADER_BYTES",
-    "HEAD_BYTES",
-    "LAST",
-    "MAX_FRAME",
-    "SMALL_BYTES",
-    "FrameError",
-    "Kind",
-    "Reason",
-    "close_frame",
-    "decline_frame",
-    "frame",
-    "open_frame",
-    "parse",
-    "parse_close",
-    "parse_decline",
-    "parse_open",
-]
-
 CHUNK = 1 << 21
 SMALL_BYTES = 1 << 16
 HEAD_BYTES = 256

@@ -26,8 +26,6 @@ from tallystick.transport.network.credentials import Credentials, fingerprint, s
 from tallystick.transport.network.frames import MAX_FRAME, Reason
 from tallystick.transport.network.options import Options
 
-__all__ = ["AcceptedStream", "Acceptor", "DialledStream", "Refusal", "dial"]
-
 _SERVICE, _METHOD = "tallystick.Network", "Exchange"
 _COMMON: tuple[tuple[str, int], ...] = (
     ("grpc.max_receive_message_length", MAX_FRAME),

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from tallystick.transport.network.frames import Reason
 
-__all__ = ["TRANSITIONS", "End", "State", "Stream"]
-
 
 class State(Enum):
     """Where a connection is in its life."""

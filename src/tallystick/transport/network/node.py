@@ -37,8 +37,6 @@ from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import Buffer, Pace, Piece, message_of
 
-__all__ = ["NetworkLink", "Node"]
-
 _log = logging.getLogger("tallystick.transport.network")
 _LOOK, _LOOK_AGAIN = 0.5, 0.05  # seconds between two looks at the door, and while there is a crowd
 _LEAST_SOCKETS = 512

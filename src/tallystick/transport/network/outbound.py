@@ -38,8 +38,6 @@ from tallystick.transport.network.frames import (
 )
 from tallystick.transport.network.options import Options
 
-__all__ = ["FIRST_STEP", "Buffer", "Outbound", "OutgoingMessage", "Pace", "Piece", "message_of"]
-
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | FrameBuffer  # of a message that is made as it is sent
 _MAX_PIECE = MAX_FRAME - HEADER_BYTES
