@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from tallystick.bench.measuring import RoundNoise, best_seconds
 from tallystick.core.identifiers import digest
-from tallystick.crypto.additive import context_for, split
+from tallystick.crypto.additive import split
 from tallystick.crypto.field import sum_vectors, uniform
 from tallystick.crypto.prg import add_expanded, system_stream
 from tallystick.transport.rounds import MemoryRounds
@@ -55,8 +55,7 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
 
     def share_all() -> None:
         for number, v in enumerate(some):
-            context = context_for(_STUDY, 1, f"client-{number}")
-            split(v, servers=servers, vector_server=number % servers, source=source, context=context)
+            split(v, servers=servers, vector_server=number % servers, source=source, context=number.to_bytes(32))
 
     shared = best_seconds(share_all)
     added = best_seconds(lambda: [np.add(v, v) for v in some])
