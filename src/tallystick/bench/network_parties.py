@@ -215,7 +215,7 @@ class _Client:
         """As the deployed client does: encoded, sealed piece by piece, handed over."""
         for to, share in self.shares:
             pieces, length = self.seals.seal(to, *encode_parts(share))
-            if not self.node.link.offer(to, pieces, length=length, timeout=30.0):
+            if not self.node.offer(to, pieces, length=length, timeout=30.0):
                 raise SystemExit(f"not connected to {to}")
 
     def wait(self, timeout: float) -> None:
@@ -223,7 +223,7 @@ class _Client:
         until = time.monotonic() + timeout
         left = {to for to, _ in self.shares}
         while left:
-            envelope = self.node.link.receive(timeout=max(0.0, until - time.monotonic()))
+            envelope = self.node.receive(timeout=max(0.0, until - time.monotonic()))
             if envelope is None:
                 raise SystemExit("a share was not accepted in time")
             message = sums.decode(envelope.raw[HEADER_BYTES:])

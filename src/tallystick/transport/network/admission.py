@@ -125,11 +125,6 @@ class Inbox:
             self._loop.call_soon_threadsafe(taken)
         return envelope
 
-    def wait(self, timeout: float | None) -> bool:
-        """Whether a message is there, waiting up to ``timeout`` seconds for one."""
-        with self._there:
-            return bool(self._there.wait_for(lambda: self._count or self._closed, timeout)) and bool(self._count)
-
     def close(self) -> None:
         """Wake everyone who waits; what has arrived can still be taken."""
         with self._there:

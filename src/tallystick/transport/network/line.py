@@ -17,16 +17,6 @@ class State(Enum):
     CLOSED = "closed"
 
 
-TRANSITIONS: dict[State, tuple[tuple[str, State], ...]] = {
-    State.GREETING: (
-        ("both greetings are of this version", State.OPEN),
-        ("other version, timeout or lost", State.CLOSED),
-    ),
-    State.OPEN: (("closed by either side, cut or lost", State.CLOSED),),
-    State.CLOSED: (),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class End:
     """Why a connection is over; ``theirs`` if it was the peer who said so."""
