@@ -17,6 +17,11 @@ _VARIANCE = Fraction(10**12)
 """In grid units: the size that fine grids have; the sampler's cost hardly depends on it."""
 
 
+def row(case: str, value: float, unit: str, reference: float | None, ratio: float | None) -> dict[str, Any]:
+    """One line of a bench; without a reference there is no ratio."""
+    return {"case": case, "value": value, "unit": unit, "reference": reference, "ratio": ratio}
+
+
 def best_seconds(work: Callable[[], Any]) -> float:
     """CPU seconds of this thread, the best of three runs after one that warms up: machines are shared."""
     work()

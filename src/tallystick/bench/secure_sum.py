@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tallystick.bench.measuring import RoundNoise, best_seconds
+from tallystick.bench.measuring import RoundNoise, best_seconds, row
 from tallystick.core.identifiers import digest
 from tallystick.crypto.additive import split
 from tallystick.crypto.field import sum_vectors, uniform
@@ -97,10 +97,4 @@ def _raw_aes(count: int) -> None:
 
 
 def _row(case: str, value: float, unit: str, reference: float, ratio: float) -> dict[str, Any]:
-    return {
-        "case": case,
-        "value": round(value, 3),
-        "unit": unit,
-        "reference": round(reference, 3),
-        "ratio": round(ratio, 3),
-    }
+    return row(case, round(value, 3), unit, round(reference, 3), round(ratio, 3))

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from struct import Struct
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -234,7 +233,5 @@ class SpoolSum:
     def __enter__(self) -> SpoolSum:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()

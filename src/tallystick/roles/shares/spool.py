@@ -107,12 +107,6 @@ class ShareSink:
             self._share = share
         return self._share
 
-    def commit(self) -> Share:
-        """Make the share visible: what ``put`` does once the machine has accepted it."""
-        share = self.share()
-        self._store.put(share)
-        return share
-
     def abort(self) -> None:
         """Give the room back, unless the share was put; safe to call at any time."""
         self._store._end(self, committed=False)
