@@ -294,7 +294,7 @@ def test_a_server_that_is_down_is_named_before_the_start(parties: Parties) -> No
     parties.start("server-1", "aggregator", *parties.clients)
     error = parties.fit_in_background(parties.study(round_timeout_s=3)).error()
     assert isinstance(error, RoundAborted)
-    assert (error.party, error.rule) == ("server-2", "missing-server"), error
+    assert (error.party, error.rule) == ("server-2", "missing-helper"), error
     parties.start("server-2")
     study = parties.study()
     assert bits(parties.fit(study)) == bits(parties.simulated(study))

@@ -145,7 +145,7 @@ class Sealing:
 
     def __init__(self, message: _Message, before: bytes, parts: list[memoryview]) -> None:
         self._message, self._before = message, before
-        self._chunks = _cut_parts(parts, CHUNK_BYTES)
+        self._chunks = _chunks_of(parts, CHUNK_BYTES)
         self._left: int | None = sum(part.nbytes for part in parts)
         self.longest = self.next_size
 
@@ -186,20 +186,10 @@ class Opener:
     def open(self, sealed: Buffer) -> bytes:
         """The message, if all of it is genuine, new and for this pair of parties; RemoteProtocolError otherwise."""
         box = _flat(sealed)
-        size = opened_size(box.nbytes)
-        if size is None:
-            self._refuse("a sealed message has an impossible length")
-        message = self._begin(bytes(box[:HEADER_BYTES]))
-        out = BytesIO(bytes(size))
-        with out.getbuffer() as view:
-            try:
-                for chunk, part, last in _cut(box[HEADER_BYTES:], _STEP):
-                    self._open_chunk(message, part, chunk, last=last, into=view[chunk * CHUNK_BYTES :])
-            except RemoteProtocolError:
-                view[:] = bytes(size)  # nor are the chunks before it kept
-                raise
-        self._advance(message)
-        return out.getvalue()
+        opening = self.opening(box.nbytes)
+        plain = b"".join(opening.take(box))
+        opening.finish()
+        return plain
 
     def opening(self, size: int) -> Opening:
         """A message of ``size`` sealed bytes that will be pushed in as they arrive."""
@@ -321,17 +311,8 @@ def _flat(raw: Buffer) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
-def _cut(plain: memoryview, step: int) -> Iterator[tuple[int, memoryview, bool]]:
-    """(index, part, whether it is the last) for each part of at most ``step`` bytes; one empty part of nothing."""
-    count = max(1, -(-plain.nbytes // step))
-    if count > _LAST:
-        raise LocalProtocolError("a message is too long to seal", remedy="Send it in several messages.")
-    for i in range(count):
-        yield i, plain[i * step : (i + 1) * step], i == count - 1
-
-
-def _cut_parts(parts: list[memoryview], step: int) -> Iterator[tuple[int, list[memoryview], bool]]:
-    """The same for a message in several parts: each chunk is a list of what it is made of; nothing is copied."""
+def _chunks_of(parts: list[memoryview], step: int) -> Iterator[tuple[int, list[memoryview], bool]]:
+    """(index, what it is made of, whether it is the last) for each chunk of a message; nothing is copied."""
     left = sum(part.nbytes for part in parts)
     waiting = [part for part in reversed(parts) if part.nbytes]
     chunk = 0

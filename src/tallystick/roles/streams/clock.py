@@ -1,8 +1,8 @@
-"""The public clock of a stream at the aggregator: tick t's round is not opened before start + t·tick_seconds.
+"""The public clock of a stream at the coordinator: tick t's round is not opened before start + t·tick_seconds.
 
 The start is what the study states, or the time of day at which the study started here; it is durable, so a restarted
-aggregator has the same clock and runs the ticks it missed at once, one after another. Between restarts the clock is the
-monotonic one: the time of day may jump.
+coordinator has the same clock and runs the ticks it missed at once, one after another. Between restarts the clock is
+the monotonic one: the time of day may jump.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A tick of a stream that was lost, as the aggregator keeps it: in the place of its total, so that it is final.
+"""A tick of a stream that was lost, as the coordinator keeps it: in the place of its total, so that it is final.
 
-The round was given up; its records are spent, for every client's watermark is past them. A restarted aggregator finds
+The round was given up; its records are spent, for every client's watermark is past them. A restarted coordinator finds
 the loss where it would find the total, comes to the same state, and goes on with the next tick.
 """
 
