@@ -31,12 +31,12 @@ from tallystick.transport.network.frames import (
     SMALL_BYTES,
     Kind,
     Reason,
+    Refusal,
     frame,
     open_frame,
     parse,
     parse_close,
 )
-from tallystick.transport.network.grpc_streams import Refusal
 from tallystick.transport.network.node import Node
 from tallystick.transport.network.options import Options
 
@@ -171,7 +171,9 @@ def test_a_dialler_refuses_a_false_listener(kind: str, caplog: pytest.LogCapture
     issued = issue("b", CA) if kind == "not pinned" else stranger(kind)[0]
     assert issued is not None
     false = Node(credentials("b", issued), [peer("a")], listen="127.0.0.1:0", options=QUICK).start()
-    pinned = peer("b", false.address) if kind == "not pinned" else peer("b", false.address, issued)
+    pinned = (
+        peer("b", f"127.0.0.1:{false.port}") if kind == "not pinned" else peer("b", f"127.0.0.1:{false.port}", issued)
+    )
     a = Node(credentials("a"), [pinned], dial=["b"], options=QUICK).start()
     until(lambda: a.counters.ends().get(Reason.REFUSED, 0) >= 2)  # and it does not give in
     assert a.connected() == false.connected() == set()

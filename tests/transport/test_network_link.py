@@ -405,7 +405,7 @@ def test_diallers_come_back_and_say_so() -> None:
     port = b.port
     a = Node(
         credentials("a"),
-        [peer("b", b.address)],
+        [peer("b", f"127.0.0.1:{b.port}")],
         dial=["b"],
         options=QUICK,
         on_connect=connect,
@@ -460,13 +460,17 @@ def test_a_second_connection_of_a_party_replaces_the_first() -> None:
 def test_two_that_dial_each_other_keep_the_same_line() -> None:
     slow = replace(QUICK, first_backoff=60.0, longest_backoff=60.0)
     a = Node(credentials("a"), [peer("b")], listen="127.0.0.1:0", options=slow).start()
-    b = Node(credentials("b"), [peer("a", a.address)], dial=["a"], listen="127.0.0.1:0", options=slow).start()
+    b = Node(
+        credentials("b"), [peer("a", f"127.0.0.1:{a.port}")], dial=["a"], listen="127.0.0.1:0", options=slow
+    ).start()
     assert a.wait_connected(["b"], PATIENCE)
     a.stop()
     until(lambda: not b.connected())
-    a = Node(credentials("a"), [peer("b", b.address)], listen="127.0.0.1:0", dial=["b"], options=slow).start()
+    a = Node(
+        credentials("a"), [peer("b", f"127.0.0.1:{b.port}")], listen="127.0.0.1:0", dial=["b"], options=slow
+    ).start()
     assert a.wait_connected(["b"], PATIENCE)
-    again = Node(credentials("b"), [peer("a", a.address)], dial=["a"], options=slow).start()
+    again = Node(credentials("b"), [peer("a", f"127.0.0.1:{a.port}")], dial=["a"], options=slow).start()
     until(lambda: again.counters.ends())  # a keeps the line that it dialled: "a" sorts first
     assert again.counters.ends() == {Reason.REPLACED: 1}
     assert a.connected() == {"b"}
@@ -482,7 +486,7 @@ def test_rotation_accepts_both_certificates_and_revocation_cuts_the_line() -> No
     old_a = dialler("a", b)
     assert old_a.wait_connected(["b"], PATIENCE)
     old_a.stop()
-    new_a = Node(credentials("a", new), [peer("b", b.address)], dial=["b"], options=QUICK).start()
+    new_a = Node(credentials("a", new), [peer("b", f"127.0.0.1:{b.port}")], dial=["b"], options=QUICK).start()
     assert new_a.wait_connected(["b"], PATIENCE)
     until(lambda: b.connected())
     b.set_peers([peer("a")])

@@ -176,12 +176,8 @@ class Opener:
 
     def __init__(self, channel: ChannelKey, *, after: int = -1) -> None:
         self._channel = channel
-        self._after = after
-
-    @property
-    def after(self) -> int:
+        self.after = after
         """The number of the last message opened; a restarted receiver that kept it refuses everything up to it."""
-        return self._after
 
     def open(self, sealed: Buffer) -> bytes:
         """The message, if all of it is genuine, new and for this pair of parties; RemoteProtocolError otherwise."""
@@ -222,14 +218,14 @@ class Opener:
         magic, number, _ = _HEADER.unpack(header)
         if magic != _MAGIC:
             self._refuse("a message is not sealed the way this release seals", "other-version")
-        if number <= self._after:
+        if number <= self.after:
             self._refuse("a sealed message was replayed or reordered", "replayed")
         return _Message(self._channel, header, number)
 
     def _advance(self, message: _Message) -> None:
-        if message.number <= self._after:  # another message was opened meanwhile
+        if message.number <= self.after:  # another message was opened meanwhile
             self._refuse("a sealed message was replayed or reordered", "replayed")
-        self._after = message.number
+        self.after = message.number
 
     def _forged(self) -> NoReturn:
         self._refuse("a sealed message does not open: changed, cut, or sealed for another party or study")
@@ -243,7 +239,7 @@ class Opener:
         ) from None
 
     def __repr__(self) -> str:
-        return f"Opener({self._channel.sender} to {self._channel.receiver}, after {self._after})"
+        return f"Opener({self._channel.sender} to {self._channel.receiver}, after {self.after})"
 
 
 class Opening:

@@ -56,13 +56,8 @@ from tallystick.roles.identity.requests import (
 )
 from tallystick.roles.identity.role_config import load_role_config
 
-CONSORTIUM, AUTHORITY_KEY, ISSUED, ROLE, NEXT_TLS_KEY = (
-    "consortium.toml",
-    "ca.key",
-    "issued",
-    "role.toml",
-    "tls.next.key",
-)
+CONSORTIUM, AUTHORITY_KEY, ISSUED = "consortium.toml", "ca.key", "issued"
+ROLE, NEXT_TLS_KEY = "role.toml", "tls.next.key"
 
 
 def create(name: str, folder: Path, *, now: datetime) -> Consortium:

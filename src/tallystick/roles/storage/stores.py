@@ -104,7 +104,7 @@ class RoleStore:
         try:
             with storage_guard("this role's state", party=self._party):
                 self._prepare()
-                self._boot, self._boot_value = self._count_boot()
+                self._count_boot()
         except BaseException:
             self._db.close()
             raise
@@ -129,22 +129,15 @@ class RoleStore:
                 remedy="Give every role a state directory of its own, made by this release of tallystick.",
             )
 
-    def _count_boot(self) -> tuple[int, bytes]:
+    def _count_boot(self) -> None:
         with self.transaction():
             row = self._db.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
-            boot, value = (int(row[0]) if row else 0) + 1, os.urandom(BOOT_VALUE_BYTES)
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?), ('boot_value', ?)", (boot, value))
-        return boot, value
-
-    @property
-    def boot(self) -> int:
-        """How often this role has been started, this time included."""
-        return self._boot
-
-    @property
-    def boot_value(self) -> bytes:
-        """16 random bytes, other ones at every start: the same start of a copy has others."""
-        return self._boot_value
+            self.boot = (int(row[0]) if row else 0) + 1
+            """How often this role has been started, this time included."""
+            self.boot_value = os.urandom(BOOT_VALUE_BYTES)
+            """Other ones at every start: the same start of a copy has others."""
+            both = (self.boot, self.boot_value)
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?), ('boot_value', ?)", both)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:

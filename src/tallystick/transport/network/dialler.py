@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from tallystick.transport.network.connection import Connection
 from tallystick.transport.network.credentials import Credentials, Peer, fingerprint, server_name, split_address
-from tallystick.transport.network.frames import Reason
-from tallystick.transport.network.grpc_streams import Refusal, dial
+from tallystick.transport.network.frames import Reason, Refusal
+from tallystick.transport.network.grpc_streams import dial
 from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 

@@ -30,8 +30,8 @@ from tallystick.transport.network.counters import Counters
 from tallystick.transport.network.credentials import Credentials, Peer, by_fingerprint, split_address
 from tallystick.transport.network.dialler import Dialler
 from tallystick.transport.network.doorkeeper import Doorkeeper, caller_of
-from tallystick.transport.network.frames import Reason
-from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor, Refusal
+from tallystick.transport.network.frames import Reason, Refusal
+from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor
 from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import Buffer, Pace, Piece, message_of
@@ -86,7 +86,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._diallers: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
-        self.port: int | None = None
+        self.port: int | None = None  # that was bound, once it listens
         if listen is not None:
             split_address(listen)
         self._pin(peers)
@@ -123,13 +123,6 @@ class Node:
 
     def __exit__(self, *_exception: object) -> None:
         self.stop()
-
-    @property
-    def address(self) -> str | None:
-        """Where it listens, with the port that was bound."""
-        if self._listen is None or self.port is None:
-            return None
-        return f"{self._listen.rpartition(':')[0]}:{self.port}"
 
     def connected(self) -> set[str]:
         """The peers with a line now."""

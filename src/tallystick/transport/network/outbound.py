@@ -133,7 +133,6 @@ class Outbound:
         self._count = 0
         self._closed = False
         self.step = step
-        self.declined = 0
         self.wake = asyncio.Event()
 
     def offer(self, message: OutgoingMessage, timeout: float) -> bool:
@@ -186,7 +185,6 @@ class Outbound:
             return False
         if self._current is not None and self._current.ident == ident:
             self._current = None
-            self.declined += 1
             self.wake.set()
         return True
 
