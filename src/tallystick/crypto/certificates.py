@@ -122,11 +122,9 @@ class CertificateAuthority:
             )
 
     @classmethod
-    def create(
-        cls, consortium: str, source: WordSource, now: datetime, *, key: TlsKey | None = None
-    ) -> CertificateAuthority:
+    def create(cls, consortium: str, source: WordSource, now: datetime) -> CertificateAuthority:
         """A new authority for ten years that may issue end certificates only."""
-        key = key or TlsKey.generate(source)
+        key = TlsKey.generate(source)
         public = key._private.public_key()
         builder = (
             x509.CertificateBuilder()

@@ -284,7 +284,7 @@ class Node:
     async def _watch_door(self, door: Doorkeeper) -> None:
         while True:
             gone = door.look(time.monotonic())
-            self.counters.sent_away = door.sent_away
+            self.counters.sent_away += gone
             if gone:
                 said = "%d callers that did not say who they are were sent away"
                 _log.warning(said, gone, extra={"member": "a caller"})
