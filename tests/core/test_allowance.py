@@ -11,7 +11,7 @@ def test_a_burst_then_a_rate_and_never_more_than_the_burst() -> None:
     assert some.wait("a", 0.0) == 0.5
     assert some.take("a", 0.5)
     assert not some.take("a", 0.5)
-    assert some.full("a", 100.0)
+    assert some.left("a", 100.0) == some.burst
     assert [some.take("a", 100.0) for _ in range(4)] == [True, True, True, False]
 
 

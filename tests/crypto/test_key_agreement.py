@@ -188,7 +188,7 @@ def test_the_end_of_a_study() -> None:
     channel.erase()
     assert set(held) <= {0}
     assert not held_channel
-    assert key.erased
+    assert repr(key) == "AgreementKey(erased)"
     assert repr(key) == "AgreementKey(erased)"
     with pytest.raises(LocalProtocolError, match="erased"):
         key.agree(KEYS["Server 1"].public)

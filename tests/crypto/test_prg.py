@@ -8,6 +8,7 @@ from collections.abc import Callable
 import crypto_reference as reference
 import numpy as np
 import pytest
+import sharing
 from crypto_reference import P
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,7 +73,7 @@ def test_words_belong_to_the_caller() -> None:
 
 @pytest.mark.parametrize("seed", [b"", bytes(31), bytes(33), "x" * 32])
 def test_a_seed_has_32_bytes(seed: bytes) -> None:
-    for use in (prg.AesStream, prg.derive, lambda s: prg.expand(s, 1, b"")):
+    for use in (prg.AesStream, prg.derive, lambda s: sharing.expand(s, 1, b"")):
         with pytest.raises(LocalProtocolError, match="32 bytes"):
             use(seed)
 
@@ -91,12 +92,12 @@ def test_misuse_is_refused() -> None:
 @settings(deadline=None, max_examples=30)
 @given(seed=st.binary(min_size=32, max_size=32), context=st.binary(max_size=50), size=st.integers(0, 300))
 def test_expansion_equals_the_reference(seed: bytes, context: bytes, size: int) -> None:
-    assert prg.expand(seed, size, context).tolist() == reference.expand(seed, size, context)
+    assert sharing.expand(seed, size, context).tolist() == reference.expand(seed, size, context)
 
 
 @pytest.mark.parametrize("size", [CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 77])
 def test_expansion_across_chunks_is_the_uniform_vector_of_its_stream(size: int) -> None:
-    vector = prg.expand(SEED, size, b"here")
+    vector = sharing.expand(SEED, size, b"here")
     stream = prg.AesStream(SEED, digest(b"tallystick/expand/v1", b"here"))
     assert np.array_equal(vector, field.uniform(size, stream))
     assert vector.tolist() == reference.expand(SEED, size, b"here")
@@ -116,7 +117,7 @@ def test_add_and_subtract_of_an_expansion(values: list[int], context: bytes) -> 
 
 def test_contexts_and_seeds_separate() -> None:
     contexts = [b"", b"a", b"b", b"ab", b"a" + (0).to_bytes(4, "little"), b"a" + (1).to_bytes(4, "little")]
-    vectors = [prg.expand(seed, 16, context).tolist() for context in contexts for seed in (SEED, SEED[::-1])]
+    vectors = [sharing.expand(seed, 16, context).tolist() for context in contexts for seed in (SEED, SEED[::-1])]
     elements = {element for vector in vectors for element in vector}
     assert len(elements) == 16 * len(vectors)
     assert prg.AesStream(SEED, b"a").words(16).tolist() not in vectors

@@ -434,7 +434,7 @@ def made_up_decisions(process: RoleProcess, spec: dict[str, Any]) -> None:
             said |= {"by": "x", "dataset": "d", "sequence": 1, "at": 1}
             batch.append(make("decision", process.name, said, key).encode())
         raw = head(GOVERNANCE, bytes(32)) + bytes([Op.STATEMENTS]) + pack_parts(batch)
-        process.node.link.offer("aggregator", raw, timeout=30)
+        process.node.offer("aggregator", raw, timeout=30)
 
     _besides(process, spec, act)
 
@@ -455,7 +455,7 @@ def made_up_studies(process: RoleProcess, spec: dict[str, Any]) -> None:
     def act(i: int) -> None:
         raw = head(STUDY, os.urandom(32)) + large[HEADER_BYTES:] if i % 2 else opening(os.urandom(100))
         for party in process.members.parties:
-            process.node.link.offer(party, raw, timeout=5)
+            process.node.offer(party, raw, timeout=5)
 
     _besides(process, spec, act)
 
@@ -484,7 +484,7 @@ def babbles(process: RoleProcess, spec: dict[str, Any]) -> None:
         else:
             raw = bytes([rng.randint(0, 6)]) + rng.randbytes(rng.choice((0, 10, 32, 33, 200, 70_000)))
         for peer in sorted(process.node.connected()):
-            process.node.link.offer(peer, raw, timeout=1.0)
+            process.node.offer(peer, raw, timeout=1.0)
 
     _besides(process, spec, act)
 
@@ -500,7 +500,7 @@ def grants_nothing(process: RoleProcess, spec: dict[str, Any]) -> None:
     Connection._grant = never  # type: ignore[method-assign]
 
     def act(_i: int) -> None:
-        process.node.link.offer("aggregator", head(GOVERNANCE, bytes(32)) + bytes([Op.HAVE]), timeout=1.0)
+        process.node.offer("aggregator", head(GOVERNANCE, bytes(32)) + bytes([Op.HAVE]), timeout=1.0)
 
     _besides(process, spec, act)
 

@@ -137,9 +137,9 @@ def live(folder: Path, studies: list[int], given_back: list[int], rho: Fraction)
 def dying_at(point: str, visits: int) -> Any:
     left = visits
 
-    def handler(reached: crash_points.CrashPoint) -> None:
+    def handler(step: str) -> None:
         nonlocal left
-        if reached.value == point:
+        if f"client:{step}" == point:
             left -= 1
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)

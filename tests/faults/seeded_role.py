@@ -42,8 +42,8 @@ OPTIONS = Options(first_backoff=0.05, longest_backoff=0.25)
 class Notes:
     """Append-only files in the spec's folder; one line is one write, so a kill never tears one."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder, self._name = folder, name
+    def __init__(self, folder: Path, name: str, role: str) -> None:
+        self._folder, self._name, self._role = folder, name, role
         self._seen: set[str] = set()
 
     def add(self, kind: str, line: str) -> None:
@@ -51,24 +51,25 @@ class Notes:
         os.write(fd, line.encode() + b"\n")
         os.close(fd)
 
-    def reached(self, point: crash_points.CrashPoint) -> None:
+    def reached(self, step: str) -> None:
         """Note the point; die if an order to die here is waiting."""
-        if point.value not in self._seen:
-            self._seen.add(point.value)
-            self.add("reached", point.value)
+        point = f"{self._role}:{step}"
+        if point not in self._seen:
+            self._seen.add(point)
+            self.add("reached", point)
         order = self._folder / f"{self._name}.die"
         with contextlib.suppress(FileNotFoundError):
             wanted, _, visits = order.read_text().partition(" ")
-            if wanted == point.value and visits == "hold":
-                self.add("held", point.value)
+            if wanted == point and visits == "hold":
+                self.add("held", point)
                 while order.exists() and order.read_text() == f"{wanted} {visits}":
                     time.sleep(0.01)
-            elif wanted == point.value:
+            elif wanted == point:
                 if int(visits or 1) > 1:
                     order.write_text(f"{wanted} {int(visits) - 1}")
                     return
                 order.unlink()
-                self.add("died", point.value)
+                self.add("died", point)
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -119,7 +120,7 @@ def build(role: str, config_path: str, spec: dict[str, Any]) -> RoleProcess:
     """As ``roles.start.build``, with the spec's randomness and faults."""
     config = load_role_config(config_path, role=role)
     consortium = read_consortium(config.consortium)
-    notes = Notes(Path(spec["notes"]), config.name)
+    notes = Notes(Path(spec["notes"]), config.name, role)
     identity = load_identity(config, consortium, wall_clock())
     config.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     crash_points.install(notes.reached)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from consortium_fixture import Parties, health, wait_for
+from crash_point_list import CrashPoint
 
 from tallystick.core.errors import RoundAborted
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.places import node_for
 from tallystick.roles.identity.role_config import load_role_config
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.transport.network.frames import Reason
 from tallystick.transport.network.options import Options
 

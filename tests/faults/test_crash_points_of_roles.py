@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 from consortium_fixture import Parties, bits, wait_for
+from crash_point_list import CrashPoint
 
 from tallystick.core.errors import RoundAborted
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.study import Study
 
 VICTIMS = {"server": "server-1", "client": "client-2", "aggregator": "aggregator"}

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 from consortium_fixture import Parties, bits, health, wait_for
+from crash_point_list import CrashPoint
 from test_crash_points_of_roles import check_said_once, die_and_come_back
-
-from tallystick.roles.storage.crash_points import CrashPoint
 
 ENOUGH_FOR_LOGS = 8192  # a commit needs more, the notes and the log of a test less
 

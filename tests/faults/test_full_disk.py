@@ -17,9 +17,8 @@ from pathlib import Path
 
 import pytest
 from consortium_fixture import Parties, bits, health, wait_for
+from crash_point_list import CrashPoint
 from test_crash_points_of_roles import check_said_once
-
-from tallystick.roles.storage.crash_points import CrashPoint
 
 MEGABYTES = 8
 TIMEOUT = 60  # seconds of a round: the disk is full for a part of it
@@ -129,7 +128,7 @@ def test_a_full_spool_takes_no_share_and_loses_none(parties: Parties, disks: lis
     parties.let_go("server-1")
     red(address)
     assert not running.over
-    assert "server:share-accepted-sent" not in parties.noted("reached", "server-1")
+    assert CrashPoint.SERVER_SHARE_ACCEPTED.value not in parties.noted("reached", "server-1")
     assert not parties.noted("partials", "server-1")
     disks[0].make_room()
     model = running.result()

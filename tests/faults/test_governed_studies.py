@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from consortium_fixture import Parties, wait_for
+from crash_point_list import CrashPoint
 
 import tallystick as ts
 from tallystick.application import studies, study_results
@@ -21,7 +22,6 @@ from tallystick.core.identifiers import parse_hash
 from tallystick.protocol.governance.statements import canonical
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.study import Study
 
 

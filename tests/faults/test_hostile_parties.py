@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 from consortium_fixture import Parties, bits, wait_for
+from crash_point_list import CrashPoint
 from test_crash_points_of_roles import check_said_once
 
 from tallystick import LogisticRegression
 from tallystick.application import studies
 from tallystick.core.errors import NotApproved, RoundAborted
-from tallystick.roles.storage.crash_points import CrashPoint
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +294,7 @@ def test_a_server_that_is_down_is_named_before_the_start(parties: Parties) -> No
     parties.start("server-1", "aggregator", *parties.clients)
     error = parties.fit_in_background(parties.study(round_timeout_s=3)).error()
     assert isinstance(error, RoundAborted)
-    assert (error.party, error.rule) == ("server-2", "missing-server"), error
+    assert (error.party, error.rule) == ("server-2", "missing-helper"), error
     parties.start("server-2")
     study = parties.study()
     assert bits(parties.fit(study)) == bits(parties.simulated(study))

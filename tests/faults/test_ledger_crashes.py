@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash_point_list import CrashPoint
 from ledger_processes import Worker
 from ledger_worker import DATASET, new_ledger, open_ledger, study
 
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.ledger import Budget
-from tallystick.roles.storage.crash_points import CrashPoint
 
 POINTS = [p.value for p in CrashPoint if p.value.startswith("client:ledger-")]
 BUDGET = Budget(epsilon=1.0, delta=1e-6)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from consortium_fixture import Parties, bits, free_port, wait_for
+from crash_point_list import CrashPoint
 from test_crash_points_of_roles import check_said_once
 
 import tallystick
@@ -23,7 +24,6 @@ from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.messages import Partial, RoundOpen
 from tallystick.roles.shares.spool import SpoolShares
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.study import Study
 from tallystick.transport.wire import SUM, head
 
@@ -174,7 +174,7 @@ def test_a_server_set_back_within_a_study_is_refused(parties: Parties) -> None:
     parties.hold_at("aggregator", CrashPoint.AGGREGATOR_ROUND_KEPT.value)
     running = parties.fit_in_background(study)
     parties.wait_held("aggregator")
-    wait_for(lambda: "server:start-kept" in parties.noted("reached", "server-1"))
+    wait_for(lambda: CrashPoint.SERVER_START_KEPT.value in parties.noted("reached", "server-1"))
     parties.kill("server-1")
     snapshot = parties.folder / "snapshot"
     shutil.copytree(parties.state("server-1"), snapshot)  # boot 1
@@ -255,7 +255,7 @@ def test_of_two_copies_at_once_the_second_to_speak_is_refused(parties: Parties) 
         parties.hold_at("aggregator", CrashPoint.AGGREGATOR_ROUND_KEPT.value)
         running = parties.fit_in_background(study)
         parties.wait_held("aggregator")
-        wait_for(lambda: "server:start-kept" in parties.noted("reached", "server-1"))
+        wait_for(lambda: CrashPoint.SERVER_START_KEPT.value in parties.noted("reached", "server-1"))
         parties.kill("server-1")
         clone = home.with_name("clone")
         shutil.copytree(home, clone)  # boot 1

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from consortium_fixture import Parties, bits, wait_for
+from crash_point_list import CrashPoint
 
 from tallystick.core.errors import RoundAborted
 from tallystick.crypto.field import encode_signed
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.study import Study
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-1", "client-2", "client-3")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from consortium_fixture import PATIENCE, Parties, Running, health, wait_for
+from crash_point_list import CrashPoint
 from test_governed_studies import config_of, decide, set_key, standing_of, stands, wait_known
 
 from tallystick.application import studies
@@ -22,7 +23,6 @@ from tallystick.core.errors import NotApproved, RoundAborted, StudyError, Tallys
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.identity.identity_files import read_consortium
 from tallystick.roles.identity.role_config import load_role_config
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.study import Study
 
 MONTHS = 100 * 86400.0

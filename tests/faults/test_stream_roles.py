@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from consortium_fixture import SCHEMA, Parties, bits, fit, wait_for
+from crash_point_list import CrashPoint
 
 import tallystick as ts
 from tallystick.application import studies, study_results
@@ -20,7 +21,6 @@ from tallystick.application.result_document import describe_result, write_canoni
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.roles.streams.batches import Watermark
 from tallystick.study import Study
 from tallystick.trust.servers.simulation import SimulatedServers

@@ -18,7 +18,7 @@ from tallystick.protocol.governance.bodies import check_plan
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import canonical
 from tallystick.roles.identity.consortium import Consortium
-from tallystick.roles.identity.enrolment import Request
+from tallystick.roles.identity.requests import Request
 from tallystick.roles.identity.role_config import parse_role_config
 from tallystick.study import Study
 from tallystick.study.proposed import proposed_study

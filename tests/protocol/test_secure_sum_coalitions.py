@@ -12,11 +12,12 @@ import pytest
 from blake3 import blake3
 from scipy.stats import chi2
 from secure_sum_examples import MODEL, STUDY, SameBlind, ZeroNoise, keys, opening, parameters
+from tests.crypto.sharing import expand, subtract
 
 from tallystick.core.identifiers import digest
 from tallystick.crypto.additive import share_context as server_context
-from tallystick.crypto.field import add, encode_signed, from_bytes, subtract
-from tallystick.crypto.prg import AesStream, derive, expand
+from tallystick.crypto.field import encode_signed, from_bytes, sum_vectors
+from tallystick.crypto.prg import AesStream, derive
 from tallystick.protocol.secure_sum import ClientMachine, MemoryShares, ServerMachine
 from tallystick.protocol.secure_sum.messages import Partial, Share, ShareKind, model_digest, share_context, share_digest
 from tallystick.protocol.secure_sum.open_round import NoiseSource
@@ -144,7 +145,7 @@ def partials(kind: type[ServerMachine], rounds: range) -> list[tuple[bytes, np.n
         coalition = sum_shares(stores["s1"], round, (0, 1), SIZE)
         stores["s0"].drop(round)
         stores["s1"].drop(round)
-        found.append((mine.tobytes(), add(mine, coalition)))
+        found.append((mine.tobytes(), sum_vectors((mine, coalition))))
     return found
 
 

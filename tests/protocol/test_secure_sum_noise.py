@@ -11,11 +11,12 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from secure_sum_examples import SIZE, SameBlind, keys, opening, parameters
+from tests.crypto.sharing import subtract
 
 from tallystick.core.identifiers import digest
 from tallystick.crypto import additive, prg
 from tallystick.crypto.additive import SeedShare
-from tallystick.crypto.field import decode_signed, encode_signed, from_bytes, subtract_into
+from tallystick.crypto.field import decode_signed, encode_signed, from_bytes
 from tallystick.crypto.prg import SEED_BYTES, AesStream, derive
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.protocol.secure_sum import ClientMachine, MemoryShares, Persist, Send, ServerMachine
@@ -87,8 +88,7 @@ def check_noise(kind: type[ServerMachine] = ServerMachine) -> None:
     draws, stores, partials = play(kind)
     assert sorted(partials) == [(server, round) for server in range(2) for round in ROUNDS]
     for (server, round), partial in partials.items():
-        rest = from_bytes(partial.vector, SIZE).copy()
-        subtract_into(rest, stores[server].kept[round])
+        rest = subtract(from_bytes(partial.vector, SIZE), stores[server].kept[round])
         assert decode_signed(rest).tolist() == draws[server].of(round).tolist(), (server, round)
     assert [source.asked for source in draws] == [list(ROUNDS)] * 2  # once a round, and anew in each
 

@@ -88,7 +88,7 @@ def changed(old: Consortium, how: str, home: Path) -> str:
         "another identity": old.with_party(replace(me, identity=FRESH)),
         "another role": old.with_party(replace(me, role="client", address=None)),
         "another certificate": old.with_party(replace(me, fingerprints=("sha256:" + "0" * 64,))),
-        "no aggregator": old.without_party("aggregator"),
+        "no notice board": old.without_party("aggregator"),
     }.get(how, old)
     return {"half copied": old.to_toml()[:300], "not TOML": "\x00", "empty": ""}.get(how, new.to_toml())
 
@@ -103,7 +103,7 @@ def changed(old: Consortium, how: str, home: Path) -> str:
         "another identity",
         "another role",
         "another certificate",
-        "no aggregator",
+        "no notice board",
         "half copied",
         "not TOML",
         "empty",

@@ -7,18 +7,26 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.faults.crash_point_list import CrashPoint
 
 import tallystick
 from tallystick.roles.storage import crash_points
-from tallystick.roles.storage.crash_points import CrashPoint, after_persist, crashpoint, install, points_of
+from tallystick.roles.storage.crash_points import crashpoint, install
 
-SOURCES = sorted(Path(tallystick.__file__).parent.rglob("*.py"))
+PACKAGE = Path(tallystick.__file__).parent
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 ROLES = ("server", "client", "aggregator")
+RECORDS = {"Persist": "kept", "Forget": "erased"}
+KINDS = ("reserve", "release", "commit", "void")  # of links: what a study does to a ledger
+
+
+def steps_of(role: str) -> set[str]:
+    return {point.value.partition(":")[2] for point in CrashPoint if point.role == role}
 
 
 @pytest.fixture
 def seen():
-    points: list[CrashPoint] = []
+    points: list[str] = []
     install(points.append)
     yield points
     install(None)
@@ -26,26 +34,20 @@ def seen():
 
 def test_nothing_happens_in_the_product() -> None:
     assert crash_points._handler is None
-    crashpoint(CrashPoint.SERVER_NOISE_KEPT)
-    after_persist("server", "a key that does not exist")  # not even looked at
+    crashpoint("round-kept")
 
 
-def test_a_handler_is_told_the_point(seen: list[CrashPoint]) -> None:
-    crashpoint(CrashPoint.SERVER_PARTIAL_SENT)
-    after_persist("server", "partial")
-    after_persist("aggregator", "study/end")
-    assert seen == [CrashPoint.SERVER_PARTIAL_SENT, CrashPoint.SERVER_PARTIAL_KEPT, CrashPoint.AGGREGATOR_END_KEPT]
+def test_a_handler_is_told_the_step(seen: list[str]) -> None:
+    crashpoint("partial-sent")
+    crashpoint("study/end-kept")
+    assert seen == ["partial-sent", "study/end-kept"]
 
 
 def test_every_point_belongs_to_a_role() -> None:
     assert {point.role for point in CrashPoint} == set(ROLES)
-    assert sum(len(points_of(role)) for role in ROLES) == len(CrashPoint)
     for point in CrashPoint:
-        assert re.fullmatch(r"(server|client|aggregator):[a-z-]+", point.value)
+        assert re.fullmatch(r"(server|client|aggregator):[a-z/-]+", point.value)
         assert point.name.split("_")[0].lower() == point.role
-    for (role, _), point in crash_points._AFTER_PERSIST.items():
-        assert point.role == role
-    assert len(set(crash_points._AFTER_PERSIST.values())) == len(crash_points._AFTER_PERSIST)
 
 
 MACHINES = {
@@ -57,15 +59,44 @@ MACHINES = {
 
 @pytest.mark.parametrize("role", ROLES)
 def test_every_record_a_machine_persists_has_a_point(role: str) -> None:
-    """``Persist("key", …)`` in the machines' sources, by their syntax trees."""
-    keys = set()
-    room = Path(tallystick.__file__).parent / "protocol"
+    """``Persist("key", …)`` in the machines' sources, by their syntax trees: the driver tells ``key-kept``."""
     for name in MACHINES[role]:
-        for node in ast.walk(ast.parse((room / name).read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Persist":
+        for node in ast.walk(ast.parse((PACKAGE / "protocol" / name).read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RECORDS:
                 assert isinstance(node.args[0], ast.Constant), f"{name}: a record's key is to be seen where it is kept"
-                keys.add(node.args[0].value)
-    assert keys == {key for owner, key in crash_points._AFTER_PERSIST if owner == role}
+                assert f"{node.args[0].value}-{RECORDS[node.func.id]}" in steps_of(role), name
+
+
+def test_every_call_in_the_sources_is_listed_and_the_list_holds_nothing_else() -> None:
+    told = {
+        f"{node.args[0].value}-{RECORDS[node.func.id]}"
+        for names in MACHINES.values()
+        for name in names
+        for node in ast.walk(ast.parse((PACKAGE / "protocol" / name).read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RECORDS
+    }
+    told |= {f"ledger-{kind}-{step}" for kind in KINDS for step in ("written", "kept", "anchored")}
+    built = []
+    for path in SOURCES:
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "crashpoint":
+                if isinstance(node.args[0], ast.Constant):
+                    told.add(node.args[0].value)
+                else:
+                    built.append((path.name, ast.unparse(node.args[0])))
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_SENT":
+                told |= {ast.literal_eval(value) for value in node.value.values}  # type: ignore[attr-defined]
+    assert told == {step for role in ROLES for step in steps_of(role)}
+    assert sorted(built) == [
+        ("coordinator.py", "point"),
+        ("driver.py", "f'{key}-erased'"),
+        ("driver.py", "f'{key}-kept'"),
+        ("file.py", "f'ledger-{links[-1].kind}-anchored'"),
+        ("file.py", "f'ledger-{links[-1].kind}-kept'"),
+        ("file.py", "f'ledger-{links[-1].kind}-written'"),
+        ("server.py", "point"),
+    ]
 
 
 def test_no_shipped_code_installs_a_handler_or_asks_the_environment() -> None:
@@ -83,4 +114,4 @@ def test_no_shipped_code_installs_a_handler_or_asks_the_environment() -> None:
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for name in ([node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
     }
-    assert imported == {"__future__", "collections.abc", "enum"}
+    assert imported == {"__future__", "collections.abc"}

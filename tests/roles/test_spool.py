@@ -60,7 +60,7 @@ def test_it_is_the_store_the_machine_knows(spool: SpoolShares, reopen: bool, str
     for share in shares:
         memory.put(share)
         if streamed:
-            stream(spool, share).commit()
+            spool.put(stream(spool, share).share())
         else:
             spool.put(share)
     for store in (memory, spool):
@@ -143,7 +143,7 @@ def test_broken_transfers_use_the_same_room(spool: SpoolShares) -> None:
     for _ in range(20):
         stream(spool, share, stop=50)  # the client dials again without having ended
     assert spool._rounds[1].end == size
-    stream(spool, share).commit()
+    spool.put(stream(spool, share).share())
     store = again(spool)
     assert content(store) == {0: encode(share)}
     store.close()
@@ -170,7 +170,7 @@ def test_bad_senders(spool: SpoolShares) -> None:
             sink.share()
         assert refused.value.rule == rule
         with pytest.raises(RemoteProtocolError):
-            sink.commit()
+            sink.share()
     with pytest.raises(RemoteProtocolError):
         spool.begin(1, 0, 0)
     assert len(spool) == 0
@@ -197,7 +197,7 @@ def filled(directory: Path, synced: int, more: int) -> tuple[Path, int, dict[int
     store.sync()
     length = store._rounds[1].end
     for share in shares[synced:]:
-        stream(store, share).commit()
+        store.put(stream(store, share).share())
     path = store._rounds[1].path
     store.close()
     return path, length, {share.client: encode(share) for share in shares}
@@ -498,7 +498,7 @@ def test_memory_does_not_grow_with_the_clients(spool: SpoolShares) -> None:
         sink = spool.begin(1, client, len(mine))
         for at in range(0, len(mine), 1 << 16):
             sink.write(mine[at : at + (1 << 16)])
-        sink.commit()
+        spool.put(sink.share())
     spool.sync()
     total = sum_shares(spool, 1, tuple(range(40)), size)
     assert total.size == size

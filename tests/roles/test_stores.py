@@ -40,7 +40,6 @@ def test_everything_survives_closing(tmp_path: Path) -> None:
         store.persist(STUDY, "round", b"second")
         store.persist(STUDY, "list", bytes(range(256)))
         store.put_key(STUDY, "x25519", Secret(b"k" * 32))
-        store.put_result(STUDY, b"result")
         store.put_release(STUDY, 2, b"two")
         store.put_release(STUDY, 1, b"one")
         store.set_status(STUDY, "finished", ended=9.0)
@@ -49,15 +48,12 @@ def test_everything_survives_closing(tmp_path: Path) -> None:
         assert store.records(STUDY) == {"round": b"second", "list": bytes(range(256))}
         assert store.records(OTHER) == {}
         assert store.key(STUDY, "x25519").reveal() == b"k" * 32
-        assert store.result(STUDY) == b"result"
         assert store.releases(STUDY) == ((1, b"one"), (2, b"two"))
         (study,) = store.studies()
         assert (study.canonical, study.program, study.status) == (b'{"a":1}', "text", "finished")
         assert (study.started, study.ended) == (1.5, 9.0)
         store.set_status(STUDY, "finished")
         assert store.study(STUDY).ended == 9.0
-        store.forget_records(STUDY)
-        assert store.records(STUDY) == {}
 
 
 def test_settings_are_the_durable_ones(store: RoleStore) -> None:
@@ -87,15 +83,10 @@ def test_nothing_is_released_or_defined_twice(store: RoleStore) -> None:
     for change in ((b'{"a":2}', "program text"), (b'{"a":1}', "other text")):
         with pytest.raises(VerificationError):
             store.add_study(STUDY, *change)
-    store.put_result(STUDY, b"result")
-    store.put_result(STUDY, b"result")
     store.put_release(STUDY, 1, b"one")
     store.put_release(STUDY, 1, b"one")
-    with pytest.raises(VerificationError):
-        store.put_result(STUDY, b"other")
     with pytest.raises(VerificationError):
         store.put_release(STUDY, 1, b"other")
-    assert store.result(STUDY) == b"result"
     assert store.releases(STUDY) == ((1, b"one"),)
 
 

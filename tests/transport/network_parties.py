@@ -86,7 +86,7 @@ def listener(name: str, *others: str, options: Options = QUICK, **rest: object) 
 
 def dialler(name: str, to: Node, options: Options = QUICK, **rest: object) -> Node:
     """A started node that dials one listener."""
-    peers = [peer(to.name, to.address)]
+    peers = [peer(to.name, f"127.0.0.1:{to.port}")]
     return Node(credentials(name), peers, dial=[to.name], options=options, **rest).start()  # type: ignore[arg-type]
 
 

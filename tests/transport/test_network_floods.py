@@ -49,7 +49,7 @@ def test_a_peer_that_sends_without_end_is_read_at_its_rate_and_nothing_is_lost()
     target = listener("b", "a", "c", options=replace(QUICK, peer_burst=20, peer_rate=200.0))
     rogue = Rogue(target, party("a"))
     rogue.say(HELLO, *(frame(Kind.SMALL, i + 1, b"%d" % i) for i in range(60)))
-    got = [target.link.receive(PATIENCE) for _ in range(60)]
+    got = [target.receive(PATIENCE) for _ in range(60)]
     assert [int(e.raw) for e in got if e is not None] == list(range(60))
     assert 0 < target.counters.peers()["a"].paced <= 60
     honest_still_works(target)
@@ -67,7 +67,7 @@ def test_a_message_that_is_never_granted_is_given_up_and_then_the_line() -> None
     rogue.say(HELLO)
     assert target.wait_connected(["a"], PATIENCE)
     for _ in range(5):
-        assert target.link.offer("a", bytes(CHUNK))
+        assert target.offer("a", bytes(CHUNK))
     assert rogue.hear(Kind.OPEN)
     honest_still_works(target)
     assert rogue.end() == (Reason.SLOW, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -82,8 +82,8 @@ def test_one_message_that_is_not_granted_in_time_does_not_hold_up_the_next() -> 
     rogue = Rogue(target, party("a"))
     rogue.say(HELLO)
     assert target.wait_connected(["a"], PATIENCE)
-    target.link.send("a", bytes(CHUNK))
-    target.link.send("a", b"2" * CHUNK)
+    target.send("a", bytes(CHUNK))
+    target.send("a", b"2" * CHUNK)
     assert rogue.hear(Kind.OPEN)[2:10] == (1).to_bytes(8, "little")
     assert rogue.hear(Kind.OPEN)[2:10] == (2).to_bytes(8, "little")
     rogue.say(frame(Kind.GRANT, 2))
@@ -202,8 +202,8 @@ def test_callers_that_do_not_say_who_they_are_are_limited_and_honest_ones_get_in
     until(lambda: still_open(held) <= 16)
     until(lambda: target.counters.sent_away > 0)
     honest_still_works(target)
-    a.link.send("b", b"was there before")
-    got = target.link.receive(PATIENCE)
+    a.send("b", b"was there before")
+    got = target.receive(PATIENCE)
     assert got is not None
     assert got.raw == b"was there before"
     assert target.connected() >= {"a"}

@@ -31,12 +31,12 @@ from tallystick.transport.network.frames import (
     SMALL_BYTES,
     Kind,
     Reason,
+    Refusal,
     frame,
     open_frame,
     parse,
     parse_close,
 )
-from tallystick.transport.network.grpc_streams import Refusal
 from tallystick.transport.network.node import Node
 from tallystick.transport.network.options import Options
 
@@ -98,8 +98,8 @@ def target() -> Iterator[Node]:
 def honest_still_works(target: Node) -> None:
     c = dialler("c", target)
     assert c.wait_connected(["b"], PATIENCE)
-    c.link.send("b", b"honest")
-    got = target.link.receive(PATIENCE)
+    c.send("b", b"honest")
+    got = target.receive(PATIENCE)
     assert got is not None
     assert (got.sender, got.raw) == ("c", b"honest")
     c.stop()
@@ -160,7 +160,7 @@ def test_the_right_ca_but_not_pinned_is_refused_and_logged(target: Node, caplog:
 def test_a_party_is_who_its_certificate_says(target: Node) -> None:
     rogue = Rogue(target, party("c"))
     rogue.say(HELLO, frame(Kind.SMALL, 1, b"I am a"))
-    got = target.link.receive(PATIENCE)
+    got = target.receive(PATIENCE)
     assert got is not None
     assert got.sender == "c"
     rogue.close()
@@ -171,7 +171,9 @@ def test_a_dialler_refuses_a_false_listener(kind: str, caplog: pytest.LogCapture
     issued = issue("b", CA) if kind == "not pinned" else stranger(kind)[0]
     assert issued is not None
     false = Node(credentials("b", issued), [peer("a")], listen="127.0.0.1:0", options=QUICK).start()
-    pinned = peer("b", false.address) if kind == "not pinned" else peer("b", false.address, issued)
+    pinned = (
+        peer("b", f"127.0.0.1:{false.port}") if kind == "not pinned" else peer("b", f"127.0.0.1:{false.port}", issued)
+    )
     a = Node(credentials("a"), [pinned], dial=["b"], options=QUICK).start()
     until(lambda: a.counters.ends().get(Reason.REFUSED, 0) >= 2)  # and it does not give in
     assert a.connected() == false.connected() == set()
@@ -284,7 +286,7 @@ def test_more_than_announced_is_cut_while_streaming(sunk: bool) -> None:
         until(lambda: sink.ended)
         assert sink.ended == "aborted"
         assert sink.size <= 2 * CHUNK
-    assert target.link.receive() is None
+    assert target.receive() is None
     honest_still_works(target)
     target.stop()
 
@@ -303,7 +305,7 @@ def test_a_length_above_the_limit_is_declined_before_anything_is_allocated(targe
     rogue.say(HELLO, open_frame(1, 2**64 - 1, bytes(HEAD_BYTES)))
     assert rogue.hear(Kind.DECLINE)[-1] == Reason.TOO_LARGE
     rogue.say(frame(Kind.SMALL, 2, b"still there"))
-    got = target.link.receive(PATIENCE)
+    got = target.receive(PATIENCE)
     assert got is not None
     assert got.raw == b"still there"
     rogue.close()
@@ -367,7 +369,7 @@ def test_a_large_message_that_does_not_add_up_is_erased(kind: str) -> None:
     rogue.close()
     until(lambda: sink.ended)
     assert sink.ended == "aborted"
-    assert target.link.receive() is None
+    assert target.receive() is None
     target.stop()
 
 
@@ -380,7 +382,7 @@ def test_data_before_the_grant_closes_the_stream() -> None:
     rogue.say(HELLO, BIG, frame(Kind.DATA, 1, bytes(CHUNK)))
     assert rogue.end() == (Reason.MALFORMED, grpc.StatusCode.INVALID_ARGUMENT)
     first.say(frame(Kind.DATA, 1, bytes(CHUNK)), frame(Kind.DATA, 1, bytes(CHUNK), LAST))
-    got = target.link.receive(PATIENCE)
+    got = target.receive(PATIENCE)
     assert got is not None
     assert (got.sender, len(got.raw)) == ("c", 2 * CHUNK)
     for one in (first, rogue):
@@ -406,7 +408,7 @@ def test_a_truncated_stream_erases_what_there_was_and_frees_the_grant(how: str) 
     announced(again, 2 * CHUNK)
     for one in (again, rogue):
         one.close()
-    assert target.link.receive() is None
+    assert target.receive() is None
     target.stop()
 
 
@@ -471,7 +473,7 @@ def test_a_peer_that_takes_nothing_is_cut() -> None:
     rogue.say(HELLO)
     assert target.wait_connected(["a"], PATIENCE)
     for _ in range(400):  # beyond what the kernel and gRPC hold for an unread stream
-        target.link.offer("a", bytes(SMALL_BYTES))
+        target.offer("a", bytes(SMALL_BYTES))
     until(lambda: target.counters.ends().get(Reason.SLOW))
     rogue.close()
     target.stop()
@@ -538,9 +540,9 @@ def test_one_flooding_party_does_not_fill_the_inbox() -> None:
     until(lambda: target.counters.peers().get("a") and target.counters.peers()["a"].messages_received == 10)
     c = dialler("c", target)
     assert c.wait_connected(["b"], PATIENCE)
-    c.link.send("b", b"honest")
+    c.send("b", b"honest")
     until(lambda: target.counters.peers().get("c") and target.counters.peers()["c"].messages_received == 1)
-    got = [target.link.receive(PATIENCE) for _ in range(11)]
+    got = [target.receive(PATIENCE) for _ in range(11)]
     assert [e.sender for e in got if e].index("c") <= 10
     rogue.close()
     c.stop()

@@ -16,7 +16,7 @@ from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.transport.link import Envelope, Link
 from tallystick.transport.network.admission import Grants, Unwanted
 from tallystick.transport.network.frames import CHUNK, HEADER_BYTES, SMALL_BYTES, Reason
-from tallystick.transport.network.node import NetworkLink, Node
+from tallystick.transport.network.node import Node
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Pace, message_of
 
@@ -32,21 +32,22 @@ def pair() -> Iterator[tuple[Node, Node]]:
     b.stop()
 
 
-class KnowingLink(NetworkLink):
+class KnowingLink:
     """Waits for what was sent to it by others in this test, and only then."""
 
-    owed: dict[str, int]
+    def __init__(self, node: Node, owed: dict[str, int]) -> None:
+        self.name, self._node, self._owed = node.name, node, owed
 
-    def send(self, to, raw, *, length=None):  # type: ignore[no-untyped-def]
-        if to in self.owed:
-            self.owed[to] += 1
-        super().send(to, raw, length=length)
+    def send(self, to: str, raw: bytes) -> None:
+        if to in self._owed:
+            self._owed[to] += 1
+        self._node.send(to, raw)
 
-    def receive(self, timeout: float | None = 0.0) -> Envelope | None:
-        if not self.owed[self.name]:
-            return super().receive(timeout)
-        self.owed[self.name] -= 1
-        return super().receive(PATIENCE)
+    def receive(self) -> Envelope | None:
+        if not self._owed[self.name]:
+            return self._node.receive()
+        self._owed[self.name] -= 1
+        return self._node.receive(PATIENCE)
 
 
 class TestNetworkLink(LinkContract):
@@ -64,10 +65,7 @@ class TestNetworkLink(LinkContract):
         for node in self.nodes:
             node.allow(1 << 20)
         owed = dict.fromkeys("abc", 0)
-        links = tuple(KnowingLink(node) for node in self.nodes)
-        for link in links:
-            link.owed = owed
-        return links  # type: ignore[return-value]
+        return tuple(KnowingLink(node, owed) for node in self.nodes)  # type: ignore[return-value]
 
 
 SIZES = [0, 1, SMALL_BYTES - 1, SMALL_BYTES, SMALL_BYTES + 1, CHUNK, CHUNK + 1024, CHUNK + 1025, 3 * CHUNK + 7]
@@ -79,17 +77,17 @@ def test_every_size_arrives_whole_both_ways(pair: tuple[Node, Node], back: bool)
     other.allow(8 << 20)
     for size in SIZES:
         raw = bytes(itertools.islice(itertools.cycle(range(251)), size))
-        one.link.send(other.name, raw)
-        assert other.link.receive(PATIENCE) == Envelope(one.name, other.name, raw)
-    assert other.link.receive() is None
+        one.send(other.name, raw)
+        assert other.receive(PATIENCE) == Envelope(one.name, other.name, raw)
+    assert other.receive() is None
 
 
 def test_small_and_large_messages_keep_their_order_among_themselves(pair: tuple[Node, Node]) -> None:
     a, b = pair
     b.allow(1 << 20)
     for i in range(40):
-        a.link.send("b", bytes([i]) * (100_000 if i % 2 else 10))
-    got = [b.link.receive(PATIENCE) for _ in range(40)]
+        a.send("b", bytes([i]) * (100_000 if i % 2 else 10))
+    got = [b.receive(PATIENCE) for _ in range(40)]
     first = [(len(e.raw), e.raw[0]) for e in got if e]
     assert [i for size, i in first if size == 10] == list(range(0, 40, 2))
     assert [i for size, i in first if size == 100_000] == list(range(1, 40, 2))
@@ -99,9 +97,9 @@ def test_pieces_are_sent_as_they_are_made(pair: tuple[Node, Node]) -> None:
     a, b = pair
     b.allow(8 << 20)
     pieces = [bytes([i]) * size for i, size in enumerate((300, CHUNK, 1, CHUNK + 1024, CHUNK + 1025, 5))]
-    a.link.send("b", iter(pieces), length=sum(map(len, pieces)))
-    a.link.send("b", iter([b"ab", b"c"]), length=3)
-    got = [b.link.receive(PATIENCE), b.link.receive(PATIENCE)]
+    a.send("b", iter(pieces), length=sum(map(len, pieces)))
+    a.send("b", iter([b"ab", b"c"]), length=3)
+    got = [b.receive(PATIENCE), b.receive(PATIENCE)]
     assert {e.raw for e in got if e} == {b"".join(pieces), b"abc"}
 
 
@@ -125,23 +123,23 @@ def broken(count: int) -> Iterator[bytes]:
 def test_pieces_that_do_not_add_up_leave_nothing_and_the_line_stays(pair: tuple[Node, Node], pieces) -> None:
     a, b = pair
     b.allow(1 << 20)
-    a.link.send("b", pieces(), length=300_000)
-    a.link.send("b", bytes(100_000))
-    got = b.link.receive(PATIENCE)
+    a.send("b", pieces(), length=300_000)
+    a.send("b", bytes(100_000))
+    got = b.receive(PATIENCE)
     assert got is not None
     assert len(got.raw) == 100_000
-    assert b.link.receive() is None
+    assert b.receive() is None
     assert b.counters.peers()["a"].connections == 1
 
 
 def test_a_length_is_needed_and_checked(pair: tuple[Node, Node]) -> None:
     a, _ = pair
     with pytest.raises(LocalProtocolError):
-        a.link.send("b", iter([b"x"]))
+        a.send("b", iter([b"x"]))
     with pytest.raises(LocalProtocolError):
-        a.link.send("b", b"xy", length=3)
+        a.send("b", b"xy", length=3)
     with pytest.raises(LocalProtocolError):
-        a.link.send("b", iter([b"x"]), length=2)
+        a.send("b", iter([b"x"]), length=2)
 
 
 class FileLike:
@@ -181,8 +179,8 @@ def test_ten_million_entries_stream_to_a_sink_without_any_setting() -> None:
     a = dialler("a", b)
     assert a.wait_connected(["b"], PATIENCE)
     raw = b"vector" + bytes(80_000_000 - 6)
-    a.link.send("b", raw)
-    assert b.link.receive(PATIENCE) == Envelope("a", "b", b"share 1 is in the spool")
+    a.send("b", raw)
+    assert b.receive(PATIENCE) == Envelope("a", "b", b"share 1 is in the spool")
     assert (sink.size, sink.ended) == (80_000_000, "closed")
     assert seen == [("a", 80_000_000, raw[:256])]
     a.stop()
@@ -194,9 +192,9 @@ def test_a_full_disk_declines_the_message_and_the_line_stays() -> None:
     b = listener("b", "a", sinks=lambda sender, length, head: sinks[head[0]])
     a = dialler("a", b)
     assert a.wait_connected(["b"], PATIENCE)
-    a.link.send("b", bytes(9_000_000))
-    a.link.send("b", b"\x01" * 9_000_000)
-    got = b.link.receive(PATIENCE)
+    a.send("b", bytes(9_000_000))
+    a.send("b", b"\x01" * 9_000_000)
+    got = b.receive(PATIENCE)
     assert got is not None
     assert got.raw == b"stored"
     until(lambda: sinks[0].ended)
@@ -215,10 +213,10 @@ def test_an_unwanted_message_is_not_streamed_at_all() -> None:
     b = listener("b", "a", sinks=factory)
     a = dialler("a", b)
     assert a.wait_connected(["b"], PATIENCE)
-    a.link.send("b", bytes(50_000_000))
+    a.send("b", bytes(50_000_000))
     until(lambda: a.counters.peers()["b"].dropped == 1)
-    a.link.send("b", bytes(100_000))
-    assert b.link.receive(PATIENCE)
+    a.send("b", bytes(100_000))
+    assert b.receive(PATIENCE)
     assert b.counters.peers()["a"].bytes_received < 1_000_000
     a.stop()
     b.stop()
@@ -236,7 +234,7 @@ def test_a_line_that_ends_aborts_the_sink() -> None:
         more.wait(PATIENCE)
         yield bytes(CHUNK)
 
-    a.link.send("b", pieces(), length=3 * CHUNK)
+    a.send("b", pieces(), length=3 * CHUNK)
     until(lambda: sink.size)
     b.stop(grace=0.01)
     assert sink.ended == "aborted"
@@ -253,17 +251,17 @@ def test_a_party_that_does_not_receive_holds_its_senders_back() -> None:
     sent = 0
     misses = 0
     while misses < 20:  # full: inbox, one more that waits, gRPC's windows and the queue
-        if a.link.offer("b", sent.to_bytes(4, "big") + bytes(50_000), timeout=0.05):
+        if a.offer("b", sent.to_bytes(4, "big") + bytes(50_000), timeout=0.05):
             sent, misses = sent + 1, 0
         else:
             misses += 1
     assert 4 < sent < 1000
     for i in range(sent):
-        got = b.link.receive(PATIENCE)
+        got = b.receive(PATIENCE)
         assert got is not None
         assert int.from_bytes(got.raw[:4], "big") == i
-    c.link.send("b", b"the other one")
-    last = b.link.receive(PATIENCE)
+    c.send("b", b"the other one")
+    last = b.receive(PATIENCE)
     assert last is not None
     assert last.raw == b"the other one"
     for node in (a, b, c):
@@ -296,8 +294,8 @@ def test_only_so_many_large_messages_are_under_way_at_once() -> None:
     until(lambda: all(node.connected() for node in clients))
     raw = bytes(4 * CHUNK)
     for node in clients:
-        node.link.send("b", raw)
-    assert all(b.link.receive(PATIENCE) for _ in names)
+        node.send("b", raw)
+    assert all(b.receive(PATIENCE) for _ in names)
     assert 1 <= most <= 2
     for node in clients:
         node.stop()
@@ -349,8 +347,8 @@ def test_only_the_one_who_dials_learns_a_pace_and_forgets_it_when_the_line_ends(
     a, b = pair
     for node, to in ((a, b), (b, a)):
         to.allow(4 * CHUNK)
-        node.link.send(to.name, bytes(3 * CHUNK))
-        assert to.link.receive(PATIENCE) is not None
+        node.send(to.name, bytes(3 * CHUNK))
+        assert to.receive(PATIENCE) is not None
     short = FIRST_STEP
     until(lambda: a.pace.begin("b") > short)
     assert b.pace.begin("a") == short
@@ -388,9 +386,9 @@ def test_memory_for_large_messages_is_shared_and_comes_back() -> None:
     assert b.wait_connected("ac", PATIENCE)
     until(lambda: a.connected() and c.connected())
     for _ in range(5):
-        a.link.send("b", bytes(200_000))
-        c.link.send("b", bytes(900_000))  # larger than all of it: alone
-    got = [b.link.receive(PATIENCE) for _ in range(10)]
+        a.send("b", bytes(200_000))
+        c.send("b", bytes(900_000))  # larger than all of it: alone
+    got = [b.receive(PATIENCE) for _ in range(10)]
     assert sorted(len(e.raw) for e in got if e) == [200_000] * 5 + [900_000] * 5
     for node in (a, b, c):
         node.stop()
@@ -401,26 +399,26 @@ def test_diallers_come_back_and_say_so() -> None:
 
     def connect(name: str) -> None:
         events.append(("a", "connected", name))
-        a.link.send("b", b"inquiry")  # must not block, though it is the network's thread
+        a.send("b", b"inquiry")  # must not block, though it is the network's thread
 
     b = listener("b", "a")
     port = b.port
     a = Node(
         credentials("a"),
-        [peer("b", b.address)],
+        [peer("b", f"127.0.0.1:{b.port}")],
         dial=["b"],
         options=QUICK,
         on_connect=connect,
         on_disconnect=lambda name, reason: events.append(("a", reason.name, name)),
     ).start()
-    got = b.link.receive(PATIENCE)
+    got = b.receive(PATIENCE)
     assert got is not None
     assert got.raw == b"inquiry"
     b.stop()
     until(lambda: not a.connected())
-    assert a.link.offer("b", b"nobody there") is False
+    assert a.offer("b", b"nobody there") is False
     b = Node(credentials("b"), [peer("a")], listen=f"127.0.0.1:{port}", options=QUICK).start()
-    got = b.link.receive(PATIENCE)
+    got = b.receive(PATIENCE)
     assert got is not None
     assert got.raw == b"inquiry"
     assert events == [("a", "connected", "b"), ("a", "STOPPED", "b"), ("a", "connected", "b")]
@@ -432,11 +430,11 @@ def test_what_was_queued_is_sent_before_stopping(pair: tuple[Node, Node]) -> Non
     a, b = pair
     b.allow(50 << 20)
     for i in range(100):
-        a.link.send("b", bytes([i]))
-    a.link.send("b", bytes(40_000_000))
+        a.send("b", bytes([i]))
+    a.send("b", bytes(40_000_000))
     a.stop(grace=PATIENCE)
-    assert sorted(len(e.raw) for _ in range(101) if (e := b.link.receive(PATIENCE))) == [1] * 100 + [40_000_000]
-    assert a.link.offer("b", b"too late") is False
+    assert sorted(len(e.raw) for _ in range(101) if (e := b.receive(PATIENCE))) == [1] * 100 + [40_000_000]
+    assert a.offer("b", b"too late") is False
     until(lambda: not b.connected())
     assert b.counters.ends() == {Reason.STOPPED: 1}
     a.stop()  # again is nothing
@@ -450,8 +448,8 @@ def test_a_second_connection_of_a_party_replaces_the_first() -> None:
     assert second.wait_connected(["b"], PATIENCE)
     until(lambda: not first.connected())
     assert first.counters.ends() == {Reason.REPLACED: 1}
-    second.link.send("b", b"it is me now")
-    got = b.link.receive(PATIENCE)
+    second.send("b", b"it is me now")
+    got = b.receive(PATIENCE)
     assert got is not None
     assert got.raw == b"it is me now"
     assert b.connected() == {"a"}
@@ -462,13 +460,17 @@ def test_a_second_connection_of_a_party_replaces_the_first() -> None:
 def test_two_that_dial_each_other_keep_the_same_line() -> None:
     slow = replace(QUICK, first_backoff=60.0, longest_backoff=60.0)
     a = Node(credentials("a"), [peer("b")], listen="127.0.0.1:0", options=slow).start()
-    b = Node(credentials("b"), [peer("a", a.address)], dial=["a"], listen="127.0.0.1:0", options=slow).start()
+    b = Node(
+        credentials("b"), [peer("a", f"127.0.0.1:{a.port}")], dial=["a"], listen="127.0.0.1:0", options=slow
+    ).start()
     assert a.wait_connected(["b"], PATIENCE)
     a.stop()
     until(lambda: not b.connected())
-    a = Node(credentials("a"), [peer("b", b.address)], listen="127.0.0.1:0", dial=["b"], options=slow).start()
+    a = Node(
+        credentials("a"), [peer("b", f"127.0.0.1:{b.port}")], listen="127.0.0.1:0", dial=["b"], options=slow
+    ).start()
     assert a.wait_connected(["b"], PATIENCE)
-    again = Node(credentials("b"), [peer("a", a.address)], dial=["a"], options=slow).start()
+    again = Node(credentials("b"), [peer("a", f"127.0.0.1:{a.port}")], dial=["a"], options=slow).start()
     until(lambda: again.counters.ends())  # a keeps the line that it dialled: "a" sorts first
     assert again.counters.ends() == {Reason.REPLACED: 1}
     assert a.connected() == {"b"}
@@ -484,7 +486,7 @@ def test_rotation_accepts_both_certificates_and_revocation_cuts_the_line() -> No
     old_a = dialler("a", b)
     assert old_a.wait_connected(["b"], PATIENCE)
     old_a.stop()
-    new_a = Node(credentials("a", new), [peer("b", b.address)], dial=["b"], options=QUICK).start()
+    new_a = Node(credentials("a", new), [peer("b", f"127.0.0.1:{b.port}")], dial=["b"], options=QUICK).start()
     assert new_a.wait_connected(["b"], PATIENCE)
     until(lambda: b.connected())
     b.set_peers([peer("a")])
@@ -496,8 +498,7 @@ def test_rotation_accepts_both_certificates_and_revocation_cuts_the_line() -> No
 
 def test_receive_waits_and_a_stop_ends_the_wait() -> None:
     b = listener("b", "a")
-    assert b.link.wait(0.0) is False
-    waiting = threading.Thread(target=lambda: got.append(b.link.receive(None)))
+    waiting = threading.Thread(target=lambda: got.append(b.receive(None)))
     got: list[Envelope | None] = []
     waiting.start()
     b.stop()

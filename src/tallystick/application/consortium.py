@@ -15,7 +15,7 @@ from tallystick.crypto.certificates import certificate_facts
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.consortium import Consortium, Party
 from tallystick.roles.identity.identity_files import expiry_warning, read_consortium, read_public, wall_clock
-from tallystick.roles.identity.requests import RoleOptions
+from tallystick.roles.identity.requests import CERTIFICATE, Request, RoleOptions
 from tallystick.roles.identity.role_config import load_role_config
 
 __all__ = ["approve", "create", "describe", "enrol", "install", "remove", "request", "rotate", "show"]
@@ -132,7 +132,7 @@ def show(path: Path, *, now: datetime | None = None) -> dict[str, Any]:
 
 
 def _expiry(party: Party, folder: Path, now: datetime) -> tuple[str | None, str | None]:
-    for path in (folder / enrolment.ISSUED / f"{party.dns_name}.pem", folder / enrolment.CERTIFICATE):
+    for path in (folder / enrolment.ISSUED / f"{party.dns_name}.pem", folder / CERTIFICATE):
         if path.exists():
             certificate = read_public(path)
             facts = certificate_facts(certificate)
@@ -141,9 +141,9 @@ def _expiry(party: Party, folder: Path, now: datetime) -> tuple[str | None, str 
     return None, None
 
 
-def _read_request(path: Path) -> enrolment.Request:
+def _read_request(path: Path) -> Request:
     try:
-        return enrolment.Request.parse(read_public(path).decode("utf-8"))
+        return Request.parse(read_public(path).decode("utf-8"))
     except UnicodeDecodeError:
         raise StudyError(f"{path} is not a request file", remedy="Send it again as it is.") from None
 
@@ -153,7 +153,7 @@ def _head(consortium: Consortium, path: Path) -> dict[str, Any]:
     return {"consortium": consortium.name, "version": consortium.version, "hash": consortium.printed_hash, **counts}
 
 
-def _asked(asked: enrolment.Request) -> dict[str, Any]:
+def _asked(asked: Request) -> dict[str, Any]:
     return {"name": asked.name, "role": asked.role, "address": asked.address, "fingerprint": asked.fingerprint}
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["NAMES", "describe", "run"]
-
 NAMES = ("itemsets", "network", "noise", "secure-sum")
 
 

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.itemsets.bits import count_sets, pack
 from tallystick.algorithms.itemsets.exact import Level, least_count, mine
-from tallystick.bench.measuring import best_seconds
-
-__all__ = ["rows"]
+from tallystick.bench.measuring import best_seconds, row
 
 _SIZES = (6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7)
 """Values of Mushroom's 22 columns."""
@@ -41,30 +39,25 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
     seconds = best_seconds(ours)
     found = sum(len(level) for level in levels if level.sets.shape[1] > 1)
     reference = _mlxtend(present, least / len(present), longest, found)
-    row: dict[str, Any] = {
-        "case": "exact-mining",
-        "value": round(seconds, 4),
-        "unit": f"s for {found:,} sets",
-        "reference": None if reference is None else round(reference, 3),
-        "ratio": None if reference is None else round(reference / seconds, 2),
-    }
+    compared = (None, None) if reference is None else (round(reference, 3), round(reference / seconds, 2))
+    mining = row("exact-mining", round(seconds, 4), f"s for {found:,} sets", *compared)
     notes = [n for n in (note, None if reference is not None else _NO_MLXTEND) if n]
     if notes:
-        row["note"] = "; ".join(notes)
+        mining["note"] = "; ".join(notes)
     words, sets = pack(present), levels[-1].sets
     counted = best_seconds(lambda: count_sets(words, sets))
     some = sets[: max(1, len(sets) // 20)]
     plain = best_seconds(lambda: _numpy_count(words, some)) * len(sets) / len(some)
     million = sets.size * words.shape[1] / 1e6
     return [
-        row,
-        {
-            "case": "bitset-count",
-            "value": round(million / counted, 1),
-            "unit": "M words/s",
-            "reference": round(million / plain, 1),
-            "ratio": round(plain / counted, 2),
-        },
+        mining,
+        row(
+            "bitset-count",
+            round(million / counted, 1),
+            "M words/s",
+            round(million / plain, 1),
+            round(plain / counted, 2),
+        ),
     ]
 
 

@@ -14,10 +14,13 @@ from tallystick.crypto.prg import system_stream
 from tallystick.privacy.mechanisms import discrete_gaussian
 from tallystick.protocol.secure_sum.open_round import NoiseSource
 
-__all__ = ["RoundNoise", "best_seconds"]
-
 _VARIANCE = Fraction(10**12)
 """In grid units: the size that fine grids have; the sampler's cost hardly depends on it."""
+
+
+def row(case: str, value: float, unit: str, reference: float | None, ratio: float | None) -> dict[str, Any]:
+    """One line of a bench; without a reference there is no ratio."""
+    return {"case": case, "value": value, "unit": unit, "reference": reference, "ratio": ratio}
 
 
 def best_seconds(work: Callable[[], Any]) -> float:

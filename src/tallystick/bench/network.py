@@ -26,11 +26,10 @@ from typing import Any
 
 from tallystick.application.demo.free_ports import free_ports
 from tallystick.bench import network_parties
+from tallystick.bench.measuring import row
 from tallystick.core.errors import LocalProtocolError
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.identity_files import wall_clock
-
-__all__ = ["rows"]
 
 _SERVERS = 3
 _DRIVERS = 2
@@ -62,12 +61,8 @@ def _throughput(place: _Place, case: str, fsync: bool, repeat: int) -> dict[str,
         ours, raw = ours[_SERVERS:], raw[_SERVERS:]  # until every line has carried a vector, both warm up
         measured, reference = min(ours), min(raw)
         cpu, reference_cpu = (min(run.cpu for run in runs) for runs in (ours, raw))
-    return {
-        "case": case,
-        "value": round_to(gigabytes / measured.seconds),
-        "unit": "GB/s of vectors",
-        "reference": round_to(gigabytes / reference.seconds),
-        "ratio": round_to(reference.seconds / measured.seconds),
+    ratio = reference.seconds / measured.seconds
+    return _row(case, gigabytes / measured.seconds, "GB/s of vectors", gigabytes / reference.seconds, ratio) | {
         "cpu_seconds": round_to(cpu),
         "reference_cpu_seconds": round_to(reference_cpu),
         "cpu_ratio": round_to(reference_cpu / cpu),
@@ -86,12 +81,7 @@ def _memory(place: _Place, few: int, many: int) -> dict[str, Any]:
             fleet.send()
             peaks.append(max(answer["peak_mb"] for answer in fleet.tell(fleet.servers, do="usage")))
     vectors = 8 * place.size * (many - few) / _SERVERS / 2**20
-    return {
-        "case": "server-memory",
-        "value": round_to(peaks[1]),
-        "unit": f"MB peak, {many} clients",
-        "reference": round_to(peaks[0]),
-        "ratio": round_to(peaks[0] / peaks[1]),
+    return _row("server-memory", peaks[1], f"MB peak, {many} clients", peaks[0], peaks[0] / peaks[1]) | {
         "connected_mb": round_to(before[1]),
         "reference_connected_mb": round_to(before[0]),
         "note": (
@@ -104,6 +94,10 @@ def _memory(place: _Place, few: int, many: int) -> dict[str, Any]:
 def round_to(value: float) -> float:
     """Four digits are more than the machine repeats."""
     return float(f"{value:.4g}")
+
+
+def _row(case: str, value: float, unit: str, reference: float, ratio: float) -> dict[str, Any]:
+    return row(case, round_to(value), unit, round_to(reference), round_to(ratio))
 
 
 class _Place:
@@ -150,9 +144,10 @@ _processes.set_forkserver_preload(["tallystick.bench.network_parties"])  # impor
 class _Party:
     """One process, told what to do command by command."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kind: str, **arguments: Any) -> None:
         self._line, theirs = _processes.Pipe()
-        self._process = _processes.Process(target=network_parties.serve, args=(folder, theirs), daemon=True)
+        told = (folder, theirs, kind, arguments)
+        self._process = _processes.Process(target=network_parties.serve, args=told, daemon=True)
         self._process.start()
         theirs.close()
 
@@ -195,18 +190,14 @@ class _Fleet:
         self._place.write_plan(self._clients)
         folder = self._place.folder
         try:
-            self._aggregator = [_Party(folder)]
-            self.tell(self._aggregator, do="aggregator")
-            self.servers = [_Party(folder) for _ in self._place.servers]
-            self.drivers = [_Party(folder) for _ in range(min(_DRIVERS, len(self._clients)))]
-            for party, name in zip(self.servers, self._place.servers):
-                party.ask(do="server", name=name, fsync=self._fsync)
-                party.ask(do="receiver", name=name, fsync=self._fsync)
-            for number, driver in enumerate(self.drivers):
-                driver.ask(do="driver", names=self._clients[number :: len(self.drivers)])
+            self._aggregator = [_Party(folder, "aggregator")]
+            self._aggregator[0].answer()
+            self.servers = [_Party(folder, "server", name=name, fsync=self._fsync) for name in self._place.servers]
+            drivers = min(_DRIVERS, len(self._clients))
+            self.drivers = [_Party(folder, "driver", names=self._clients[n::drivers]) for n in range(drivers)]
             for party in (*self.servers, *self.drivers):
                 party.answer()
-            self._ports = [party.answer()["port"] for party in self.servers]
+            self._ports = [answer["port"] for answer in self.tell(self.servers, do="port")]
             self.tell(self.drivers, do="connect")
         except BaseException:
             self.__exit__()

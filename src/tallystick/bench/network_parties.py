@@ -7,6 +7,7 @@ The spool that does not fsync exists in this module alone; no deployed role can 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import logging
@@ -47,8 +48,6 @@ from tallystick.transport.network.node import Node
 from tallystick.transport.wire import HEADER_BYTES, SUM, Seals
 from tallystick.trust.servers.part import sum_parameters
 from tallystick.trust.servers.server import ServerPart, ServerProcess
-
-__all__ = ["STUDY", "serve"]
 
 STUDY = digest(b"bench network")
 ABSENT = "absent"  # a client that never sends: the round stays open, so that no sum is measured
@@ -147,8 +146,29 @@ class _Session(HelperSession):
         return
 
 
-class _Server:
-    """A server process of the bench."""
+class _Process:
+    """What every process of the bench answers to."""
+
+    _peak = 0.0
+
+    def usage(self) -> dict[str, float]:
+        """Processor seconds so far, and megabytes."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {"cpu": used.ru_utime + used.ru_stime, "resident_mb": _resident(), "peak_mb": self._peak}
+
+    def watch(self) -> None:
+        """From now on ``usage`` tells the largest resident size, looked at often."""
+
+        def look() -> None:
+            while True:
+                self._peak = max(self._peak, _resident())
+                time.sleep(0.01)
+
+        threading.Thread(target=look, daemon=True).start()
+
+
+class _Server(_Process):
+    """A server, and the receiver of the reference."""
 
     def __init__(self, plan: _Plan, name: str, fsync: bool) -> None:
         config = load_role_config(plan.folder / name / "role.toml", role="server")
@@ -168,6 +188,14 @@ class _Server:
         self.process.sessions[STUDY] = self._session = _Session(self.process, plan, fsync)
         self.process.start()
         threading.Thread(target=self.process.run, daemon=True).start()
+        ca, raw = plan.consortium.ca_certificate.decode("ascii"), plan.folder / name / "raw"
+        self._receiver = Receiver(config.certificate, config.key, ca, raw, fsync=fsync)
+
+    def port(self) -> dict[str, int]:
+        return {"port": self._receiver.port}
+
+    def clear(self) -> None:
+        self._receiver.clear()
 
     def open(self, round: int) -> None:
         done = threading.Event()
@@ -191,10 +219,16 @@ class _Server:
         self.process.node.stop(grace=0.1)
 
 
-def _aggregator(plan: _Plan) -> Node:
+class _Aggregator(_Process):
     """Listens and says nothing: everybody's idle line to it, as in a study, and nobody who dials again and again."""
-    config = load_role_config(plan.folder / "aggregator" / "role.toml", role="aggregator")
-    return node_for(load_identity(config, plan.consortium, wall_clock()), plan.consortium, listen=config.listen).start()
+
+    def __init__(self, plan: _Plan) -> None:
+        config = load_role_config(plan.folder / "aggregator" / "role.toml", role="aggregator")
+        identity = load_identity(config, plan.consortium, wall_clock())
+        self._node = node_for(identity, plan.consortium, listen=config.listen).start()
+
+    def stop(self) -> None:
+        self._node.stop()
 
 
 class _Client:
@@ -217,7 +251,7 @@ class _Client:
         """As the deployed client does: encoded, sealed piece by piece, handed over."""
         for to, share in self.shares:
             pieces, length = self.seals.seal(to, *encode_parts(share))
-            if not self.node.link.offer(to, pieces, length=length, timeout=30.0):
+            if not self.node.offer(to, pieces, length=length, timeout=30.0):
                 raise SystemExit(f"not connected to {to}")
 
     def wait(self, timeout: float) -> None:
@@ -225,7 +259,7 @@ class _Client:
         until = time.monotonic() + timeout
         left = {to for to, _ in self.shares}
         while left:
-            envelope = self.node.link.receive(timeout=max(0.0, until - time.monotonic()))
+            envelope = self.node.receive(timeout=max(0.0, until - time.monotonic()))
             if envelope is None:
                 raise SystemExit("a share was not accepted in time")
             message = sums.decode(envelope.raw[HEADER_BYTES:])
@@ -234,7 +268,7 @@ class _Client:
             left.discard(envelope.sender)
 
 
-class _Driver:
+class _Driver(_Process):
     """Some of the clients."""
 
     def __init__(self, plan: _Plan, names: list[str]) -> None:
@@ -288,69 +322,21 @@ def _resident() -> float:
     return int(status["RssAnon"].split()[0]) / 1024
 
 
-class _Peak:
-    """The largest resident size, looked at often."""
-
-    def __init__(self) -> None:
-        self.megabytes = 0.0
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        while True:
-            self.megabytes = max(self.megabytes, _resident())
-            time.sleep(0.01)
+KINDS = {"server": _Server, "aggregator": _Aggregator, "driver": _Driver}
 
 
-def _usage(peak: _Peak | None) -> dict[str, float]:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    peaked = peak.megabytes if peak is not None else 0.0
-    return {"cpu": used.ru_utime + used.ru_stime, "resident_mb": _resident(), "peak_mb": peaked}
-
-
-def serve(folder: Path, line: Connection[Any, Any]) -> None:
-    """Carry out one command after the other, until told to stop or left alone."""
+def serve(folder: Path, line: Connection[Any, Any], kind: str, arguments: dict[str, Any]) -> None:
+    """Be such a process, and carry out one command after the other, until told to stop or left alone."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     keep_freed_memory()  # as every role does
-    plan = _Plan(folder)
-    server: _Server | None = None
-    driver: _Driver | None = None
-    aggregator: Node | None = None
-    receiver: Receiver | None = None
-    peak: _Peak | None = None
-    while True:
-        try:
+    process: Any = KINDS[kind](_Plan(folder), **arguments)
+    line.send({})
+    with contextlib.suppress(EOFError):
+        while True:
             command: dict[str, Any] = line.recv()
-        except EOFError:
-            break
-        answer: dict[str, Any] = {}
-        name = command.pop("do")
-        if name == "server":
-            server = _Server(plan, **command)
-        elif name == "aggregator":
-            aggregator = _aggregator(plan)
-        elif name == "open" and server is not None:
-            server.open(**command)
-        elif name == "forget" and server is not None:
-            server.forget()
-        elif name == "receiver":
-            home = plan.folder / command["name"]
-            ca = plan.consortium.ca_certificate.decode("ascii")
-            receiver = Receiver(home / "certificate.pem", home / "tls.key", ca, home / "raw", fsync=command["fsync"])
-            answer["port"] = receiver.port
-        elif name == "clear" and receiver is not None:
-            receiver.clear()
-        elif name == "driver":
-            driver = _Driver(plan, **command)
-        elif name == "usage":
-            answer.update(_usage(peak))
-        elif name == "watch":
-            peak = _Peak()
-        elif name == "stop":
-            for part in (server, driver, aggregator):
-                if part is not None:
-                    part.stop()
-            break
-        elif driver is not None:
-            getattr(driver, name)(**command)
-        line.send(answer)
+            name = command.pop("do")
+            answer = getattr(process, name)(**command)
+            if name == "stop":
+                break
+            line.send(answer or {})
     os._exit(0)  # threads of the network wait for nobody here

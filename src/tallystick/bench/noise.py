@@ -7,10 +7,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+from tallystick.bench.measuring import row
 from tallystick.crypto.prg import system_stream
 from tallystick.privacy.mechanisms import discrete_gaussian, discrete_laplace
-
-__all__ = ["rows"]
 
 _SCALES = (("1.5", Fraction(3, 2)), ("1e3", Fraction(10**3)), ("1e6", Fraction(10**6)))
 _NO_OPENDP = "opendp is not installed (pip install 'tallystick[dev]'), so there is nothing to compare with"
@@ -25,16 +24,11 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
             ours = _rate(_ours(law, scale), size, repeat=2 if quick else 3)
             theirs = _opendp(law, float(scale))
             reference = _rate(theirs, reference_size, repeat=2) if theirs is not None else None
-            row: dict[str, Any] = {
-                "case": f"{law}-{name}",
-                "value": round(ours, 3),
-                "unit": "M samples/s (CPU)",
-                "reference": round(reference, 4) if reference is not None else None,
-                "ratio": round(ours / reference, 1) if reference is not None else None,
-            }
+            case, unit = f"{law}-{name}", "M samples/s (CPU)"
             if reference is None:
-                row["note"] = _NO_OPENDP
-            table.append(row)
+                table.append(row(case, round(ours, 3), unit, None, None) | {"note": _NO_OPENDP})
+            else:
+                table.append(row(case, round(ours, 3), unit, round(reference, 4), round(ours / reference, 1)))
     return table
 
 

@@ -12,10 +12,8 @@ import socket
 import ssl
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import Empty, SimpleQueue
-
-__all__ = ["Receiver", "Sender"]
 
 _LENGTH = struct.Struct("<Q")
 _BUFFER = 1 << 20
@@ -98,14 +96,8 @@ class Sender:
 
     def send(self, payloads: list[bytes], threads: int) -> None:
         """Every client's payload, and its acknowledgement."""
-        work: SimpleQueue[tuple[ssl.SSLSocket, bytes]] = SimpleQueue()
-        for line, payload in zip(self._lines, payloads, strict=True):
-            work.put((line, payload))
-        workers = [threading.Thread(target=_send_all, args=(work,)) for _ in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
+        with ThreadPoolExecutor(threads) as workers:
+            list(workers.map(_send, self._lines, payloads))
 
     def close(self) -> None:
         """End every connection."""
@@ -113,12 +105,7 @@ class Sender:
             line.close()
 
 
-def _send_all(work: SimpleQueue[tuple[ssl.SSLSocket, bytes]]) -> None:
-    while True:
-        try:
-            line, payload = work.get_nowait()
-        except Empty:
-            return
-        line.sendall(_LENGTH.pack(len(payload)))
-        line.sendall(payload)
-        line.recv(1)
+def _send(line: ssl.SSLSocket, payload: bytes) -> None:
+    line.sendall(_LENGTH.pack(len(payload)))
+    line.sendall(payload)
+    line.recv(1)

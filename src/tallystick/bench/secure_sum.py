@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from tallystick.bench.measuring import RoundNoise, best_seconds
+from tallystick.bench.measuring import RoundNoise, best_seconds, row
 from tallystick.core.identifiers import digest
-from tallystick.crypto.additive import context_for, split
+from tallystick.crypto.additive import split
 from tallystick.crypto.field import sum_vectors, uniform
 from tallystick.crypto.prg import add_expanded, system_stream
 from tallystick.transport.rounds import MemoryRounds
-
-__all__ = ["rows"]
 
 _STUDY = digest(b"bench secure-sum")
 _CHUNK = 256 * 1024
@@ -57,8 +55,7 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
 
     def share_all() -> None:
         for number, v in enumerate(some):
-            context = context_for(_STUDY, 1, f"client-{number}")
-            split(v, servers=servers, vector_server=number % servers, source=source, context=context)
+            split(v, servers=servers, vector_server=number % servers, source=source, context=number.to_bytes(32))
 
     shared = best_seconds(share_all)
     added = best_seconds(lambda: [np.add(v, v) for v in some])
@@ -100,10 +97,4 @@ def _raw_aes(count: int) -> None:
 
 
 def _row(case: str, value: float, unit: str, reference: float, ratio: float) -> dict[str, Any]:
-    return {
-        "case": case,
-        "value": round(value, 3),
-        "unit": unit,
-        "reference": round(reference, 3),
-        "ratio": round(ratio, 3),
-    }
+    return row(case, round(value, 3), unit, round(reference, 3), round(ratio, 3))

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-__all__ = ["Allowances"]
-
 _TIDY_ABOVE = 4096
 
 
@@ -42,10 +40,6 @@ class Allowances:
         """Seconds until this name may take something again; 0 if it may now."""
         return max(0.0, self._least - self.left(name, now)) / self.rate
 
-    def full(self, name: Hashable, now: float) -> bool:
-        """Whether nothing is missing from this name's bucket."""
-        return self.left(name, now) >= self.burst
-
     def _tidy(self, now: float) -> None:
         """A full bucket is as good as none: names that nobody uses any more are forgotten."""
-        self._left = {name: kept for name, kept in self._left.items() if not self.full(name, now)}
+        self._left = {name: kept for name, kept in self._left.items() if self.left(name, now) < self.burst}

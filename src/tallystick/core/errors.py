@@ -23,24 +23,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "BoundsError",
-    "BudgetExceeded",
-    "DataError",
-    "LocalProtocolError",
-    "NotApproved",
-    "PrivacyRefused",
-    "PrivacyWarning",
-    "ProtocolError",
-    "RemoteProtocolError",
-    "RoundAborted",
-    "StudyError",
-    "TallystickError",
-    "TooFewParties",
-    "TrustModelError",
-    "VerificationError",
-]
-
 
 class TallystickError(Exception):
     """Base of all errors; ``exit_code`` is what the command line returns for it."""

@@ -14,8 +14,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tallystick.core.errors import TallystickError
 
-__all__ = ["Finding", "Table", "first_finding"]
-
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 

@@ -14,8 +14,6 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["HASH_BYTES", "canonical", "check_party_name", "digest", "format_hash", "parse_hash"]
-
 HASH_BYTES = 32
 _PARTY = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}")
 

@@ -18,8 +18,6 @@ import tomllib
 from itertools import accumulate
 from typing import Any, NoReturn
 
-__all__ = ["DEPTH", "DIGITS", "TOML_BYTES", "BeyondLimits", "NotReadable", "read_json", "read_toml"]
-
 TOML_BYTES = 4 << 20
 """A study of 4 MiB is the longest that can be proposed; every other TOML file here is much shorter."""
 DEPTH = 64
@@ -61,15 +59,7 @@ def read_json(
     ``constants`` lets NaN and Infinity through, where a rule of its own refuses them by name; ``digits`` longer whole
     numbers, up to the 4300 that Python reads, where nothing is computed with them.
     """
-    if len(raw) > limit:
-        raise BeyondLimits(f"it has {len(raw)} bytes, more than {limit}")
-    try:
-        encoded = raw.encode() if isinstance(raw, str) else bytes(raw)
-        text = encoded.decode()
-    except UnicodeError:
-        raise NotReadable("it is not UTF-8 text") from None
-    if len(encoded) > limit:
-        raise BeyondLimits(f"it has {len(encoded)} bytes, more than {limit}")
+    text, encoded = _text_within(raw, limit)
     bare = _JSON_TEXT.sub(b'""', encoded)
     _check_nesting(bare, depth)
     _check_numbers(bare, digits)
@@ -95,13 +85,7 @@ def read_json(
 
 def read_toml(raw: bytes | str, *, limit: int = TOML_BYTES, depth: int = DEPTH) -> dict[str, Any]:
     """The tables of a TOML text of at most ``limit`` bytes."""
-    if len(raw) > limit:
-        raise BeyondLimits(f"it has {len(raw)} bytes, more than {limit}")
-    try:
-        text = raw if isinstance(raw, str) else bytes(raw).decode()
-        text.encode()  # a surrogate is not text
-    except UnicodeError:
-        raise NotReadable("it is not UTF-8 text") from None
+    text, _ = _text_within(raw, limit)
     bare = _TOML_TEXT.sub(lambda found: "\n" if found[0].endswith("\n") else "", text)
     _check_nesting(bare.encode(), depth)
     _check_numbers(bare.encode())
@@ -116,6 +100,20 @@ def read_toml(raw: bytes | str, *, limit: int = TOML_BYTES, depth: int = DEPTH) 
         raise BeyondLimits("it holds a number, a date or nesting that is absurd") from None
     _check_values(found, depth)
     return found
+
+
+def _text_within(raw: bytes | str, limit: int) -> tuple[str, bytes]:
+    """The text and its bytes, at most ``limit`` of them; what is no text, a surrogate for one, is refused."""
+    if len(raw) <= limit:
+        try:
+            encoded = raw.encode() if isinstance(raw, str) else bytes(raw)
+            text = encoded.decode()
+        except UnicodeError:
+            raise NotReadable("it is not UTF-8 text") from None
+        if len(encoded) <= limit:
+            return text, encoded
+        raw = encoded
+    raise BeyondLimits(f"it has {len(raw)} bytes, more than {limit}")
 
 
 def _check_nesting(bare: bytes, depth: int) -> None:

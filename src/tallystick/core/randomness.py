@@ -13,8 +13,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SystemSource", "WordSource"]
-
 
 class WordSource(Protocol):
     """An endless stream of independent uniform 64-bit words, read in order."""

@@ -21,16 +21,6 @@ from collections.abc import Iterable, Iterator
 
 from tallystick.core.errors import StudyError
 
-__all__ = [
-    "check_name",
-    "check_readable",
-    "did_you_mean",
-    "escaped",
-    "one_line",
-    "what_is_unreadable",
-    "what_is_wrong_with_name",
-]
-
 _REFUSED = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 _KINDS = {
     "Cc": "a control character",

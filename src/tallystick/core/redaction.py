@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Secret"]
-
 
 class Secret:
     """Bytes that never show themselves; ``reveal()`` is the one, greppable, way to them."""

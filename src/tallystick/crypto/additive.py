@@ -12,72 +12,35 @@ to another server stands for unrelated values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.core.errors import LocalProtocolError
 from tallystick.core.identifiers import digest
 from tallystick.core.randomness import WordSource
-from tallystick.core.redaction import Secret
 from tallystick.crypto import field, prg
 
-__all__ = [
-    "SeedShare",
-    "Share",
-    "VectorShare",
-    "add_share_into",
-    "combine",
-    "context_for",
-    "share_context",
-    "split",
-    "vector_server_for",
-]
-
-_CONTEXT_LABEL = b"tallystick/share/v1"
 _ROTATION_LABEL = b"tallystick/vector-server/v1"
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class SeedShare:
     """A share that travels as its seed."""
 
-    seed: bytes
-
-    def __post_init__(self) -> None:
-        seed = self.seed.reveal() if isinstance(self.seed, Secret) else self.seed
-        if not isinstance(seed, bytes) or len(seed) != prg.SEED_BYTES:
-            raise RemoteProtocolError(
-                f"a seed share does not have {prg.SEED_BYTES} bytes",
-                remedy="Both sides must run the same protocol version; the share was not used.",
-            )
-        object.__setattr__(self, "seed", seed)
-
-    def __repr__(self) -> str:
-        return f"SeedShare({len(self.seed)} bytes)"
+    seed: bytes = dataclass_field(repr=False)
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class VectorShare:
-    """A share that travels as a field vector; its elements are checked when it is added."""
+    """A share that travels as a field vector."""
 
-    vector: NDArray[np.uint64]
-
-    def __post_init__(self) -> None:
-        field.check_vector(self.vector)
-
-    def __repr__(self) -> str:
-        return f"VectorShare({self.vector.size} elements)"
+    vector: NDArray[np.uint64] = dataclass_field(repr=False)
 
 
 Share = SeedShare | VectorShare
-
-
-def context_for(study_hash: bytes, round: int, client: str) -> bytes:
-    """The context of one client's sharing in one round of one study: 32 bytes, public."""
-    return digest(_CONTEXT_LABEL, study_hash, round.to_bytes(8, "little"), client.encode())
 
 
 def share_context(context: bytes, server: int) -> bytes:
@@ -114,27 +77,3 @@ def split(
             prg.subtract_expanded(rest, seed, share_context(context, server))
             shares.append(SeedShare(seed))
     return tuple(shares)
-
-
-def add_share_into(
-    acc: NDArray[np.uint64], share: Share, *, server: int, context: bytes, party: str | None = None
-) -> None:
-    """What a server does with a client's share: acc += the share, expanded in its context if it is a seed."""
-    match share:
-        case SeedShare(seed=seed):
-            prg.add_expanded(acc, seed, share_context(context, server))
-        case VectorShare(vector=vector):
-            field.add_into(acc, vector, party=party)
-
-
-def combine(shares: Sequence[Share], size: int, context: bytes) -> NDArray[np.uint64]:
-    """The shared vector, from all shares in the order of the servers."""
-    if sum(isinstance(share, VectorShare) for share in shares) != 1:
-        raise RemoteProtocolError(
-            "a sharing has exactly one vector share",
-            remedy="Ask the client to share again; nothing was combined.",
-        )
-    total: NDArray[np.uint64] = np.zeros(size, dtype=np.uint64)
-    for server, share in enumerate(shares):
-        add_share_into(total, share, server=server, context=context)
-    return total

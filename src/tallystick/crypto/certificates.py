@@ -37,21 +37,6 @@ from tallystick.core.readable_text import what_is_wrong_with_name
 from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import SigningKey
 
-__all__ = [
-    "AUTHORITY_DAYS",
-    "CERTIFICATE_DAYS",
-    "CertificateAuthority",
-    "CertificateFacts",
-    "TlsKey",
-    "certificate_facts",
-    "check_certificate",
-    "check_signing_request",
-    "dns_name",
-    "fingerprint",
-    "signing_key_from_pem",
-    "signing_key_to_pem",
-]
-
 CERTIFICATE_DAYS = 90
 AUTHORITY_DAYS = 3652
 _SKEW = timedelta(minutes=5)  # a certificate is good at once at a party whose clock is a little behind
@@ -137,11 +122,9 @@ class CertificateAuthority:
             )
 
     @classmethod
-    def create(
-        cls, consortium: str, source: WordSource, now: datetime, *, key: TlsKey | None = None
-    ) -> CertificateAuthority:
+    def create(cls, consortium: str, source: WordSource, now: datetime) -> CertificateAuthority:
         """A new authority for ten years that may issue end certificates only."""
-        key = key or TlsKey.generate(source)
+        key = TlsKey.generate(source)
         public = key._private.public_key()
         builder = (
             x509.CertificateBuilder()

@@ -20,25 +20,6 @@ from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto import kernels
 
-__all__ = [
-    "ELEMENT_BYTES",
-    "HALF",
-    "MODULUS",
-    "add",
-    "add_all_into",
-    "add_into",
-    "check_vector",
-    "decode_signed",
-    "encode_signed",
-    "from_bytes",
-    "is_canonical",
-    "subtract",
-    "subtract_into",
-    "sum_vectors",
-    "to_bytes",
-    "uniform",
-]
-
 MODULUS = 2**64 - 2**32 + 1
 HALF = (MODULUS - 1) // 2
 ELEMENT_BYTES = 8
@@ -93,24 +74,11 @@ def add_into(acc: Vector, v: Vector, *, party: str | None = None) -> None:
         raise _refuse(party)
 
 
-def subtract_into(acc: Vector, v: Vector, *, party: str | None = None) -> None:
-    """acc −= v. A ``v`` that is not canonical is refused, in the sender's name, and ``acc`` is as it was."""
-    _check_pair(acc, v, party)
-    if not kernels.subtract_checked(acc, v):
-        raise _refuse(party)
-
-
-def add_all_into(acc: Vector, vectors: Sequence[Vector], *, parties: Sequence[str] | None = None) -> None:
-    """acc += every vector, two per visit of ``acc``. If one is refused, ``acc`` is as it was; ``parties`` names it."""
-    names: Sequence[str | None] = [None] * len(vectors) if parties is None else parties
-    if len(names) != len(vectors):
-        raise LocalProtocolError(
-            f"{len(vectors)} vectors came with {len(names)} names", remedy="Name each vector once."
-        )
-    for v, name in zip(vectors, names, strict=True):
-        _check_pair(acc, v, name)
-    added = 0
-    while added < len(vectors):
+def add_all_into(acc: Vector, vectors: Sequence[Vector]) -> None:
+    """acc += every vector, two per visit of ``acc``. If one is refused, ``acc`` is as it was."""
+    for v in vectors:
+        _check_pair(acc, v, None)
+    for added in range(0, len(vectors), 2):
         pair = vectors[added : added + 2]
         if len(pair) == 2:
             accepted = kernels.add_pair_checked(acc, pair[0], pair[1])
@@ -119,29 +87,16 @@ def add_all_into(acc: Vector, vectors: Sequence[Vector], *, parties: Sequence[st
         if not accepted:
             for v in vectors[:added]:
                 kernels.subtract_checked(acc, v)
-            raise _refuse(names[added if not is_canonical(pair[0]) else added + 1])
-        added += len(pair)
+            raise _refuse(None)
 
 
-def sum_vectors(vectors: Sequence[Vector], *, parties: Sequence[str] | None = None) -> Vector:
+def sum_vectors(vectors: Sequence[Vector]) -> Vector:
     """The sum of one or more vectors of equal size, as a fresh vector."""
     if not vectors:
         raise LocalProtocolError("a sum of no vectors has no size", remedy="Sum at least one vector.")
     total: Vector = np.zeros(check_vector(vectors[0]).size, dtype=np.uint64)
-    add_all_into(total, vectors, parties=parties)
+    add_all_into(total, vectors)
     return total
-
-
-def add(a: Vector, b: Vector) -> Vector:
-    """a + b, as a fresh vector; both are checked."""
-    return sum_vectors((a, b))
-
-
-def subtract(a: Vector, b: Vector) -> Vector:
-    """a − b, as a fresh vector; both are checked."""
-    difference = sum_vectors((a,))
-    subtract_into(difference, b)
-    return difference
 
 
 def encode_signed(values: NDArray[np.int64]) -> Vector:

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.crypto.field import HALF
 
-__all__ = ["NOISE_DEVIATIONS", "check_headroom", "to_real"]
-
 NOISE_DEVIATIONS = 40
 _MAX_FRACTION_BITS = 1000  # 2^-1000 · 2^63 is still a normal float64, so the scaling is exact
 

@@ -29,8 +29,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["absorb", "add_checked", "add_pair_checked", "is_canonical", "subtract_checked"]
-
 Vector = NDArray[np.uint64]
 
 _F = TypeVar("_F", bound=Callable[..., object])

@@ -31,16 +31,6 @@ from tallystick.core.randomness import WordSource
 from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import SigningKey, VerifyKey
 
-__all__ = [
-    "PUBLIC_BYTES",
-    "AgreementKey",
-    "ChannelKey",
-    "StudyKey",
-    "check_public_key",
-    "check_study_keys",
-    "derive_channel",
-]
-
 PUBLIC_BYTES = 32
 _FIELD = 2**255 - 19
 _STATEMENT = b"tallystick/study-key/v1"
@@ -94,11 +84,6 @@ class AgreementKey:
         """The half that others may know; still told after ``erase()``."""
         return self._public
 
-    @property
-    def erased(self) -> bool:
-        """Whether the study is over for this key."""
-        return not self._secret
-
     def agree(self, public: bytes, *, party: str | None = None) -> Secret:
         """The secret shared with the owner of ``public``, never all zero, never with oneself."""
         if not self._secret:
@@ -130,7 +115,7 @@ class AgreementKey:
         self._secret = bytearray()
 
     def __repr__(self) -> str:
-        return f"AgreementKey({'erased' if self.erased else f'{PUBLIC_BYTES} bytes'})"
+        return f"AgreementKey({f'{PUBLIC_BYTES} bytes' if self._secret else 'erased'})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("agreement keys are not serialised")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hmac
 import sys
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -30,19 +30,6 @@ from tallystick.core.randomness import SystemSource
 from tallystick.core.redaction import Secret
 from tallystick.crypto import kernels
 from tallystick.crypto.field import MODULUS, check_vector
-
-__all__ = [
-    "SEED_BYTES",
-    "AesStream",
-    "Keystream",
-    "accumulate",
-    "add_expanded",
-    "add_words_at",
-    "derive",
-    "expand",
-    "subtract_expanded",
-    "system_stream",
-]
 
 SEED_BYTES = 32
 _CHUNK_BYTES = 256 * 1024
@@ -60,12 +47,6 @@ def _seed_bytes(seed: Secret | bytes) -> bytes:
     if not isinstance(raw, bytes) or len(raw) != SEED_BYTES:
         raise LocalProtocolError(f"a seed has {SEED_BYTES} bytes", remedy="Draw seeds with source.bytes(SEED_BYTES).")
     return raw
-
-
-class Keystream(Protocol):
-    """What :func:`accumulate` reads: consecutive words of one stream, written to the start of a buffer."""
-
-    def read_into(self, buffer: NDArray[np.uint64], count: int) -> None: ...
 
 
 class AesStream:
@@ -121,7 +102,7 @@ def derive(seed: Secret | bytes, *labels: bytes) -> bytes:
     return hmac.digest(_seed_bytes(seed), digest(_DERIVE_LABEL, *labels), "sha256")
 
 
-def accumulate(acc: NDArray[np.uint64], keystream: Keystream, *, negate: bool = False) -> None:
+def accumulate(acc: NDArray[np.uint64], keystream: AesStream, *, negate: bool = False) -> None:
     """acc ± the first ``acc.size`` keystream words below p, in order."""
     check_vector(acc)
     if not acc.flags.writeable:
@@ -139,20 +120,13 @@ def _expansion(seed: Secret | bytes, context: bytes, skip: int = 0) -> AesStream
 
 
 def add_expanded(acc: NDArray[np.uint64], seed: Secret | bytes, context: bytes) -> None:
-    """acc += expand(seed, acc.size, context), without the vector ever being in memory."""
+    """acc += the field vector that a seed stands for in a context, without that vector ever being in memory."""
     accumulate(acc, _expansion(seed, context))
 
 
 def subtract_expanded(acc: NDArray[np.uint64], seed: Secret | bytes, context: bytes) -> None:
-    """acc −= expand(seed, acc.size, context), without the vector ever being in memory."""
+    """acc −= the same."""
     accumulate(acc, _expansion(seed, context), negate=True)
-
-
-def expand(seed: Secret | bytes, size: int, context: bytes) -> NDArray[np.uint64]:
-    """The field vector a seed stands for in a context: the same bits as :func:`field.uniform` on that stream."""
-    vector: NDArray[np.uint64] = np.zeros(size, dtype=np.uint64)
-    add_expanded(vector, seed, context)
-    return vector
 
 
 def add_words_at(

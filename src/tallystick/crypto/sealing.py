@@ -36,19 +36,6 @@ from tallystick.core.identifiers import digest
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.key_agreement import ChannelKey
 
-__all__ = [
-    "CHUNK_BYTES",
-    "HEADER_BYTES",
-    "PIECE_BYTES",
-    "TAG_BYTES",
-    "Opener",
-    "Opening",
-    "Sealer",
-    "Sealing",
-    "opened_size",
-    "sealed_size",
-]
-
 CHUNK_BYTES = (1 << 21) - 64
 TAG_BYTES = 16
 HEADER_BYTES = 28
@@ -158,7 +145,7 @@ class Sealing:
 
     def __init__(self, message: _Message, before: bytes, parts: list[memoryview]) -> None:
         self._message, self._before = message, before
-        self._chunks = _cut_parts(parts, CHUNK_BYTES)
+        self._chunks = _chunks_of(parts, CHUNK_BYTES)
         self._left: int | None = sum(part.nbytes for part in parts)
         self.longest = self.next_size
 
@@ -189,30 +176,16 @@ class Opener:
 
     def __init__(self, channel: ChannelKey, *, after: int = -1) -> None:
         self._channel = channel
-        self._after = after
-
-    @property
-    def after(self) -> int:
+        self.after = after
         """The number of the last message opened; a restarted receiver that kept it refuses everything up to it."""
-        return self._after
 
     def open(self, sealed: Buffer) -> bytes:
         """The message, if all of it is genuine, new and for this pair of parties; RemoteProtocolError otherwise."""
         box = _flat(sealed)
-        size = opened_size(box.nbytes)
-        if size is None:
-            self._refuse("a sealed message has an impossible length")
-        message = self._begin(bytes(box[:HEADER_BYTES]))
-        out = BytesIO(bytes(size))
-        with out.getbuffer() as view:
-            try:
-                for chunk, part, last in _cut(box[HEADER_BYTES:], _STEP):
-                    self._open_chunk(message, part, chunk, last=last, into=view[chunk * CHUNK_BYTES :])
-            except RemoteProtocolError:
-                view[:] = bytes(size)  # nor are the chunks before it kept
-                raise
-        self._advance(message)
-        return out.getvalue()
+        opening = self.opening(box.nbytes)
+        plain = b"".join(opening.take(box))
+        opening.finish()
+        return plain
 
     def opening(self, size: int) -> Opening:
         """A message of ``size`` sealed bytes that will be pushed in as they arrive."""
@@ -245,14 +218,14 @@ class Opener:
         magic, number, _ = _HEADER.unpack(header)
         if magic != _MAGIC:
             self._refuse("a message is not sealed the way this release seals", "other-version")
-        if number <= self._after:
+        if number <= self.after:
             self._refuse("a sealed message was replayed or reordered", "replayed")
         return _Message(self._channel, header, number)
 
     def _advance(self, message: _Message) -> None:
-        if message.number <= self._after:  # another message was opened meanwhile
+        if message.number <= self.after:  # another message was opened meanwhile
             self._refuse("a sealed message was replayed or reordered", "replayed")
-        self._after = message.number
+        self.after = message.number
 
     def _forged(self) -> NoReturn:
         self._refuse("a sealed message does not open: changed, cut, or sealed for another party or study")
@@ -266,7 +239,7 @@ class Opener:
         ) from None
 
     def __repr__(self) -> str:
-        return f"Opener({self._channel.sender} to {self._channel.receiver}, after {self._after})"
+        return f"Opener({self._channel.sender} to {self._channel.receiver}, after {self.after})"
 
 
 class Opening:
@@ -334,17 +307,8 @@ def _flat(raw: Buffer) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
-def _cut(plain: memoryview, step: int) -> Iterator[tuple[int, memoryview, bool]]:
-    """(index, part, whether it is the last) for each part of at most ``step`` bytes; one empty part of nothing."""
-    count = max(1, -(-plain.nbytes // step))
-    if count > _LAST:
-        raise LocalProtocolError("a message is too long to seal", remedy="Send it in several messages.")
-    for i in range(count):
-        yield i, plain[i * step : (i + 1) * step], i == count - 1
-
-
-def _cut_parts(parts: list[memoryview], step: int) -> Iterator[tuple[int, list[memoryview], bool]]:
-    """The same for a message in several parts: each chunk is a list of what it is made of; nothing is copied."""
+def _chunks_of(parts: list[memoryview], step: int) -> Iterator[tuple[int, list[memoryview], bool]]:
+    """(index, what it is made of, whether it is the last) for each chunk of a message; nothing is copied."""
     left = sum(part.nbytes for part in parts)
     waiting = [part for part in reversed(parts) if part.nbytes]
     chunk = 0

@@ -17,8 +17,6 @@ from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.core.randomness import WordSource
 from tallystick.core.redaction import Secret
 
-__all__ = ["KEY_BYTES", "SIGNATURE_BYTES", "SigningKey", "VerifyKey"]
-
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 

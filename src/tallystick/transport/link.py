@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["Envelope", "Link"]
-
 
 @dataclass(frozen=True, slots=True)
 class Envelope:

@@ -41,8 +41,6 @@ from tallystick.protocol.secure_sum import (
     encode,
 )
 
-__all__ = ["Contribute", "MemoryRounds"]
-
 Contribute = Callable[[bytes], NDArray[Any]]
 
 

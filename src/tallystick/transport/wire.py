@@ -20,8 +20,6 @@ from tallystick.crypto.sealing import PIECE_BYTES, Opener, Opening, Sealer, seal
 from tallystick.protocol.study.roster import Roster
 from tallystick.transport.network.frame_buffers import BUFFERS, FrameBuffer
 
-__all__ = ["GOVERNANCE", "HEADER_BYTES", "SEALED", "STUDY", "SUM", "Seals", "head", "parse"]
-
 STUDY, SUM, SEALED, GOVERNANCE = 1, 2, 3, 4
 HEADER_BYTES = 1 + HASH_BYTES
 

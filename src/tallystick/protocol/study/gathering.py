@@ -140,9 +140,9 @@ class Gathering(StudyMachine):
         if self.state is not _S.GATHERING or opening is None:
             return []
         cast = self.cast
-        for server in cast.helpers:
-            if server in self._declined:
-                return self._fail(StudyCode.MISSING_SERVER, self._left(server, self._declined[server]))
+        for helper in cast.helpers:
+            if helper in self._declined:
+                return self._fail(StudyCode.MISSING_HELPER, self._left(helper, self._declined[helper]))
         over = now >= self._deadline
         self._leave_out()
         clients = [name for name in cast.clients if name in self._ready]
@@ -154,10 +154,10 @@ class Gathering(StudyMachine):
             error = RoundAborted(
                 f"no answer from {', '.join(missing)} in time",
                 party=missing[0],
-                rule=rule_of(StudyCode.MISSING_SERVER),
-                remedy="Start that server, then propose the study again.",
+                rule=rule_of(StudyCode.MISSING_HELPER),
+                remedy="Start that party, then propose the study again.",
             )
-            return self._fail(StudyCode.MISSING_SERVER, error)
+            return self._fail(StudyCode.MISSING_HELPER, error)
         if missing or not (over or len(clients) == possible):
             return []
         tickets = [

@@ -49,7 +49,7 @@ class StudyCode(IntEnum):
     ALREADY_RUN = 11
     BAD_ROSTER = 12
     TOO_FEW_CLIENTS = 13
-    MISSING_SERVER = 14
+    MISSING_HELPER = 14
     LATE = 15
     SILENT = 16
     FAILED = 17

@@ -61,7 +61,7 @@ class AnalystConnection:
             self.members,
             config.name,
             self._identity.signing,
-            send=lambda to, raw: self._node.link.send(to, raw),
+            send=lambda to, raw: self._node.send(to, raw),
             wall=unix_time,
         )
         self._node = node_for(self._identity, consortium, listen=None)
@@ -112,7 +112,7 @@ class AnalystConnection:
     def pump(self, timeout: float) -> None:
         """Take one message, if one comes."""
         self.exchange.poll()
-        envelope = self._node.link.receive(timeout=timeout)
+        envelope = self._node.receive(timeout=timeout)
         if envelope is None:
             return
         kind, study_hash, payload = parse(envelope.raw, envelope.sender)
@@ -176,7 +176,7 @@ class AnalystConnection:
             for step in steps:
                 match step:
                     case studies.Send(to=to, message=message):
-                        self._node.link.send(to, head(STUDY, machine.study_hash) + studies.encode(message))
+                        self._node.send(to, head(STUDY, machine.study_hash) + studies.encode(message))
                     case studies.Wake(at=at):
                         wakes.append(at)
                     case studies.RoundsDone(round=done, rounds=rounds):

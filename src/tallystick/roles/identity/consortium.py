@@ -18,23 +18,13 @@ from typing import Annotated, NoReturn
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from tallystick.core.errors import StudyError, VerificationError
+from tallystick.core.errors import StudyError
 from tallystick.core.findings import Finding, Table, first_finding
-from tallystick.core.identifiers import check_party_name, digest, format_hash
+from tallystick.core.identifiers import canonical, check_party_name, digest, format_hash
 from tallystick.core.outside_text import NotReadable, read_toml
 from tallystick.crypto.certificates import certificate_facts, dns_name
 from tallystick.crypto.signing import VerifyKey
 from tallystick.study.trust import registered
-
-__all__ = [
-    "Consortium",
-    "Party",
-    "check_address",
-    "consortium_roles",
-    "dials",
-    "listening_roles",
-    "split_address",
-]
 
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
@@ -78,24 +68,24 @@ class Party:
     def __post_init__(self) -> None:
         check_party_name(self.name)
         if self.role not in consortium_roles():
-            _refuse(
+            deny(
                 f"party {self.name} has the unknown role {ascii(self.role)[:40]}",
                 f"Roles: {', '.join(consortium_roles())}.",
             )
         if self.role in listening_roles():
             if self.address is None:
-                _refuse(f"{self.role} {self.name} has no address", 'Give address = "host:port".')
+                deny(f"{self.role} {self.name} has no address", 'Give address = "host:port".')
             check_address(self.address)
         elif self.address is not None:
-            _refuse(f"{self.role} {self.name} has an address", "Clients and analysts dial out only: leave it out.")
+            deny(f"{self.role} {self.name} has an address", "Clients and analysts dial out only: leave it out.")
         if not 1 <= len(self.fingerprints) <= 2 or len(set(self.fingerprints)) != len(self.fingerprints):
-            _refuse(
+            deny(
                 f"party {self.name} has {len(self.fingerprints)} fingerprints",
                 "There is one; two different ones during rotation. Finish it: consortium rotate --finish.",
             )
         for text in self.fingerprints:
             if not re.fullmatch(r"sha256:[0-9a-f]{64}", text):
-                _refuse(f"a fingerprint of {self.name} is not sha256:<64 hex digits>", "Copy the file again.")
+                deny(f"a fingerprint of {self.name} is not sha256:<64 hex digits>", "Copy the file again.")
 
     @property
     def dns_name(self) -> str:
@@ -136,7 +126,7 @@ class Consortium:
     def __post_init__(self) -> None:
         check_party_name(self.name)
         if not 1 <= self.version < 1 << 31:
-            _refuse("the version of a consortium file is a number from 1", "Get the file again from its author.")
+            deny("the version of a consortium file is a number from 1", "Get the file again from its author.")
         certificate_facts(self.ca_certificate)
         _distinct([p.name for p in self.parties], "two parties are named")
         _distinct([p.dns_name for p in self.parties], "two parties' names differ in punctuation or case only:")
@@ -144,7 +134,7 @@ class Consortium:
         _distinct([p.identity.encoded.hex() for p in self.parties], "two parties share the identity")
         for role in sorted({model.board for model in registered()}):
             if len(self.by_role(role)) > 1:
-                _refuse(f"there are two {role}s", "A consortium has one.")
+                deny(f"there are two {role}s", "A consortium has one.")
 
     @classmethod
     def parse(cls, text: str) -> Consortium:
@@ -152,7 +142,7 @@ class Consortium:
         try:
             raw = read_toml(text)
         except NotReadable as error:
-            _refuse(f"the consortium file cannot be read: {error}", "Copy it again from the consortium.")
+            deny(f"the consortium file cannot be read: {error}", "Copy it again from the consortium.")
         try:
             file = _File.model_validate(raw)
         except ValidationError as error:
@@ -191,8 +181,7 @@ class Consortium:
                 [p.name, p.role, p.address, list(p.fingerprints), p.identity.encoded.hex()] for p in self.parties
             ],
         }
-        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return digest(b"tallystick/consortium/v1", canonical.encode())
+        return digest(b"tallystick/consortium/v1", canonical(content))
 
     @property
     def printed_hash(self) -> str:
@@ -214,17 +203,6 @@ class Consortium:
     def by_role(self, role: str) -> tuple[Party, ...]:
         """The parties in this role, in the file's order."""
         return tuple(p for p in self.parties if p.role == role)
-
-    def by_fingerprint(self, fingerprint: str) -> Party:
-        """The party this certificate is pinned for; anything not pinned is refused."""
-        for p in self.parties:
-            if fingerprint in p.fingerprints:
-                return p
-        raise VerificationError(
-            f"the certificate {ascii(fingerprint)[:80]} is pinned for no party of consortium {self.name}",
-            rule="untrusted-certificate",
-            remedy="If it belongs here, have it approved and give every party the new consortium file.",
-        )
 
     def with_party(self, party: Party) -> Consortium:
         """The next version, with this party added or replaced in its place."""
@@ -261,23 +239,23 @@ def _explain(found: Finding) -> NoReturn:
     again = "Copy the file again from the consortium."
     if found.kind == "unknown":
         near = f"Did you mean {found.closest}? " if found.closest else ""
-        _refuse(f"{where} has the unknown key {ascii(key)[:60]}", f"{near}Known: {', '.join(found.known)}.")
+        deny(f"{where} has the unknown key {ascii(key)[:60]}", f"{near}Known: {', '.join(found.known)}.")
     if found.path[0] == "party" and len(found.path) < 3:
-        _refuse("parties are written as [[party]]", again)
+        deny("parties are written as [[party]]", again)
     if found.path == ("consortium",):
-        _refuse("the consortium file has no [consortium]", again)
+        deny("the consortium file has no [consortium]", again)
     if found.kind == "missing":
-        _refuse(f"{where} lacks {key}", again)
+        deny(f"{where} lacks {key}", again)
     if found.kind == "string_pattern_mismatch":
-        _refuse(f"{where}: identity is 64 hex digits", "Copy the file again.")
-    _refuse(f"{where}: {key} is not of the right type", again)
+        deny(f"{where}: identity is 64 hex digits", "Copy the file again.")
+    deny(f"{where}: {key} is not of the right type", again)
 
 
 def _distinct(values: list[str], cause: str) -> None:
     seen: set[str] = set()
     for value in values:
         if value in seen:
-            _refuse(f"{cause} {value}", "Every party has a name, certificate and identity of its own.")
+            deny(f"{cause} {value}", "Every party has a name, certificate and identity of its own.")
         seen.add(value)
 
 
@@ -285,5 +263,6 @@ def _quote(text: str) -> str:
     return json.dumps(text)  # the texts here are ASCII without controls, where JSON and TOML agree
 
 
-def _refuse(cause: str, remedy: str) -> NoReturn:
+def deny(cause: str, remedy: str) -> NoReturn:
+    """What is asked of, or written in, a consortium is not possible."""
     raise StudyError(cause, rule="consortium", remedy=remedy) from None

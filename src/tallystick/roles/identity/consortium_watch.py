@@ -1,9 +1,9 @@
 """A new consortium file, noticed by a running role: looked at, checked, and taken or left.
 
-A file is taken if it is of the same consortium and not older (as ``consortium install`` has it), if it has one
-aggregator, and if this party is in it as it is running: same role, same identity, its certificate still pinned. What
-is not taken is said, once, and the role goes on with the file it has; a file that is still being copied is looked at
-again when it changes.
+A file is taken if it is of the same consortium and not older (as ``consortium install`` has it), if it has one notice
+board, and if this party is in it as it is running: same role, same identity, its certificate still pinned. What is not
+taken is said, once, and the role goes on with the file it has; a file that is still being copied is looked at again
+when it changes.
 """
 
 from __future__ import annotations
@@ -11,21 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tallystick.core.errors import StudyError, TallystickError, VerificationError
+from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.protocol.members import Members
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.enrolment import check_successor
 from tallystick.roles.identity.identity_files import Identity, read_consortium
-
-__all__ = ["ConsortiumWatch", "change_of_members", "check_taken_over", "left"]
+from tallystick.roles.identity.places import members_of
 
 
 def check_taken_over(old: Consortium, new: Consortium, identity: Identity) -> None:
     """Return if a running role may go on with the new file; a ``TallystickError`` says why not."""
     check_successor(old, new)
     me = new.party(identity.party)
-    if len(new.by_role("aggregator")) != 1:
-        raise StudyError("the new consortium file has no aggregator", rule="consortium", remedy="Get the newest file.")
+    members_of(new)  # exactly one party keeps the notice board
     if me.role != identity.role or me.identity != identity.signing.public:
         raise VerificationError(
             "the new consortium file has another role or identity for this party",

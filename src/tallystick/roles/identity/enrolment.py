@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import NoReturn, Unpack
+from typing import Unpack
 
-from tallystick.core.errors import StudyError, TallystickError, VerificationError
+from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import SystemSource
 from tallystick.crypto.certificates import (
@@ -37,7 +37,7 @@ from tallystick.crypto.certificates import (
     signing_key_to_pem,
 )
 from tallystick.crypto.signing import SigningKey
-from tallystick.roles.identity.consortium import Consortium, Party
+from tallystick.roles.identity.consortium import Consortium, Party, deny
 from tallystick.roles.identity.identity_files import (
     read_consortium,
     read_private,
@@ -56,18 +56,8 @@ from tallystick.roles.identity.requests import (
 )
 from tallystick.roles.identity.role_config import load_role_config
 
-__all__ = [
-    "CERTIFICATE", "Request", "approve", "check_successor", "create", "enrol", "finish", "install", "remove", "renew",
-    "request",
-]  # fmt: skip
-
-CONSORTIUM, AUTHORITY_KEY, ISSUED, ROLE, NEXT_TLS_KEY = (
-    "consortium.toml",
-    "ca.key",
-    "issued",
-    "role.toml",
-    "tls.next.key",
-)
+CONSORTIUM, AUTHORITY_KEY, ISSUED = "consortium.toml", "ca.key", "issued"
+ROLE, NEXT_TLS_KEY = "role.toml", "tls.next.key"
 
 
 def create(name: str, folder: Path, *, now: datetime) -> Consortium:
@@ -77,7 +67,7 @@ def create(name: str, folder: Path, *, now: datetime) -> Consortium:
     with _locked(folder):
         for file in (CONSORTIUM, AUTHORITY_KEY):
             if (folder / file).exists():
-                _refuse(f"{folder / file} is there already", "Give a new folder; a consortium is never overwritten.")
+                deny(f"{folder / file} is there already", "Give a new folder; a consortium is never overwritten.")
         authority = CertificateAuthority.create(name, SystemSource(), now)
         write_private(folder / AUTHORITY_KEY, authority.key.to_pem())
         consortium = Consortium(name=name, version=1, ca_certificate=authority.certificate)
@@ -95,7 +85,7 @@ def request(
     _make_folder(folder)
     for file in (TLS_KEY, IDENTITY, ROLE):
         if (folder / file).exists():
-            _refuse(f"{folder / file} is there already", "Give a new folder, or renew: consortium rotate.")
+            deny(f"{folder / file} is there already", "Give a new folder, or renew: consortium rotate.")
     config = role_file(name, role, consortium, **options)
     write_private(folder / TLS_KEY, key.to_pem())
     write_private(folder / IDENTITY, signing_key_to_pem(identity))
@@ -159,9 +149,9 @@ def _check_renewal(known: Party, asked: Request) -> None:
             remedy="Ask the party. If it lost its key: consortium remove, then approve this request.",
         )
     if (asked.role, asked.address) != (known.role, known.address):
-        _refuse("a renewal changes role or address", "Remove the party and approve the request as a new one.")
+        deny("a renewal changes role or address", "Remove the party and approve the request as a new one.")
     if len(known.fingerprints) > 1:
-        _refuse(f"{known.name} is being renewed already", "End that first: consortium rotate --finish.")
+        deny(f"{known.name} is being renewed already", "End that first: consortium rotate --finish.")
 
 
 def install(folder: Path, certificate: bytes, consortium_file: bytes, *, now: datetime) -> Consortium:
@@ -170,19 +160,19 @@ def install(folder: Path, certificate: bytes, consortium_file: bytes, *, now: da
     try:
         consortium = Consortium.parse(consortium_file.decode("utf-8"))
     except UnicodeDecodeError:
-        _refuse("the consortium file is not UTF-8 text", "Copy it again.")
+        deny("the consortium file is not UTF-8 text", "Copy it again.")
     if config.consortium.exists():
         check_successor(read_consortium(config.consortium), consortium)
     facts = check_certificate(certificate, consortium.ca_certificate, party=config.name, now=now)
     party = consortium.party(config.name)
     if signing_key_from_pem(read_private(config.identity)).public != party.identity:
-        _refuse("the consortium file pins another identity key for this party", "Do not use it; ask the authority.")
+        deny("the consortium file pins another identity key for this party", "Do not use it; ask the authority.")
     if facts.fingerprint not in party.fingerprints:
-        _refuse("the consortium file does not pin this certificate", "Get both files from the same approval.")
+        deny("the consortium file does not pin this certificate", "Get both files from the same approval.")
     following = config.key.with_name(NEXT_TLS_KEY)
     matching = [p for p in (config.key, following) if p.exists() and _opens(p, facts.public_der)]
     if not matching:
-        _refuse("no key here belongs to this certificate", "Install it where its request was made.")
+        deny("no key here belongs to this certificate", "Install it where its request was made.")
     # Key before certificate: after a crash between the two, running this again finds the key already in place.
     if matching[0] == following:
         write_private(config.key, read_private(following))
@@ -199,9 +189,9 @@ def _opens(key: Path, public_der: bytes) -> bool:
 def check_successor(old: Consortium, new: Consortium) -> None:
     """Return if the new file may take the old one's place: same consortium, and not an older file."""
     if (old.name, old.ca_certificate) != (new.name, new.ca_certificate):
-        _refuse("the new consortium file is of another consortium", "Compare it with the authority before using it.")
+        deny("the new consortium file is of another consortium", "Compare it with the authority before using it.")
     if new.version < old.version or (new.version == old.version and new.hash != old.hash):
-        _refuse(
+        deny(
             f"the new consortium file has version {new.version}, the one here {old.version}",
             "Get the newest file from the authority.",
         )
@@ -213,7 +203,7 @@ def enrol(
     """Request, approve and install at once, for a party whose keys may be made on the authority's machine."""
     consortium = read_consortium(folder / CONSORTIUM)
     if any(p.dns_name == dns_name(name) for p in consortium.parties):
-        _refuse(f"{name}, or a name too like it, is in the consortium already", "Renew it: consortium rotate.")
+        deny(f"{name}, or a name too like it, is in the consortium already", "Renew it: consortium rotate.")
     party_folder = folder / dns_name(name)
     asked, path = request(name, role, party_folder, consortium=f"../{CONSORTIUM}", **options)
     try:
@@ -239,7 +229,7 @@ def remove(name: str, folder: Path) -> Consortium:
 
 def _newest_only(party: Party) -> Party:
     if len(party.fingerprints) < 2:
-        _refuse(f"{party.name} is not being renewed", "Nothing to finish.")
+        deny(f"{party.name} is not being renewed", "Nothing to finish.")
     return replace(party, fingerprints=party.fingerprints[-1:])
 
 
@@ -255,7 +245,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        _refuse(f"cannot make the folder {folder}: {error.strerror}", "Check the path and its permissions.")
+        deny(f"cannot make the folder {folder}: {error.strerror}", "Check the path and its permissions.")
 
 
 @contextmanager
@@ -264,11 +254,7 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         file = (folder / ".lock").open("wb")
     except OSError as error:
-        _refuse(f"cannot work in {folder}: {error.strerror}", "Give the folder that consortium create made.")
+        deny(f"cannot work in {folder}: {error.strerror}", "Give the folder that consortium create made.")
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _refuse(cause: str, remedy: str) -> NoReturn:
-    raise StudyError(cause, rule="consortium", remedy=remedy) from None

@@ -17,10 +17,8 @@ from tallystick.crypto.certificates import fingerprint
 from tallystick.roles.identity.consortium import Consortium, Party, split_address
 from tallystick.roles.identity.role_config import RoleConfig
 
-__all__ = ["Reached", "handshake", "port_state"]
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Reached:
     """How far we came."""
 
@@ -35,45 +33,39 @@ def handshake(address: str, party: Party, consortium: Consortium, config: RoleCo
     try:
         plain = socket.create_connection((_reachable(host), port), timeout=timeout)
     except OSError as error:
-        return Reached(fine=False, **_unreachable(error))
+        return _unreachable(error)
     try:
         with plain, _context(consortium, config).wrap_socket(plain, server_hostname=party.dns_name) as line:
             theirs = fingerprint(line.getpeercert(binary_form=True) or b"")
             if theirs not in party.fingerprints:
                 return Reached(
-                    fine=False,
-                    what=f"answers with the certificate {theirs}, which is not pinned for it",
-                    remedy="Get the newest consortium.toml on both sides; if it persists, somebody else answers there.",
+                    False,
+                    f"answers with the certificate {theirs}, which is not pinned for it",
+                    "Get the newest consortium.toml on both sides; if it persists, somebody else answers there.",
                 )
             return _accepted(line)
     except ssl.SSLCertVerificationError as error:
         return Reached(
-            fine=False,
-            what=f"its certificate does not verify: {error.verify_message}",
-            remedy="Compare clocks and consortium files on both sides; its owner may have to renew (rotate).",
+            False,
+            f"its certificate does not verify: {error.verify_message}",
+            "Compare clocks and consortium files on both sides; its owner may have to renew (rotate).",
         )
     except (OSError, TallystickError):  # ssl.SSLError is an OSError
-        return Reached(
-            fine=False,
-            what="a program answers that does not speak our TLS",
-            remedy="Check host and port, and that no proxy between terminates TLS.",
-        )
+        remedy = "Check host and port, and that no proxy between terminates TLS."
+        return Reached(False, "a program answers that does not speak our TLS", remedy)
 
 
 def _accepted(line: ssl.SSLSocket) -> Reached:
     try:
         greeting = line.recv(64)
     except TimeoutError:
-        return Reached(fine=True, what="reached, certificates fine; it says nothing yet")
+        return Reached(True, "reached, certificates fine; it says nothing yet")
     except OSError:
         greeting = b""
     if greeting:
-        return Reached(fine=True, what="reached, certificates fine on both sides")
-    return Reached(
-        fine=False,
-        what="it refuses our certificate",
-        remedy="Give it the newest consortium.toml, compare clocks, and restart it.",
-    )
+        return Reached(True, "reached, certificates fine on both sides")
+    remedy = "Give it the newest consortium.toml, compare clocks, and restart it."
+    return Reached(False, "it refuses our certificate", remedy)
 
 
 def _context(consortium: Consortium, config: RoleConfig) -> ssl.SSLContext:
@@ -104,11 +96,11 @@ def _reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-def _unreachable(error: OSError) -> dict[str, str]:
+def _unreachable(error: OSError) -> Reached:
     if isinstance(error, socket.gaierror):
-        return {"what": "its host name is unknown here", "remedy": "Check the address and this machine's DNS."}
+        return Reached(False, "its host name is unknown here", "Check the address and this machine's DNS.")
     if isinstance(error, ConnectionRefusedError):
-        return {"what": "nothing listens there", "remedy": "Start it, or correct its address in the consortium file."}
+        return Reached(False, "nothing listens there", "Start it, or correct its address in the consortium file.")
     if isinstance(error, TimeoutError):
-        return {"what": "no answer", "remedy": "Check the firewall on the way: outgoing TCP to that port must pass."}
-    return {"what": f"not reachable: {error.strerror}", "remedy": "Check network, route and firewall."}
+        return Reached(False, "no answer", "Check the firewall on the way: outgoing TCP to that port must pass.")
+    return Reached(False, f"not reachable: {error.strerror}", "Check network, route and firewall.")

@@ -26,21 +26,7 @@ from tallystick.crypto.certificates import (
 from tallystick.crypto.signing import SigningKey
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.role_config import RoleConfig
-
-__all__ = [
-    "EXPIRY_WARNING_DAYS",
-    "Identity",
-    "expiry_warning",
-    "key_file_problem",
-    "load_identity",
-    "read_consortium",
-    "read_private",
-    "read_public",
-    "unix_time",
-    "wall_clock",
-    "write_private",
-    "write_public",
-]
+from tallystick.roles.storage.erasure import sync_folder
 
 EXPIRY_WARNING_DAYS = 14
 _LARGEST = 1 << 20  # no file read here is near it
@@ -80,11 +66,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         except BaseException:
             scratch.unlink(missing_ok=True)
             raise
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
         raise StudyError(
             f"cannot write {path}: {error.strerror}", remedy="Check the folder, its permissions and the free space."

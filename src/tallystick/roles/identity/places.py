@@ -14,8 +14,6 @@ from tallystick.transport.network.credentials import Credentials, Peer
 from tallystick.transport.network.node import Node
 from tallystick.transport.network.options import Options
 
-__all__ = ["members_of", "node_for", "peers_of"]
-
 
 def members_of(consortium: Consortium) -> Members:
     """The consortium as the study layer knows it."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import NoReturn, TypedDict
+from typing import TypedDict
 
-from tallystick.core.errors import StudyError, TallystickError
+from tallystick.core.errors import TallystickError
 from tallystick.core.identifiers import check_party_name, digest, format_hash
 from tallystick.core.outside_text import read_toml
 from tallystick.crypto.certificates import TlsKey, check_signing_request
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.ranges import BUDGET_EPSILON
-from tallystick.roles.identity.consortium import Party, check_address, listening_roles, split_address
-
-__all__ = ["Request", "RoleOptions", "role_file", "signed_request"]
+from tallystick.roles.identity.consortium import Party, check_address, deny, listening_roles, split_address
 
 TLS_KEY, IDENTITY, CERTIFICATE = "tls.key", "identity.key", "certificate.pem"
 _PROOF = b"tallystick/request/v1"
@@ -78,7 +76,7 @@ class Request:
                 proof=bytes.fromhex(raw["proof"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, TallystickError):
-            _refuse("this is not a request file", "Make it again with tallystick consortium request.")
+            deny("this is not a request file", "Make it again with tallystick consortium request.")
 
 
 def _statement(name: str, role: str, address: str | None, csr: bytes, identity: VerifyKey) -> bytes:
@@ -86,7 +84,7 @@ def _statement(name: str, role: str, address: str | None, csr: bytes, identity: 
 
 
 def signed_request(name: str, role: str, address: str | None, key: TlsKey, identity: SigningKey) -> Request:
-    """A request for these keys, signed with both; what the consortium would refuse is refused here."""
+    """A request for these keys, signed with both; what the consortium would deny is refused here."""
     pin = "sha256:" + "0" * 64
     Party(name=name, role=role, address=address, fingerprints=(pin,), identity=identity.public)  # the same checks
     csr = key.signing_request(name)
@@ -117,7 +115,7 @@ def role_file(
 ) -> str:
     """The text of a new ``role.toml``; what does not fit the role is refused."""
     if decide not in ("ask", "approve"):
-        _refuse(f"--decide {ascii(decide)[:40]} is unknown", "Write ask or approve.")
+        deny(f"--decide {ascii(decide)[:40]} is unknown", "Write ask or approve.")
     lines = [
         "[role]",
         f"name = {json.dumps(name)}",
@@ -133,7 +131,7 @@ def role_file(
         own = address if host in ("127.0.0.1", "::1", "localhost") else f"0.0.0.0:{port}"
         lines.append(f"listen = {json.dumps(check_address(listen or own))}")
     elif listen is not None:
-        _refuse(f"a {role} does not listen", "Leave --listen out: clients and analysts dial out only.")
+        deny(f"a {role} does not listen", "Leave --listen out: clients and analysts dial out only.")
     if role == "client":
         BUDGET_EPSILON.check("--budget", budget)  # the client would not start with it, and its keys were made by then
         lines += ["", "[data]", f"source = {json.dumps(data or 'records.parquet', ensure_ascii=False)}"]
@@ -144,9 +142,5 @@ def role_file(
         lines += ['# Within the limits: "ask" (a person approves each study) or "approve" (it runs without asking).']
         lines += [f'default = "{decide}"']
     elif data is not None:
-        _refuse(f"a {role} has no data", "Leave --data out: only clients read records.")
+        deny(f"a {role} has no data", "Leave --data out: only clients read records.")
     return "\n".join(lines) + "\n"
-
-
-def _refuse(cause: str, remedy: str) -> NoReturn:
-    raise StudyError(cause, rule="consortium", remedy=remedy) from None

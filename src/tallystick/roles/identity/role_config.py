@@ -30,8 +30,6 @@ from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.protocol.governance.policy import Rule, parse_rules
 from tallystick.roles.identity.consortium import check_address, consortium_roles, listening_roles
 
-__all__ = ["Policy", "RoleConfig", "load_role_config", "parse_role_config"]
-
 MAX_WORKERS = 256
 DEFAULT_DATASET = "default"
 

@@ -32,7 +32,7 @@ from tallystick.roles.identity.identity_files import wall_clock
 from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.anchor import Anchor, broken_ledger
 from tallystick.roles.ledger.turn_lock import PATIENCE_SECONDS, TurnLock
-from tallystick.roles.storage.crash_points import after_ledger_step
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.database import (
     connect,
     corrupt,
@@ -231,14 +231,14 @@ class LedgerFile:
             with self.transaction():
                 for link in links:
                     self.db.execute(f"INSERT INTO links ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", astuple(link))
-                after_ledger_step(links[-1].kind, "written")
+                crashpoint(f"ledger-{links[-1].kind}-written")
         except BaseException:
             self._forget()
             raise
         self._head = head
-        after_ledger_step(links[-1].kind, "kept")
+        crashpoint(f"ledger-{links[-1].kind}-kept")
         self.anchor.write(head)
-        after_ledger_step(links[-1].kind, "anchored")
+        crashpoint(f"ledger-{links[-1].kind}-anchored")
 
     def transaction(self) -> contextlib.AbstractContextManager[None]:
         """Within a turn: everything inside is kept, durably, or nothing is."""

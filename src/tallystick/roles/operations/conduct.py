@@ -9,8 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 
-__all__ = ["Conduct"]
-
 _log = logging.getLogger("tallystick.roles")
 MOST_LIMITS = 64  # of different names for one member; they are this program's own words
 

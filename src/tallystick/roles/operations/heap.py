@@ -13,8 +13,6 @@ from __future__ import annotations
 import ctypes
 import sys
 
-__all__ = ["give_back_memory", "keep_freed_memory"]
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
 _ARENAS = 2
 _KEPT = 64 << 20  # at the top of the heap

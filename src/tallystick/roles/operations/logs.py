@@ -18,8 +18,6 @@ from tallystick.core.allowance import Allowances
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import escaped
 
-__all__ = ["LineLimit", "configure_logs", "tell_left_out"]
-
 LINES_AT_ONCE, LINES_A_SECOND = 100, 0.2
 _log = logging.getLogger("tallystick.roles")
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from tallystick.roles.processes.process import RoleProcess
 
-__all__ = ["serve_monitoring"]
+
+_SENT_AWAY = "Callers that did not say who they are, too many at once"
 
 
 class _Collector:
@@ -32,31 +33,26 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         process = self._process
         health, counters = process.health, process.node.counters
-        labels = ["role", "party"]
-        values = [process.role, process.name]
-
-        def gauge(name: str, text: str, value: float) -> Metric:
-            family = GaugeMetricFamily(f"tallystick_{name}", text, labels=labels)
-            family.add_metric(values, value)
-            return family
-
-        def counter(name: str, text: str, value: float) -> Metric:
-            family = CounterMetricFamily(f"tallystick_{name}", text, labels=labels)
-            family.add_metric(values, value)
-            return family
-
+        labels, values = ["role", "party"], [process.role, process.name]
         total = counters.total()
-        yield gauge("healthy", "1 if the role can work", float(health.green))
-        yield gauge("connected_peers", "Peers connected now", len(process.node.connected()))
-        yield gauge("running_studies", "Studies under way", sum(s == "running" for s in health.studies.values()))
-        yield gauge("last_round", "The last round this role worked on", health.rounds)
-        yield gauge("boot", "How often this role has been started", process.store.boot)
-        yield counter("refused_messages", "Messages that broke the protocol", health.refused)
-        yield counter("equivocations", "Clients caught with two sharings in one round", health.blamed)
-        yield counter("refused_callers", "Callers whose certificate is not pinned", counters.strangers)
-        yield counter(
-            "callers_sent_away", "Callers that did not say who they are, too many at once", counters.sent_away
-        )
+        running = sum(s == "running" for s in health.studies.values())
+        gauge, counter = GaugeMetricFamily, CounterMetricFamily
+        for kind, name, text, value in (
+            (gauge, "healthy", "1 if the role can work", float(health.green)),
+            (gauge, "connected_peers", "Peers connected now", len(process.node.connected())),
+            (gauge, "running_studies", "Studies under way", running),
+            (gauge, "last_round", "The last round this role worked on", health.rounds),
+            (gauge, "boot", "How often this role has been started", process.store.boot),
+            (counter, "refused_messages", "Messages that broke the protocol", health.refused),
+            (counter, "equivocations", "Clients caught with two sharings in one round", health.blamed),
+            (counter, "refused_callers", "Callers whose certificate is not pinned", counters.strangers),
+            (counter, "callers_sent_away", _SENT_AWAY, counters.sent_away),
+            (counter, "bytes_received", "Bytes received", total.bytes_received),
+            (counter, "bytes_sent", "Bytes sent", total.bytes_sent),
+        ):
+            family = kind(f"tallystick_{name}", text, labels=labels)
+            family.add_metric(values, value)
+            yield family
         limited = CounterMetricFamily(
             "tallystick_limited", "What a member was refused, by limit", labels=[*labels, "member", "limit"]
         )
@@ -64,8 +60,6 @@ class _Collector:
             for limit, count in limits.items():
                 limited.add_metric([*values, member, limit], count)
         yield limited
-        yield counter("bytes_received", "Bytes received", total.bytes_received)
-        yield counter("bytes_sent", "Bytes sent", total.bytes_sent)
 
 
 def limited_members(process: RoleProcess) -> dict[str, dict[str, int]]:

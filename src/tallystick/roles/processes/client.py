@@ -24,7 +24,6 @@ from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.processes.client_session import ClientSession
 from tallystick.roles.processes.participant import ParticipantProcess
 from tallystick.roles.processes.session import Parts
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.study import Study
 
 __all__ = ["ClientProcess", "result_path"]
@@ -42,7 +41,6 @@ class ClientProcess(ParticipantProcess):
     """``tallystick client start``."""
 
     session = ClientSession
-    booted = CrashPoint.CLIENT_BOOTED
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)

@@ -27,7 +27,6 @@ from tallystick.roles.governance.exchange import Op
 from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
 from tallystick.roles.processes.part import ClientPart
 from tallystick.roles.processes.participant import ParticipantSession
-from tallystick.roles.storage.crash_points import CrashPoint
 from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.batches import StreamMap
 from tallystick.roles.streams.ticks import TICKS, SeenTicks
@@ -44,10 +43,6 @@ class ClientSession(ParticipantSession):
     """A study at a client."""
 
     part: ClientPart | None
-
-    key_kept = CrashPoint.CLIENT_KEY_KEPT
-    ready_sent = CrashPoint.CLIENT_READY_SENT
-    keys_erased = CrashPoint.CLIENT_KEYS_ERASED
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]

@@ -31,7 +31,7 @@ from tallystick.roles.processes.packed import pack_interim, pack_outcome, pack_t
 from tallystick.roles.processes.part import CoordinatorPart
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Session
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.clock import StreamClock
 from tallystick.roles.streams.losses import lost_of, pack_lost
@@ -225,7 +225,7 @@ class CoordinatedRounds(Session):
             values=result.total, participants=result.participants, dropped=result.dropped, makers=result.makers
         )
         self.process.store.put_release(self.study_hash, result.round, pack_total(total))
-        crashpoint(CrashPoint.AGGREGATOR_MODEL_KEPT)
+        crashpoint("model-kept")
         self.process.health.rounds = result.round
         return total
 
@@ -237,7 +237,7 @@ class CoordinatedRounds(Session):
         if not is_lost_tick(setup.sum_plan, error):
             return False
         self.process.store.put_release(self.study_hash, error.round, pack_lost(error))
-        crashpoint(CrashPoint.AGGREGATOR_LOSS_KEPT)
+        crashpoint("loss-of-a-tick-kept")
         _log.warning("tick %d of the stream is lost: %s", error.round, error)
         return True
 

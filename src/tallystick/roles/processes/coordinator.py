@@ -36,7 +36,7 @@ from tallystick.roles.processes.driver import Driver
 from tallystick.roles.processes.part import CoordinatorPart
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Session
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.study import Study, study_digest
 from tallystick.transport.wire import STUDY, Seals, head
 
@@ -46,9 +46,9 @@ _log = logging.getLogger("tallystick.roles")
 READY_SECONDS = 30.0
 READY_SECONDS_A_CLIENT = 0.05  # a thousand answers take their time
 _SENT = {
-    StudyOpen: CrashPoint.AGGREGATOR_OPENING_SENT,
-    StudyStart: CrashPoint.AGGREGATOR_START_SENT,
-    StudyEnd: CrashPoint.AGGREGATOR_END_SENT,
+    StudyOpen: "study-opening-sent",
+    StudyStart: "start-sent",
+    StudyEnd: "end-sent",
 }
 
 
@@ -296,7 +296,7 @@ class CoordinatorProcess(RoleProcess):
     """``tallystick aggregator start``."""
 
     def resume(self) -> None:
-        crashpoint(CrashPoint.AGGREGATOR_BOOTED)
+        crashpoint("boot-counted")
         for stored in self.store.studies():
             self._guarded(lambda known=stored.hash: self.resume_one(known))  # type: ignore[misc]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tallystick.protocol.instructions import Forget, Persist, Send, Wake
 from tallystick.roles.processes.session import Session
-from tallystick.roles.storage.crash_points import after_forget, after_persist
+from tallystick.roles.storage.crash_points import crashpoint
 
 __all__ = ["Driver"]
 
@@ -31,10 +31,10 @@ class Driver:
                 case Persist(key=key, record=record, secret=secret):
                     if session.keeps:
                         process.store.persist(study, key, record, secret=secret)
-                        after_persist(process.role, key)
+                        crashpoint(f"{key}-kept")
                 case Forget(key=key):
                     process.store.forget(study, key)
-                    after_forget(process.role, key)
+                    crashpoint(f"{key}-erased")
                 case Send(to=to, message=message):
                     self._send(to, message)
                 case Wake(at=at):

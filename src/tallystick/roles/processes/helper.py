@@ -9,17 +9,12 @@ from tallystick.core.errors import TallystickError
 from tallystick.engines.setup import Setup, set_up
 from tallystick.roles.governance.attestation import attest
 from tallystick.roles.processes.participant import ParticipantProcess, ParticipantSession
-from tallystick.roles.storage.crash_points import CrashPoint
 
 __all__ = ["HelperProcess", "HelperSession"]
 
 
 class HelperSession(ParticipantSession):
     """A study at a helper."""
-
-    key_kept = CrashPoint.SERVER_KEY_KEPT
-    ready_sent = CrashPoint.SERVER_READY_SENT
-    keys_erased = CrashPoint.SERVER_KEYS_ERASED
 
     def decide(self, setup: Setup) -> None:
         """It holds no data: it takes part in whatever it can calibrate (the plan was made, so it can)."""
@@ -42,4 +37,3 @@ class HelperProcess(ParticipantProcess):
     """``tallystick server start``, and whatever else helps."""
 
     session = HelperSession
-    booted = CrashPoint.SERVER_BOOTED

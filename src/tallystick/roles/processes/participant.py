@@ -27,7 +27,7 @@ from tallystick.roles.processes.driver import Driver
 from tallystick.roles.processes.part import Part
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Parts, Session
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.ticks import pack_tick, unpack_tick
 from tallystick.transport.network.admission import Sink, Unwanted
@@ -42,10 +42,6 @@ _IDLE = (ParticipantState.IDLE, ParticipantState.DECLINED, ParticipantState.ENDE
 
 class ParticipantSession(Session):
     """A study at a party that is asked to take part."""
-
-    key_kept: ClassVar[CrashPoint]
-    ready_sent: ClassVar[CrashPoint]
-    keys_erased: ClassVar[CrashPoint]
 
     def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
         super().__init__(process, study_hash)
@@ -148,7 +144,7 @@ class ParticipantSession(Session):
     def _say(self, to: str, message: Any) -> None:
         self.process.send(to, head(STUDY, self.study_hash) + studies.encode(message))
         if isinstance(message, StudyReady):
-            crashpoint(self.ready_sent)
+            crashpoint("ready-sent")
 
     def _step(self, step: studies.Instruction) -> None:
         match step:
@@ -192,7 +188,7 @@ class ParticipantSession(Session):
             source = self.process.parts.streams(self.study_hash, b"study-key", name.encode())
             kept = AgreementKey.generate(source).reveal()
             store.put_key(self.study_hash, _KEY, kept)
-            crashpoint(self.key_kept)
+            crashpoint("study-key-kept")
         signed = AgreementKey(kept).sign(
             self.process.parts.identity.signing, study_hash=self.study_hash, party=name, role=self.process.role
         )
@@ -267,7 +263,7 @@ class ParticipantSession(Session):
         if self.part is not None:
             self.part.erase()  # no thread of the network writes to the study's folder from here on
         self.process.store.erase_secrets(self.study_hash)
-        crashpoint(self.keys_erased)
+        crashpoint("keys-erased")
 
     def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
         self.over = True
@@ -293,7 +289,6 @@ class ParticipantProcess(RoleProcess):
     """The process of a party that is asked to take part."""
 
     session: ClassVar[type[ParticipantSession]]
-    booted: ClassVar[CrashPoint]
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
@@ -304,7 +299,7 @@ class ParticipantProcess(RoleProcess):
         self.refusals.close()
 
     def resume(self) -> None:
-        crashpoint(self.booted)
+        crashpoint("boot-counted")
         for stored in self.store.studies():
             if stored.status in ("ready", "running"):
                 self._guarded(lambda known=stored.hash: self.resume_one(known))  # type: ignore[misc]

@@ -85,7 +85,7 @@ class RoleProcess(EventLoop):
             sinks=self.sink_for,
         )
         self._backlog = Backlog(
-            lambda to, raw, length: self.node.link.offer(to, raw, length=length), self._lost, self.node.connected
+            lambda to, raw, length: self.node.offer(to, raw, length=length), self._lost, self.node.connected
         )
 
     # -- for sessions ---------------------------------------------------------------------------------------------
@@ -253,13 +253,13 @@ class RoleProcess(EventLoop):
 
     def _read(self) -> None:
         while not self._stop.is_set():
-            envelope = self.node.link.receive(timeout=0.5)
+            envelope = self.node.receive(timeout=0.5)
             if envelope is None:
                 continue
             batch = [envelope]  # one turn of the loop for all that wait: a hundred clients answer at once
             taken = Counter([envelope.sender])
             while len(batch) < READ_AT_ONCE and taken[batch[-1].sender] < READ_OF_ONE:
-                if (more := self.node.link.receive()) is None:
+                if (more := self.node.receive()) is None:
                     break
                 batch.append(more)
                 taken[more.sender] += 1

@@ -25,7 +25,6 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from struct import Struct
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,8 +36,6 @@ from tallystick.crypto.prg import add_expanded, add_words_at
 from tallystick.protocol.secure_sum.messages import share_context
 from tallystick.roles.shares.spool import Place, SpoolShares
 from tallystick.roles.storage.database import corrupt, storage_guard
-
-__all__ = ["SpoolSum", "SumJob", "sum_piece"]
 
 LEAST_PIECE = 1 << 15  # elements: below this a worker is asked more often than it works
 PIECES_PER_WORKER = 4
@@ -236,7 +233,5 @@ class SpoolSum:
     def __enter__(self) -> SpoolSum:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()

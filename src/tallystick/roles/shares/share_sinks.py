@@ -18,6 +18,7 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,25 +32,17 @@ from tallystick.roles.shares.spool import ShareSink, SpoolShares
 from tallystick.transport.network.admission import Unwanted
 from tallystick.transport.wire import HEADER_BYTES, Seals
 
-__all__ = ["Arrival", "ArrivingShare", "ShareArrivals"]
-
 _SHIFT = 7  # as in the spool: after the head of a share, 1 byte more than a multiple of 8, its elements are aligned
 
 
+@dataclass(frozen=True, slots=True)
 class Arrival:
-    """A share for the machine; ``settle`` after it has spoken."""
+    """A share for the machine; ``settle`` after it has spoken: gives its room back, unless the machine has put it."""
 
-    __slots__ = ("_settle", "commitment", "sender", "share")
-
-    def __init__(
-        self, sender: str, share: Share, commitment: bytes | None = None, settle: Callable[[], None] | None = None
-    ) -> None:
-        self.sender, self.share, self.commitment, self._settle = sender, share, commitment, settle
-
-    def settle(self) -> None:
-        """Give its room back, unless the machine has put it."""
-        if self._settle is not None:
-            self._settle()
+    sender: str
+    share: Share
+    commitment: bytes | None = None
+    settle: Callable[[], object] = lambda: None
 
 
 class ShareArrivals:

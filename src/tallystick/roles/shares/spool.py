@@ -44,8 +44,6 @@ from tallystick.roles.shares.spool_file import (
 from tallystick.roles.storage.database import corrupt, storage_guard
 from tallystick.roles.storage.erasure import BackgroundEraser, set_aside, zero
 
-__all__ = ["Place", "Recovery", "ShareSink", "SpoolShares"]
-
 _NO_ROUND_IS_LATER = (1 << 32) - 1
 
 
@@ -109,12 +107,6 @@ class ShareSink:
             self._share = share
         return self._share
 
-    def commit(self) -> Share:
-        """Make the share visible: what ``put`` does once the machine has accepted it."""
-        share = self.share()
-        self._store.put(share)
-        return share
-
     def abort(self) -> None:
         """Give the room back, unless the share was put; safe to call at any time."""
         self._store._end(self, committed=False)
@@ -148,7 +140,12 @@ class SpoolShares:
                 if share.kind != ShareKind.VECTOR and not self._file(share.round).free.get(room_for(len(raw))):
                     self._append_share(share, raw)
                     return
-                sink = self._write(share, raw)
+                sink = self.begin(share.round, share.client, len(raw))
+                try:
+                    sink.write(raw)
+                except BaseException:
+                    sink.abort()
+                    raise
             file = sink._file
             entry = Entry(without_vector(share), sink._start, sink._length, sink._room, file.end)
             self._append(file, make_frame(COMMIT, share.client, sink._room, sink._length, head_check(share)))
@@ -292,15 +289,6 @@ class SpoolShares:
             file.create()
             self._rounds[round] = file
         return file
-
-    def _write(self, share: Share, raw: bytes) -> ShareSink:
-        sink = self.begin(share.round, share.client, len(raw))
-        try:
-            sink.write(raw)
-        except BaseException:
-            sink.abort()
-            raise
-        return sink
 
     def _append_share(self, share: Share, raw: bytes) -> None:
         """A seed: room, share and commit in one write, for they are most of what a server is sent."""

@@ -30,8 +30,6 @@ from tallystick.protocol.secure_sum.messages import Share, ShareKind, share_cont
 from tallystick.roles.storage.database import corrupt, storage_guard
 from tallystick.roles.storage.erasure import sync_folder, zero
 
-__all__ = ["Entry", "Recovery", "RoundFile", "head_check", "make_frame", "read_share", "room_for", "without_vector"]
-
 _HEAD = Struct("<4sHHIQI")  # magic, version, zero, round, synced, CRC-32
 _FRAME = Struct("<4sIQQII")  # tag, client, offset, length, CRC-32 of a share's head, CRC-32 of the frame
 _HEAD_BYTES, FRAME_BYTES, SHIFT = 64, 32, 7

@@ -18,11 +18,6 @@ from pathlib import Path
 
 from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError, VerificationError
 
-__all__ = [
-    "BUSY_SECONDS", "connect", "corrupt", "create_tables", "in_use", "is_sound", "is_storage_failure", "make_durable",
-    "make_private", "storage_error", "storage_guard", "transaction_of",
-]  # fmt: skip
-
 BUSY_SECONDS = 30.0
 """How long to wait for other processes of the same party: the role, its steward's and analyst's commands."""
 

@@ -18,8 +18,6 @@ import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["BackgroundEraser", "SecretFiles", "erase_all", "overwrite", "set_aside", "sync_folder", "zero"]
-
 _ASIDE, _NEW = ".erasing", ".new"
 _ZEROS = bytes(1 << 20)
 

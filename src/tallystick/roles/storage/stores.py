@@ -3,7 +3,7 @@
     meta        schema version, whose file this is, the boot counter and this boot's random value
     studies     each study's canonical bytes, program text, status, when it began and ended
     records     what the protocol machines persist: (study, key) -> bytes, the last one counts
-    results     a study's one result
+    results     nothing: what came of a study is among its records
     releases    what left, by (study, round): once, and never anything else
     boots       under which boots other servers were met, by their key
 
@@ -25,7 +25,6 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.core.identifiers import HASH_BYTES
@@ -44,8 +43,6 @@ from tallystick.roles.storage.database import (
     transaction_of,
 )
 from tallystick.roles.storage.erasure import SecretFiles
-
-__all__ = ["RoleStore", "StoredStudy", "StudyBoots"]
 
 SCHEMA_VERSION = 3
 _BUSY_SECONDS = 5.0  # nobody else has the file
@@ -87,7 +84,7 @@ class RoleStore:
     def __init__(self, path: Path, *, party: str) -> None:
         self._path, self._party = path, party
         self._lock = threading.RLock()
-        self._depth = 0
+        self._inside = False  # of a transaction
         with storage_guard("this role's state", party=party):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._owner = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -107,7 +104,7 @@ class RoleStore:
         try:
             with storage_guard("this role's state", party=self._party):
                 self._prepare()
-                self._boot, self._boot_value = self._count_boot()
+                self._count_boot()
         except BaseException:
             self._db.close()
             raise
@@ -132,41 +129,30 @@ class RoleStore:
                 remedy="Give every role a state directory of its own, made by this release of tallystick.",
             )
 
-    def _count_boot(self) -> tuple[int, bytes]:
+    def _count_boot(self) -> None:
         with self.transaction():
             row = self._db.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
-            boot, value = (int(row[0]) if row else 0) + 1, os.urandom(BOOT_VALUE_BYTES)
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?), ('boot_value', ?)", (boot, value))
-        return boot, value
-
-    @property
-    def boot(self) -> int:
-        """How often this role has been started, this time included."""
-        return self._boot
-
-    @property
-    def boot_value(self) -> bytes:
-        """16 random bytes, other ones at every start: the same start of a copy has others."""
-        return self._boot_value
+            self.boot = (int(row[0]) if row else 0) + 1
+            """How often this role has been started, this time included."""
+            self.boot_value = os.urandom(BOOT_VALUE_BYTES)
+            """Other ones at every start: the same start of a copy has others."""
+            both = (self.boot, self.boot_value)
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('boot', ?), ('boot_value', ?)", both)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside is committed together, durably, or not at all."""
         with self._lock:
-            if self._depth:
-                self._depth += 1
-                try:
-                    yield
-                finally:
-                    self._depth -= 1
+            if self._inside:
+                yield
                 return
             with storage_guard("a record", party=self._party):
-                self._depth = 1
+                self._inside = True
                 try:
                     with transaction_of(self._db):
                         yield
                 finally:
-                    self._depth = 0
+                    self._inside = False
 
     def check_writable(self) -> None:
         """Whether the disk takes and keeps something now; a storage error if it does not."""
@@ -250,10 +236,6 @@ class RoleStore:
         with storage_guard("the erasure of a secret", party=self._party):
             self._secrets(study).erase(key + _RECORD)
 
-    def forget_records(self, study: bytes) -> None:
-        """Remove a study's records, once its end is kept elsewhere."""
-        self._write("DELETE FROM records WHERE study = ?", (study,))
-
     # -- secrets -------------------------------------------------------------------------------------------------------
 
     def folder(self, study: bytes) -> Path:
@@ -284,20 +266,20 @@ class RoleStore:
         with storage_guard("the erasure of a study's secrets", party=self._party):
             self._secrets(study).erase_folder()
 
-    # -- results and releases ------------------------------------------------------------------------------------------
-
-    def put_result(self, study: bytes, packed: bytes) -> None:
-        """The study's one result; again the same is fine, another is refused."""
-        self._once("results", "study = ?", (study,), "packed", packed)
-
-    def result(self, study: bytes) -> bytes | None:
-        """The stored result."""
-        rows = self._read("SELECT packed FROM results WHERE study = ?", (study,))
-        return bytes(rows[0][0]) if rows else None  # type: ignore[call-overload]
+    # -- releases ------------------------------------------------------------------------------------------------------
 
     def put_release(self, study: bytes, round: int, body: bytes) -> None:
         """What left in this round; again the same is fine, another is refused."""
-        self._once("releases", "study = ? AND round = ?", (study, round), "body", body)
+        with self.transaction():
+            known = self.release(study, round)
+            if known is None:
+                self._write("INSERT INTO releases VALUES (?, ?, ?)", (study, round, body))
+            elif known != body:
+                raise VerificationError(
+                    "another entry is stored in releases already",
+                    party=self._party,
+                    remedy="Nothing is released twice: a new run is a new version of the study.",
+                )
 
     def release(self, study: bytes, round: int) -> bytes | None:
         """What left in this round."""
@@ -308,19 +290,6 @@ class RoleStore:
         """Everything that left, by round."""
         rows = self._read("SELECT round, body FROM releases WHERE study = ? ORDER BY round", (study,))
         return tuple((int(round), bytes(body)) for round, body in rows)  # type: ignore[call-overload]
-
-    def _once(self, table: str, where: str, key: tuple[object, ...], column: str, value: bytes) -> None:
-        with self.transaction():
-            known = self._db.execute(f"SELECT {column} FROM {table} WHERE {where}", key).fetchone()
-            if known is None:
-                marks = ", ".join("?" * (len(key) + 1))
-                self._db.execute(f"INSERT INTO {table} VALUES ({marks})", (*key, value))
-            elif bytes(known[0]) != value:
-                raise VerificationError(
-                    f"another entry is stored in {table} already",
-                    party=self._party,
-                    remedy="Nothing is released twice: a new run is a new version of the study.",
-                )
 
     # -- other servers' boots --------------------------------------------------------------------------------
 
@@ -341,9 +310,7 @@ class RoleStore:
     def __enter__(self) -> RoleStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.close()
 
 

@@ -1,1 +1,1 @@
-"""Stream studies in real roles: the clock, the batches with their watermarks, the ticks that servers have seen."""
+"""Stream studies in real roles: the clock, the batches with their watermarks, the ticks that witnesses have seen."""

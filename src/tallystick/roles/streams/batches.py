@@ -32,10 +32,8 @@ from tallystick.engines.setup import Setup
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
 from tallystick.engines.study_records import study_records
 from tallystick.privacy.round_plan import RoundPlan
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.stores import RoleStore
-
-__all__ = ["StreamMap", "Watermark"]
 
 _log = logging.getLogger("tallystick.roles")
 _KEY = "stream"
@@ -102,7 +100,7 @@ class StreamMap:
             mark = Watermark(tick=tick, first=self._mark.last, last=last)
             self._store.persist(self._hash, _KEY, mark.to_bytes())
             self._mark = mark
-            crashpoint(CrashPoint.CLIENT_WATERMARK_KEPT)
+            crashpoint("watermark-kept")
 
     def batch(self, tick: int) -> list[Records]:
         """The records of a tick, in pieces; the same ones if it is asked for again, and never those of another."""

@@ -1,19 +1,17 @@
-"""The public clock of a stream at the aggregator: tick t's round is not opened before start + t·tick_seconds.
+"""The public clock of a stream at the coordinator: tick t's round is not opened before start + t·tick_seconds.
 
 The start is what the study states, or the time of day at which the study started here; it is durable, so a restarted
-aggregator has the same clock and runs the ticks it missed at once, one after another. Between restarts the clock is the
-monotonic one: the time of day may jump.
+coordinator has the same clock and runs the ticks it missed at once, one after another. Between restarts the clock is
+the monotonic one: the time of day may jump.
 """
 
 from __future__ import annotations
 
 import struct
 
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.study.sections import StreamSection
-
-__all__ = ["StreamClock"]
 
 _KEY = "stream"
 _START = struct.Struct("<d")
@@ -27,7 +25,7 @@ class StreamClock:
         if kept is None:
             kept = _START.pack(wall if stream.start is None else stream.start)
             store.persist(study_hash, _KEY, kept)
-            crashpoint(CrashPoint.AGGREGATOR_CLOCK_KEPT)
+            crashpoint("clock-kept")
         self._begin = now - (wall - float(_START.unpack(kept)[0]))
         self._seconds = stream.tick_seconds
 

@@ -1,6 +1,6 @@
-"""A tick of a stream that was lost, as the aggregator keeps it: in the place of its total, so that it is final.
+"""A tick of a stream that was lost, as the coordinator keeps it: in the place of its total, so that it is final.
 
-The round was given up; its records are spent, for every client's watermark is past them. A restarted aggregator finds
+The round was given up; its records are spent, for every client's watermark is past them. A restarted coordinator finds
 the loss where it would find the total, comes to the same state, and goes on with the next tick.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 
 from tallystick.core.errors import RoundAborted, TallystickError, TooFewParties
-
-__all__ = ["lost_of", "pack_lost"]
 
 _MARK = b"lost"  # no total begins so: these would be the length of a list of names of 1.9 GB
 

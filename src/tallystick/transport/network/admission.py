@@ -21,8 +21,6 @@ from typing import Protocol
 from tallystick.transport.link import Envelope
 from tallystick.transport.network.options import Options
 
-__all__ = ["Grants", "Inbox", "Sink", "SinkFactory", "Unwanted"]
-
 _ENVELOPE_BYTES = 256  # what an empty message costs
 
 
@@ -126,11 +124,6 @@ class Inbox:
         if taken is not None:
             self._loop.call_soon_threadsafe(taken)
         return envelope
-
-    def wait(self, timeout: float | None) -> bool:
-        """Whether a message is there, waiting up to ``timeout`` seconds for one."""
-        with self._there:
-            return bool(self._there.wait_for(lambda: self._count or self._closed, timeout)) and bool(self._count)
 
     def close(self) -> None:
         """Wake everyone who waits; what has arrived can still be taken."""

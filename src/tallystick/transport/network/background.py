@@ -15,8 +15,6 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import wait as _wait
 from typing import Any, TypeVar
 
-__all__ = ["Workers", "background_loop", "call", "wake_soon"]
-
 _T = TypeVar("_T")
 _lock = threading.Lock()
 _running: tuple[int, asyncio.AbstractEventLoop] | None = None

@@ -14,14 +14,12 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor, Future
-from typing import Any, Protocol
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
-from tallystick.core.allowance import Allowances
 from tallystick.core.errors import LocalProtocolError
 from tallystick.transport.link import Envelope
-from tallystick.transport.network.admission import Grants, Inbox, SinkFactory, Unwanted
-from tallystick.transport.network.counters import Counters
+from tallystick.transport.network.admission import Unwanted
 from tallystick.transport.network.frames import (
     ABANDON,
     GREETING,
@@ -39,40 +37,19 @@ from tallystick.transport.network.frames import (
 )
 from tallystick.transport.network.incoming import IncomingMessage, StorageError
 from tallystick.transport.network.line import End, State, Stream
-from tallystick.transport.network.options import Options
-from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Pace, Piece
+from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Piece
 
-__all__ = ["Connection", "Services"]
+if TYPE_CHECKING:
+    from tallystick.transport.network.node import Node
 
 _log = logging.getLogger("tallystick.transport.network")
 UNGRANTED = 3  # so many large messages in a row that were never granted, and the line is cut
 
 
-class Services(Protocol):
-    """What a connection needs from its node."""
-
-    name: str
-    options: Options
-    inbox: Inbox
-    grants: Grants
-    pace: Pace
-    makers: Executor
-    keepers: Executor
-    sinks: SinkFactory | None
-    counters: Counters
-    frames_read: Allowances
-
-    def limit_of(self, peer: str) -> int: ...
-
-    def attach(self, connection: Connection) -> bool: ...
-
-    def detach(self, connection: Connection, end: End) -> None: ...
-
-
 class Connection:
     """A line to ``peer``; :meth:`run` is its whole life."""
 
-    def __init__(self, peer: str, stream: Stream, node: Services, *, dialled: bool) -> None:
+    def __init__(self, peer: str, stream: Stream, node: Node, *, dialled: bool) -> None:
         self.peer = peer
         self.dialled = dialled
         self.fingerprint = ""
@@ -206,10 +183,10 @@ class Connection:
                 self._reading_since = None
                 if raw is None:
                     return End(Reason.LOST, "the connection broke")
-                counters.received(self.peer, len(raw))
+                counters.add(self.peer, "bytes_received", len(raw))
                 kind, flags, ident = parse(raw)
                 if kind != Kind.DATA and not self._node.frames_read.take(self.peer, time.monotonic()):
-                    counters.paced(self.peer)  # nothing is lost: what is not read yet holds its sender back
+                    counters.add(self.peer, "paced")  # nothing is lost: what is not read yet holds its sender back
                     await asyncio.sleep(self._node.frames_read.wait(self.peer, time.monotonic()))
                 if kind == Kind.DATA:
                     started = time.monotonic()
@@ -219,7 +196,7 @@ class Connection:
                 elif kind == Kind.SMALL:
                     self._next_ident(ident)
                     await self._node.inbox.put(Envelope(self.peer, self._node.name, raw[HEADER_BYTES:]))
-                    counters.message_in(self.peer)
+                    counters.add(self.peer, "messages_received")
                 elif kind == Kind.OPEN:
                     self._on_open(raw, ident)
                 elif kind == Kind.GRANT:
@@ -231,7 +208,7 @@ class Connection:
                     reason = parse_decline(raw)
                     if not self.outbound.refused(ident):
                         raise FrameError(Reason.MALFORMED, "a message was declined that was never announced")
-                    counters.dropped(self.peer)
+                    counters.add(self.peer, "dropped")
                     _log.warning("%s did not take a message: %s", self.peer, reason.name, extra={"member": self.peer})
                 elif kind == Kind.CLOSE:
                     reason, text = parse_close(raw)
@@ -278,7 +255,7 @@ class Connection:
 
     def _decline(self, ident: int, reason: Reason) -> None:
         self._declined = ident
-        self._node.counters.declined(self.peer)
+        self._node.counters.add(self.peer, "declined")
         _log.warning("a message from %s was not taken: %s", self.peer, reason.name, extra={"member": self.peer})
         self.outbound.control(decline_frame(ident, reason))
 
@@ -310,7 +287,7 @@ class Connection:
             self._decline(ident, Reason.STORAGE)
             return
         self._incoming = None
-        self._node.counters.message_in(self.peer)
+        self._node.counters.add(self.peer, "messages_received")
         if whole is not None:
             grants = self._node.grants
             taken = (lambda: grants.release(charge)) if charge else None
@@ -341,7 +318,7 @@ class Connection:
             self._writing_since, self._written_at = None, time.monotonic()
             if outbound.paced(len(raw), self._written_at - started) and self.dialled:
                 self._node.pace.learned(self.peer, outbound.step)
-            counters.sent(self.peer, len(raw))
+            counters.add(self.peer, "bytes_sent", len(raw))
             if self._farewell and outbound.idle():
                 return
 
@@ -390,8 +367,8 @@ class Connection:
         if told is not None:
             self.outbound.control(told)
         self._ungranted += 1
-        self._node.counters.ungranted(self.peer)
-        self._node.counters.dropped(self.peer)
+        self._node.counters.add(self.peer, "ungranted")
+        self._node.counters.add(self.peer, "dropped")
         _log.warning("%s lets a large message wait; it was given up", self.peer, extra={"member": self.peer})
         if self._ungranted >= UNGRANTED:
             self.cut(Reason.SLOW, "large messages were not granted for too long")

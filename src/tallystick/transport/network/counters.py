@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 from tallystick.transport.network.frames import Reason
 
-__all__ = ["Counters", "Traffic"]
-
 
 @dataclass(slots=True)
 class Traffic:
@@ -40,40 +38,11 @@ class Counters:
         self.strangers = 0  # streams refused because the certificate is not pinned
         self.sent_away = 0  # sockets closed because too many had not said who they are
 
-    def _of(self, peer: str) -> Traffic:
-        return self._peers.setdefault(peer, Traffic())
-
-    def sent(self, peer: str, size: int) -> None:
-        self._of(peer).bytes_sent += size
-
-    def received(self, peer: str, size: int) -> None:
-        self._of(peer).bytes_received += size
-
-    def message_in(self, peer: str) -> None:
-        self._of(peer).messages_received += 1
-
-    def message_out(self, peer: str) -> None:
+    def add(self, peer: str, what: str, count: int = 1) -> None:
+        """So many more of one of the counts of ``Traffic``."""
         with self._lock:
-            self._of(peer).messages_sent += 1
-
-    def dropped(self, peer: str) -> None:
-        with self._lock:
-            self._of(peer).dropped += 1
-
-    def declined(self, peer: str) -> None:
-        self._of(peer).declined += 1
-
-    def connected(self, peer: str) -> None:
-        self._of(peer).connections += 1
-
-    def paced(self, peer: str) -> None:
-        self._of(peer).paced += 1
-
-    def ungranted(self, peer: str) -> None:
-        self._of(peer).ungranted += 1
-
-    def busy(self, peer: str) -> None:
-        self._of(peer).busy += 1
+            traffic = self._peers.setdefault(peer, Traffic())
+            setattr(traffic, what, getattr(traffic, what) + count)
 
     def ended(self, reason: Reason) -> None:
         with self._lock:

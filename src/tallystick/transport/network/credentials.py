@@ -19,8 +19,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import check_party_name, format_hash, parse_hash
 
-__all__ = ["Credentials", "Peer", "by_fingerprint", "fingerprint", "server_name", "split_address"]
-
 
 def fingerprint(certificate_pem: bytes | str) -> str:
     """SHA-256 of the DER form of the first certificate in the text."""

@@ -16,15 +16,17 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from tallystick.transport.network.connection import Connection, Services
+from tallystick.transport.network.connection import Connection
 from tallystick.transport.network.credentials import Credentials, Peer, fingerprint, server_name, split_address
-from tallystick.transport.network.frames import Reason
-from tallystick.transport.network.grpc_streams import Refusal, dial
+from tallystick.transport.network.frames import Reason, Refusal
+from tallystick.transport.network.grpc_streams import dial
 from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 
-__all__ = ["Dialler", "peer_certificate"]
+if TYPE_CHECKING:
+    from tallystick.transport.network.node import Node
 
 _log = logging.getLogger("tallystick.transport.network")
 
@@ -62,7 +64,7 @@ def peer_certificate(ca_pem: bytes, peer: Peer, timeout: float) -> bytes:
 class Dialler:
     """The task that keeps one line up; ``peer`` is looked up anew for every dial."""
 
-    def __init__(self, credentials: Credentials, name: str, find: Callable[[str], Peer | None], node: Services) -> None:
+    def __init__(self, credentials: Credentials, name: str, find: Callable[[str], Peer | None], node: Node) -> None:
         self._credentials = credentials
         self._name = name
         self._find = find

@@ -21,8 +21,6 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote
 
-__all__ = ["Caller", "Doorkeeper", "caller_of", "to_send_away"]
-
 Caller = tuple[str, int]
 """The address and port somebody calls from."""
 
@@ -66,7 +64,6 @@ class Doorkeeper:
 
     def __init__(self, port: int, most: int) -> None:
         self.most = most
-        self.sent_away = 0
         self._port = port
         self._since: dict[Caller, float] = {}
         self._inside: Counter[Caller] = Counter()
@@ -102,7 +99,6 @@ class Doorkeeper:
         finally:
             for _, handle in there:
                 handle.close()
-        self.sent_away += len(gone)
         return len(gone)
 
 

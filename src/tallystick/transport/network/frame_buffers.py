@@ -13,8 +13,6 @@ from io import SEEK_END, BytesIO
 
 from tallystick.transport.network.frames import HEADER_BYTES, Kind, frame
 
-__all__ = ["BUFFERS", "BufferPool", "FrameBuffer"]
-
 _KEPT = 8
 
 

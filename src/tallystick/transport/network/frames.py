@@ -29,28 +29,6 @@ from enum import IntEnum
 
 from tallystick.core.readable_text import one_line
 
-__all__ = [
-    "ABANDON",
-    "CHUNK",
-    "GREETING",
-    "HEADER_BYTES",
-    "HEAD_BYTES",
-    "LAST",
-    "MAX_FRAME",
-    "SMALL_BYTES",
-    "FrameError",
-    "Kind",
-    "Reason",
-    "close_frame",
-    "decline_frame",
-    "frame",
-    "open_frame",
-    "parse",
-    "parse_close",
-    "parse_decline",
-    "parse_open",
-]
-
 CHUNK = 1 << 21
 SMALL_BYTES = 1 << 16
 HEAD_BYTES = 256
@@ -94,13 +72,17 @@ class Reason(IntEnum):
     UNREACHABLE = 12  # no connection to the address
 
 
-class FrameError(Exception):
-    """A frame that ends the stream; ``reason`` is told to the peer."""
+class Refusal(Exception):  # noqa: N818 - it is the peer that is at fault
+    """A stream that is not accepted, or does not go on; ``reason`` is told to the peer."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
         self.reason = reason
         self.text = text
+
+
+class FrameError(Refusal):
+    """A frame that ends the stream."""
 
 
 def frame(kind: Kind, ident: int = 0, payload: bytes | bytearray | memoryview = b"", flags: int = 0) -> bytes:

@@ -23,10 +23,8 @@ import grpc
 import grpc.aio
 
 from tallystick.transport.network.credentials import Credentials, fingerprint, server_name
-from tallystick.transport.network.frames import MAX_FRAME, Reason
+from tallystick.transport.network.frames import MAX_FRAME, Reason, Refusal
 from tallystick.transport.network.options import Options
-
-__all__ = ["AcceptedStream", "Acceptor", "DialledStream", "Refusal", "dial"]
 
 _SERVICE, _METHOD = "tallystick.Network", "Exchange"
 _COMMON: tuple[tuple[str, int], ...] = (
@@ -58,15 +56,6 @@ def _ours() -> bool:
     """Whether a CancelledError was meant for this task, or is gRPC's way to say that the stream is over."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-class Refusal(Exception):  # noqa: N818 - it is the peer that is at fault
-    """A stream that is not accepted."""
-
-    def __init__(self, reason: Reason, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
-        self.text = text
 
 
 class _RawStream:

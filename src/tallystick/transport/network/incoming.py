@@ -17,8 +17,6 @@ from tallystick.transport.network.admission import Grants, Sink
 from tallystick.transport.network.frames import HEADER_BYTES, LAST, FrameError, Reason
 from tallystick.transport.network.options import Options
 
-__all__ = ["IncomingMessage", "StorageError"]
-
 _log = logging.getLogger("tallystick.transport.network")
 
 

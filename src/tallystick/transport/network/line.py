@@ -8,8 +8,6 @@ from typing import Protocol
 
 from tallystick.transport.network.frames import Reason
 
-__all__ = ["TRANSITIONS", "End", "State", "Stream"]
-
 
 class State(Enum):
     """Where a connection is in its life."""
@@ -17,16 +15,6 @@ class State(Enum):
     GREETING = "greeting"
     OPEN = "open"
     CLOSED = "closed"
-
-
-TRANSITIONS: dict[State, tuple[tuple[str, State], ...]] = {
-    State.GREETING: (
-        ("both greetings are of this version", State.OPEN),
-        ("other version, timeout or lost", State.CLOSED),
-    ),
-    State.OPEN: (("closed by either side, cut or lost", State.CLOSED),),
-    State.CLOSED: (),
-}
 
 
 @dataclass(frozen=True, slots=True)

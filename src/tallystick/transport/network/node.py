@@ -1,8 +1,8 @@
-"""A party's place in the network: it may listen, it dials some peers, and it has one link to all of them.
+"""A party's place in the network: it may listen, it dials some peers, and it is a link (``transport.link``) to all.
 
     with Node(credentials, peers, listen="0.0.0.0:7000", dial=["server-2", "aggregator"]) as node:
-        node.link.send("aggregator", raw)
-        envelope = node.link.receive(timeout=1.0)
+        node.send("aggregator", raw)
+        envelope = node.receive(timeout=1.0)
 
 A party has one line to each peer. When a peer connects again, the new line
 replaces the old one (which is most likely dead); if both parties dialled each
@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import nullcontext
-from types import TracebackType
 
 from tallystick.core.allowance import Allowances
 from tallystick.core.errors import StudyError
@@ -31,52 +30,22 @@ from tallystick.transport.network.counters import Counters
 from tallystick.transport.network.credentials import Credentials, Peer, by_fingerprint, split_address
 from tallystick.transport.network.dialler import Dialler
 from tallystick.transport.network.doorkeeper import Doorkeeper, caller_of
-from tallystick.transport.network.frames import Reason
-from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor, Refusal
+from tallystick.transport.network.frames import Reason, Refusal
+from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor
 from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import Buffer, Pace, Piece, message_of
-
-__all__ = ["NetworkLink", "Node"]
 
 _log = logging.getLogger("tallystick.transport.network")
 _LOOK, _LOOK_AGAIN = 0.5, 0.05  # seconds between two looks at the door, and while there is a crowd
 _LEAST_SOCKETS = 512
 
 
-class NetworkLink:
-    """This party's end of the network (see ``transport.link``); any thread may use it."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    @property
-    def name(self) -> str:
-        return self._node.name
-
-    def send(self, to: str, raw: Buffer | Iterable[Piece], *, length: int | None = None) -> None:
-        """Hand over a message, waiting for room up to ``send_timeout``; without a line it is lost.
-
-        Pieces are made on a worker thread as they are sent; they need the total ``length``, and the first one at
-        least 256 bytes of a message that is large. The next is asked for when nothing looks at the last any more.
-        """
-        self.offer(to, raw, length=length, timeout=self._node.options.send_timeout)
-
-    def offer(self, to: str, raw: Buffer | Iterable[Piece], *, length: int | None = None, timeout: float = 0.0) -> bool:
-        """The same, saying whether it is queued; does not wait by default. A buffer must not change until sent."""
-        return self._node.offer(to, raw, length, timeout)
-
-    def receive(self, timeout: float | None = 0.0) -> Envelope | None:
-        """The next message, or None; waits up to ``timeout`` seconds (None: until the node stops)."""
-        return self._node.inbox.get(timeout)
-
-    def wait(self, timeout: float | None) -> bool:
-        """Whether there is a message to receive, within ``timeout`` seconds."""
-        return self._node.inbox.wait(timeout)
-
-
 class Node:
-    """Start it, use ``link``, stop it. Callbacks run on the network's thread: they may ``offer``, never block."""
+    """Start it, send and receive from any thread, stop it.
+
+    Callbacks run on the network's thread: they may ``offer``, never block.
+    """
 
     def __init__(
         self,
@@ -100,7 +69,6 @@ class Node:
         self.inbox = Inbox(self.options, self._loop)
         self.makers: Executor = Workers(outgoing=True)
         self.keepers: Executor = Workers()
-        self.link = NetworkLink(self)
         self.frames_read = Allowances(rate=self.options.peer_rate, burst=self.options.peer_burst)
         self._calls = Allowances(rate=self.options.call_rate, burst=self.options.call_burst)
         self._credentials = credentials
@@ -118,7 +86,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._diallers: dict[str, asyncio.Task[None]] = {}
         self._stopping = False
-        self.port: int | None = None
+        self.port: int | None = None  # that was bound, once it listens
         if listen is not None:
             split_address(listen)
         self._pin(peers)
@@ -153,15 +121,8 @@ class Node:
     def __enter__(self) -> Node:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.stop()
-
-    @property
-    def address(self) -> str | None:
-        """Where it listens, with the port that was bound."""
-        if self._listen is None or self.port is None:
-            return None
-        return f"{self._listen.rpartition(':')[0]}:{self.port}"
 
     def connected(self) -> set[str]:
         """The peers with a line now."""
@@ -190,15 +151,27 @@ class Node:
             self._loop.call_soon_threadsafe(self._dial_them)
         self._loop.call_soon_threadsafe(self._cut_unpinned)
 
-    def offer(self, to: str, raw: Buffer | Iterable[Piece], length: int | None, timeout: float) -> bool:
-        """See :meth:`NetworkLink.offer`."""
+    def send(self, to: str, raw: Buffer | Iterable[Piece], *, length: int | None = None) -> None:
+        """Hand over a message, waiting for room up to ``send_timeout``; without a line it is lost.
+
+        Pieces are made on a worker thread as they are sent; they need the total ``length``, and the first one at
+        least 256 bytes of a message that is large. The next is asked for when nothing looks at the last any more.
+        """
+        self.offer(to, raw, length=length, timeout=self.options.send_timeout)
+
+    def offer(self, to: str, raw: Buffer | Iterable[Piece], *, length: int | None = None, timeout: float = 0.0) -> bool:
+        """The same, saying whether it is queued; does not wait by default. A buffer must not change until sent."""
         message = message_of(raw, length)
         with self._changed:
             line = self._lines.get(to)
         on_loop = _on_loop(self._loop)
         done = line is not None and not self._stopping and line.outbound.offer(message, 0.0 if on_loop else timeout)
-        (self.counters.message_out if done else self.counters.dropped)(to)
+        self.counters.add(to, "messages_sent" if done else "dropped")
         return done
+
+    def receive(self, timeout: float | None = 0.0) -> Envelope | None:
+        """The next message, or None; waits up to ``timeout`` seconds (None: until the node stops)."""
+        return self.inbox.get(timeout)
 
     # For connections, on the event loop
 
@@ -217,7 +190,7 @@ class Node:
         with self._changed:
             self._lines[connection.peer] = connection
             self._changed.notify_all()
-        self.counters.connected(connection.peer)
+        self.counters.add(connection.peer, "connections")
         if old is None:
             _log.info("connected with %s", connection.peer)
         _tell(self._on_connect, connection.peer)
@@ -285,7 +258,7 @@ class Node:
             if self._stopping:
                 raise Refusal(Reason.STOPPED, "the party stops")
             if not self._calls.take(peer.name, time.monotonic()):
-                self.counters.busy(peer.name)
+                self.counters.add(peer.name, "busy")
                 raise Refusal(Reason.BUSY, f"{peer.name} calls too often")
         except Refusal as refusal:
             self.counters.strangers += refusal.reason is Reason.REFUSED
@@ -311,7 +284,7 @@ class Node:
     async def _watch_door(self, door: Doorkeeper) -> None:
         while True:
             gone = door.look(time.monotonic())
-            self.counters.sent_away = door.sent_away
+            self.counters.sent_away += gone
             if gone:
                 said = "%d callers that did not say who they are were sent away"
                 _log.warning(said, gone, extra={"member": "a caller"})

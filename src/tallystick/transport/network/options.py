@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["Options"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Options:

@@ -38,8 +38,6 @@ from tallystick.transport.network.frames import (
 )
 from tallystick.transport.network.options import Options
 
-__all__ = ["FIRST_STEP", "Buffer", "Outbound", "OutgoingMessage", "Pace", "Piece", "message_of"]
-
 Buffer = bytes | bytearray | memoryview
 Piece = Buffer | FrameBuffer  # of a message that is made as it is sent
 _MAX_PIECE = MAX_FRAME - HEADER_BYTES
@@ -135,7 +133,6 @@ class Outbound:
         self._count = 0
         self._closed = False
         self.step = step
-        self.declined = 0
         self.wake = asyncio.Event()
 
     def offer(self, message: OutgoingMessage, timeout: float) -> bool:
@@ -188,7 +185,6 @@ class Outbound:
             return False
         if self._current is not None and self._current.ident == ident:
             self._current = None
-            self.declined += 1
             self.wake.set()
         return True
 

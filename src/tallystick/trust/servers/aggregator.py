@@ -9,7 +9,7 @@ from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.messages import Message
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.processes.part import CoordinatorPart
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.wire import SUM
 from tallystick.trust.servers.part import SumPart
 
@@ -44,7 +44,7 @@ class AggregatorPart(SumPart, CoordinatorPart):
 
     def open_round(self, round: int, model: bytes) -> None:
         self.drive(self.machine.open_round(round, model, self.session.process.now()))
-        crashpoint(CrashPoint.AGGREGATOR_ROUND_SENT)
+        crashpoint("round-sent")
 
     def send(self, to: str, message: Message) -> None:
         self.session.process.send(to, self.session.encoded(SUM, message, sums.encode))

@@ -13,7 +13,7 @@ from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.messages import Inquiry, Message, Share
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.processes.part import ClientPart
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.trust.servers.part import SumPart
 
 __all__ = ["ServersClientPart"]
@@ -62,7 +62,7 @@ class ServersClientPart(SumPart, ClientPart):
         super().send(to, message)
         if isinstance(message, Share):
             self._shares_out += 1
-            crashpoint(CrashPoint.CLIENT_SHARE_SENT)
+            crashpoint("share-sent-to-one-server")
             if self._shares_out == len(self.roster.helpers):
                 self.session.process.health.rounds = message.round
-                crashpoint(CrashPoint.CLIENT_SHARES_SENT)
+                crashpoint("shares-sent-to-all-servers")

@@ -31,7 +31,7 @@ from tallystick.roles.processes.session import Parts
 from tallystick.roles.shares.sharded_sum import SpoolSum
 from tallystick.roles.shares.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.shares.spool import SpoolShares
-from tallystick.roles.storage.crash_points import CrashPoint, crashpoint
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.wire import SEALED, Seals
 from tallystick.trust.servers.part import SumPart
@@ -40,10 +40,10 @@ __all__ = ["ServerPart", "ServerProcess"]
 
 _log = logging.getLogger("tallystick.roles")
 _SENT = {
-    Accepted: CrashPoint.SERVER_SHARE_ACCEPTED,
-    ReceivedList: CrashPoint.SERVER_LIST_SENT,
-    Agreement: CrashPoint.SERVER_AGREEMENT_SENT,
-    Partial: CrashPoint.SERVER_PARTIAL_SENT,
+    Accepted: "share-accepted-sent",
+    ReceivedList: "list-sent",
+    Agreement: "agreement-sent",
+    Partial: "partial-sent",
 }
 
 
@@ -171,12 +171,12 @@ class ServerPart(SumPart):
         elif self.spool is None:
             return
         elif isinstance(step, sums.Sync):
-            crashpoint(CrashPoint.SERVER_SHARE_WRITTEN)
+            crashpoint("share-written")
             self.spool.sync()
-            crashpoint(CrashPoint.SERVER_SHARE_SYNCED)
+            crashpoint("share-synced")
         elif isinstance(step, sums.Drop):
             self.spool.drop(step.round)
-            crashpoint(CrashPoint.SERVER_SHARES_DROPPED)
+            crashpoint("shares-dropped")
             process.health.rounds = step.round
         else:
             super().step(step)
