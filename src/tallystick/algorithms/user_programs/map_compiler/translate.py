@@ -43,7 +43,7 @@ from tallystick.algorithms.user_programs.map_compiler.values import (
     known,
 )
 
-__all__ = ["MOST_STEPS", "Refused", "translate"]
+__all__ = ["MOST_STEPS", "translate"]
 
 MOST_STEPS = 50_000_000
 """Operations that one record may cost at most: a tenth of a second or two."""
