@@ -93,9 +93,7 @@ class CompiledMap:
         parts = [(np.zeros((0, size)), 0), *self._blocks(records, state, size)]
         return np.concatenate([vectors for vectors, _ in parts]), sum(failed for _, failed in parts)
 
-    def _blocks(
-        self, records: NDArray[np.float64], state: Any, size: int
-    ) -> Iterator[tuple[NDArray[np.float64], int]]:
+    def _blocks(self, records: NDArray[np.float64], state: Any, size: int) -> Iterator[tuple[NDArray[np.float64], int]]:
         if records.ndim != 2:
             raise StudyError("records are a matrix, one row per record", remedy="Pass an array of two dimensions.")
         shape, parts = frozen_state(state)

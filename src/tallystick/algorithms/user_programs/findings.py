@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tallystick.core.errors import StudyError
@@ -23,7 +23,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """As ``tallystick check-program --format json`` prints it."""
-        return {f: getattr(self, f) for f in ("line", "column", "rule", "cause", "remedy")}
+        return asdict(self)
 
     def error(self, file: str) -> StudyError:
         """The same as an exception."""

@@ -12,7 +12,7 @@ from tallystick.algorithms.user_programs.map_compiler import functions, indexing
 from tallystick.algorithms.user_programs.map_compiler.builder import Builder, Refused, refuse
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Kind
 from tallystick.algorithms.user_programs.map_compiler.reductions import dot
-from tallystick.algorithms.user_programs.map_compiler.signatures import BUILTINS, MATH, NUMPY
+from tallystick.algorithms.user_programs.map_compiler.signatures import signature_of
 from tallystick.algorithms.user_programs.map_compiler.values import (
     Affine,
     ArrayType,
@@ -153,26 +153,14 @@ class Expressions:
         return operators.choose(self.b, node, condition, lambda: self.expression(body), lambda: self.expression(orelse))
 
     def _call(self, node: ast.Call) -> Value:
-        function = node.func
-        if isinstance(function, ast.Name):
-            table, name, module = BUILTINS, function.id, ""
-        elif isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-            table, name, module = (
-                {"np": NUMPY, "math": MATH}.get(function.value.id, {}),
-                function.attr,
-                function.value.id,
-            )
-        else:
-            table, name, module = {}, "", ""
-        signature = table.get(name)
-        if signature is None or name == "range":
-            refuse(
-                node, "call", f"calling `{ast.unparse(function)[:40]}` is not allowed", "Use np, math and arithmetic."
-            )
-        names = {k.arg for k in node.keywords}
-        if not signature.least <= len(node.args) <= signature.most or not names <= signature.keywords:
-            cause = f"{module + '.' if module else ''}{name} takes {signature.words()}"
-            refuse(node, "arity", cause, "An output array cannot be given; write x = f(…).")
+        called = ast.unparse(node.func)
+        signature = signature_of(node.func)
+        if signature is None or called == "range":
+            refuse(node, "call", f"calling `{called[:40]}` is not allowed", "Use np, math and arithmetic.")
+        if not signature.takes(len(node.args), {k.arg for k in node.keywords}):
+            remedy = "An output array cannot be given; write x = f(…)."
+            refuse(node, "arity", f"{called} takes {signature.words()}", remedy)
+        module, _, name = called.rpartition(".")
         args = [self._held(argument) for argument in node.args]
         if not module:
             return functions.call_builtin(self.b, node, name, args)
