@@ -18,6 +18,7 @@ import ast
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
+from tallystick.algorithms.user_programs.map_compiler.code import names
 from tallystick.algorithms.user_programs.map_compiler.signatures import BUILTINS, MATH, NUMPY
 
 __all__ = [
@@ -34,23 +35,19 @@ __all__ = [
 ]
 
 
-def _names(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
 MAP_NUMPY = frozenset(NUMPY)
 """NumPy functions of ``map_in_client``; :mod:`~.user_programs.map_compiler` gives each its meaning."""
 
-_PUBLIC_NUMPY = MAP_NUMPY | _names(
+_PUBLIC_NUMPY = MAP_NUMPY | names(
     "arange argsort sort asarray atleast_1d atleast_2d average column_stack hstack vstack stack reshape ravel "
     "transpose diag diagonal trace tril triu linspace median quantile nonzero cumprod diff flip repeat tile unique "
     "vdot inner matmul isclose allclose nan_to_num identity bincount count_nonzero split squeeze"
 )
-_LINALG = _names("solve lstsq inv pinv norm eigh eigvalsh svd qr cholesky det slogdet")
+_LINALG = names("solve lstsq inv pinv norm eigh eigvalsh svd qr cholesky det slogdet")
 MATH_ROUNDING = frozenset({"floor", "ceil", "trunc"})
 _MODULE_VALUES = {"np": frozenset({"pi", "e"}), "math": frozenset({"pi", "e", "tau"})}
-PUBLIC_BUILTINS = BUILTINS.keys() | _names("sum tuple list zip enumerate sorted round reversed")
-_ARRAY_METHODS = _names("copy reshape sum mean min max dot ravel transpose")
+PUBLIC_BUILTINS = BUILTINS.keys() | names("sum tuple list zip enumerate sorted round reversed")
+_ARRAY_METHODS = names("copy reshape sum mean min max dot ravel transpose")
 
 STATEMENTS = frozenset({ast.Assign, ast.AugAssign, ast.If, ast.For, ast.Return, ast.Pass, ast.Break, ast.Continue})
 EXPRESSIONS = frozenset(

@@ -12,6 +12,7 @@ from tallystick.algorithms.user_programs.allow_list import map_scope, public_sco
 from tallystick.algorithms.user_programs.allow_list_check import check_function, check_new_name, check_signature
 from tallystick.algorithms.user_programs.constants import Fold, NotConstantError, leaves_of, numbers_of
 from tallystick.algorithms.user_programs.findings import Finding, finding_at
+from tallystick.algorithms.user_programs.map_compiler.code import names
 from tallystick.privacy.grid import Group
 
 __all__ = ["NOT_FIELDS", "ProgramModule"]
@@ -25,7 +26,7 @@ _IMPORTS = frozenset(
     {"import numpy as np", "import math", "import tallystick as ts", "from typing import NamedTuple"}
     | {"from __future__ import annotations"}
 )
-NOT_FIELDS = frozenset(["T", "base", "ctypes", "data", "dtype", "flags", "flat", "imag", "itemsize", "nbytes", "ndim", "real", "shape", "size", "strides"])
+NOT_FIELDS = names("T base ctypes data dtype flags flat imag itemsize nbytes ndim real shape size strides")
 """Of arrays, so that ``state.shape`` means one thing."""
 
 

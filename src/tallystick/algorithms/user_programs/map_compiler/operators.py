@@ -56,7 +56,7 @@ def in_words(value: Value) -> str:
         return "a number"
     if isinstance(value, View):
         return f"an array of {' × '.join(str(n) for n in value.shape)}"
-    return "a tuple or list"
+    return f"a tuple or list of {len(value.items)}"
 
 
 def elementwise(
