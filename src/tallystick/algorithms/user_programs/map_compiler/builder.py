@@ -36,6 +36,7 @@ __all__ = [
     "convert",
     "integer",
     "minus",
+    "op_of",
     "or_",
     "plus",
     "refuse",
@@ -112,6 +113,11 @@ def convert(value: Expr, kind: Kind) -> Expr:
     if kind == Kind.BOOL:
         return Op(Kind.BOOL, "ne", (value, Const(value.kind, 0)))
     return Op(kind, "to_float" if kind == Kind.FLOAT else "to_int", (value,))
+
+
+def op_of(kind: Kind, name: str, *args: Expr) -> Op:
+    """An operation whose arguments and result are all of one kind."""
+    return Op(kind, name, tuple(convert(a, kind) for a in args))
 
 
 class Builder:

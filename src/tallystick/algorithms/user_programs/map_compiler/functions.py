@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from tallystick.algorithms.user_programs.map_compiler.builder import Builder, and_, convert, integer, or_, refuse
+from tallystick.algorithms.user_programs.map_compiler.builder import Builder, and_, convert, integer, op_of, or_, refuse
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, Kind, Op, names
 from tallystick.algorithms.user_programs.map_compiler.makers import concatenate, copied, eye, full, shape_of
 from tallystick.algorithms.user_programs.map_compiler.operators import elementwise, in_words, isnan, select, test
@@ -17,7 +17,7 @@ from tallystick.algorithms.user_programs.map_compiler.reductions import (
     reduced,
     searchsorted,
 )
-from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View, known
+from tallystick.algorithms.user_programs.map_compiler.values import Number, Value, View, known
 
 __all__ = ["call_builtin", "call_math", "call_numpy"]
 
@@ -44,10 +44,6 @@ _BY_CALL_TWO = names("arctan2 hypot power pow atan2")
 Elements = Sequence[Expr]
 
 
-def _float(x: Expr) -> Expr:
-    return convert(x, _F)
-
-
 def _larger(name: str, a: Expr, b: Expr) -> Expr:
     """np.maximum or np.minimum: NaN if either is."""
     better = test(name, a, b)
@@ -65,27 +61,28 @@ def _one(b: Builder, node: ast.AST, name: str, value: Value) -> Number | View:
         return elementwise(b, node, (value,), result, lambda x: work(b.hold(x[0])))
 
     if name in _BY_CALL:
-        return run(_F, lambda x: Op(_F, f"call:{_C_NAMES.get(name, name)}", (_float(x),)))
+        return run(_F, lambda x: op_of(_F, f"call:{_C_NAMES.get(name, name)}", x))
     if name in _INSTRUCTIONS:
-        return run(_F, lambda x: Op(_F, name, (_float(x),)))
+        return run(_F, lambda x: op_of(_F, name, x))
     if name in ("abs", "absolute", "fabs"):
         if kind == _F or name == "fabs":
-            return run(_F, lambda x: Op(_F, "fabs", (_float(x),)))
-        zero = integer(0)
-        return run(
-            _I, lambda x: select(test("lt", convert(x, _I), zero), Op(_I, "neg", (convert(x, _I),)), convert(x, _I))
-        )
+            return run(_F, lambda x: op_of(_F, "fabs", x))
+        return run(_I, lambda x: _size(convert(x, _I)))
     if name == "square":
-        return run(whole, lambda x: Op(whole, "mul", (convert(x, whole), convert(x, whole))))
+        return run(whole, lambda x: op_of(whole, "mul", x, x))
     if name == "sign":
         return run(whole, lambda x: _sign(convert(x, whole)))
     if name == "isnan":
-        return run(_B, lambda x: isnan(_float(x)))
+        return run(_B, lambda x: isnan(convert(x, _F)))
     if name == "isinf":
-        return run(_B, lambda x: test("eq", Op(_F, "fabs", (_float(x),)), _INFINITY))
+        return run(_B, lambda x: test("eq", op_of(_F, "fabs", x), _INFINITY))
     if name == "isfinite":
-        return run(_B, lambda x: test("lt", Op(_F, "fabs", (_float(x),)), _INFINITY))
-    return run(_B, lambda x: Op(_B, "not", (convert(x, _B),)))  # logical_not
+        return run(_B, lambda x: test("lt", op_of(_F, "fabs", x), _INFINITY))
+    return run(_B, lambda x: op_of(_B, "not", x))  # logical_not
+
+
+def _size(x: Expr) -> Expr:
+    return select(test("lt", x, integer(0)), Op(_I, "neg", (x,)), x)
 
 
 def _sign(x: Expr) -> Expr:
@@ -96,13 +93,11 @@ def _sign(x: Expr) -> Expr:
 
 def _two(b: Builder, node: ast.AST, name: str, args: Sequence[Value]) -> Number | View:
     if name in _BY_CALL_TWO:
-        c_name = f"call:{_C_NAMES.get(name, name)}"
-        return elementwise(b, node, args, _F, lambda x: Op(_F, c_name, (_float(x[0]), _float(x[1]))))
+        return elementwise(b, node, args, _F, lambda x: op_of(_F, f"call:{_C_NAMES.get(name, name)}", *x))
     if name == "copysign":
-        return elementwise(b, node, args, _F, lambda x: Op(_F, name, (_float(x[0]), _float(x[1]))))
+        return elementwise(b, node, args, _F, lambda x: op_of(_F, name, *x))
     if name in ("logical_and", "logical_or"):
-        join = and_ if name == "logical_and" else or_
-        return elementwise(b, node, args, _B, lambda x: join(convert(x[0], _B), convert(x[1], _B)))
+        return elementwise(b, node, args, _B, lambda x: op_of(_B, name.removeprefix("logical_"), *x))
     kind = _kind(args)
     test = "gt" if name == "maximum" else "lt"
     return elementwise(
@@ -134,11 +129,20 @@ def _kind(args: Sequence[Value]) -> Kind:
 # -- by name ----------------------------------------------------------------------------------------------------------
 
 
+_OF_ARRAYS: dict[str, Callable[..., Value]] = {
+    "eye": eye,
+    "cumsum": cumsum,
+    "dot": dot,
+    "outer": outer,
+    "searchsorted": searchsorted,
+}
+
+
 def call_numpy(b: Builder, node: ast.AST, name: str, args: Sequence[Value], axis: Value | None, dtype: bool) -> Value:
     """A function of ``np`` with as many arguments as its signature says; ``dtype``: dtype=np.float64 was written."""
     made = _F if dtype else None
     if name in ("zeros", "ones"):
-        return full(b, node, shape_of(node, args[0]), Number(Const(_F, 1.0 if name == "ones" else 0.0)), None)
+        return full(b, node, shape_of(node, args[0]), Number(Const(_F, float(name == "ones"))), None)
     if name == "full":
         return full(b, node, shape_of(node, args[0]), args[1], made)
     if name in ("zeros_like", "ones_like", "full_like"):
@@ -149,22 +153,13 @@ def call_numpy(b: Builder, node: ast.AST, name: str, args: Sequence[Value], axis
         return full(b, node, like.shape, value, like.kind)
     if name == "array":
         return copied(b, node, args[0], made)
-    if name == "eye":
-        return eye(b, node, args[0])
     if name == "concatenate":
         return concatenate(b, node, args[0], axis)
-    if name == "cumsum":
-        return cumsum(b, node, args[0])
-    if name == "dot":
-        return dot(b, node, args[0], args[1])
-    if name == "outer":
-        return outer(b, node, args[0], args[1])
-    if name == "searchsorted":
-        return searchsorted(b, node, args[0], args[1])
+    if name in _OF_ARRAYS:
+        return _OF_ARRAYS[name](b, node, *args)
     if name in ("sum", "prod", "max", "min", "mean", "var", "std", "any", "all", "argmax", "argmin"):
         return reduced(b, node, name, args[0], axis)
-    operands = [b.as_array(node, value) if isinstance(value, Several) else value for value in args]
-    fitting = [value if value is not None else args[i] for i, value in enumerate(operands)]
+    fitting = [b.as_array(node, value) or value for value in args]
     if name == "where":
         return _where(b, node, fitting)
     if name == "clip":

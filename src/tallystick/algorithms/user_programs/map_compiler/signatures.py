@@ -7,6 +7,7 @@ takes by position after them; ``axis`` is given by name only.
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 from dataclasses import dataclass
 
 __all__ = ["BUILTINS", "MATH", "NUMPY", "Signature", "signature_of"]
@@ -20,7 +21,7 @@ class Signature:
     most: int
     keywords: frozenset[str] = frozenset()
 
-    def takes(self, arguments: int, names: set[str | None]) -> bool:
+    def takes(self, arguments: int, names: Set[str | None]) -> bool:
         """Whether it takes so many arguments by position, and these by name."""
         return self.least <= arguments <= self.most and names <= self.keywords
 
