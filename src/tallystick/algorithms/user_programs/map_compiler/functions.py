@@ -129,13 +129,7 @@ def _kind(args: Sequence[Value]) -> Kind:
 # -- by name ----------------------------------------------------------------------------------------------------------
 
 
-_OF_ARRAYS: dict[str, Callable[..., Value]] = {
-    "eye": eye,
-    "cumsum": cumsum,
-    "dot": dot,
-    "outer": outer,
-    "searchsorted": searchsorted,
-}
+_OF_ARRAYS: dict[str, Callable[..., Value]] = {f.__name__: f for f in (eye, cumsum, dot, outer, searchsorted)}
 
 
 def call_numpy(b: Builder, node: ast.AST, name: str, args: Sequence[Value], axis: Value | None, dtype: bool) -> Value:
