@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,7 +36,7 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Dense, total
 from tallystick.privacy.grid import Grid
 
-__all__ = ["CompiledMap", "Literal", "compile_map", "frozen_state"]
+__all__ = ["BlockwiseMap", "CompiledMap", "Literal", "compile_map", "frozen_state"]
 
 Literal = bool | int | float | tuple[Any, ...]
 """What ``self.NAME`` may stand for in map_in_client: a number, or a tuple of numbers."""
@@ -51,8 +52,31 @@ def compile_map(function: ast.FunctionDef, *, constants: Mapping[str, Literal], 
     return CompiledMap(source_hash=key, file=file, function=function, constants=constants)
 
 
+class BlockwiseMap(ABC):
+    """A map whose vectors come block by block, here or from elsewhere; they are put on the grid and clipped here."""
+
+    @abstractmethod
+    def blocks(self, records: NDArray[np.float64], state: Any, size: int) -> Iterator[tuple[NDArray[np.float64], int]]:
+        """One real vector per record, unclipped, for some records at a time; and how many of them failed."""
+
+    def total_leaving_out(self, records: NDArray[np.float64], state: Any, grid: Grid) -> tuple[NDArray[np.int64], int]:
+        """The exact integer sum over records of their clipped vectors; and how many records added zeros instead."""
+        acc, left_out = np.zeros(grid.size, dtype=np.int64), 0
+        for vectors, failed in self.blocks(records, state, grid.size):
+            acc += total(Dense(values=vectors), grid)
+            left_out += failed
+        return acc, left_out
+
+    def vectors_leaving_out(
+        self, records: NDArray[np.float64], state: Any, size: int
+    ) -> tuple[NDArray[np.float64], int]:
+        """The vectors themselves, for sums per person; and how many records have zeros instead."""
+        parts = [(np.zeros((0, size)), 0), *self.blocks(records, state, size)]
+        return np.concatenate([vectors for vectors, _ in parts]), sum(failed for _, failed in parts)
+
+
 @dataclass(frozen=True, kw_only=True)
-class CompiledMap:
+class CompiledMap(BlockwiseMap):
     """One program's map, ready to be summed over records of any width that fits it."""
 
     source_hash: str
@@ -78,22 +102,7 @@ class CompiledMap:
         """The most operations that a record can cost, whatever it holds."""
         return self.kernel(record_size, state).program.steps
 
-    def total_leaving_out(self, records: NDArray[np.float64], state: Any, grid: Grid) -> tuple[NDArray[np.int64], int]:
-        """The exact integer sum over records of their clipped vectors; and how many records added zeros instead."""
-        acc, left_out = np.zeros(grid.size, dtype=np.int64), 0
-        for vectors, failed in self._blocks(records, state, grid.size):
-            acc += total(Dense(values=vectors), grid)
-            left_out += failed
-        return acc, left_out
-
-    def vectors_leaving_out(
-        self, records: NDArray[np.float64], state: Any, size: int
-    ) -> tuple[NDArray[np.float64], int]:
-        """One real vector per record, unclipped, for sums per person; and how many records have zeros instead."""
-        parts = [(np.zeros((0, size)), 0), *self._blocks(records, state, size)]
-        return np.concatenate([vectors for vectors, _ in parts]), sum(failed for _, failed in parts)
-
-    def _blocks(self, records: NDArray[np.float64], state: Any, size: int) -> Iterator[tuple[NDArray[np.float64], int]]:
+    def blocks(self, records: NDArray[np.float64], state: Any, size: int) -> Iterator[tuple[NDArray[np.float64], int]]:
         if records.ndim != 2:
             raise StudyError("records are a matrix, one row per record", remedy="Pass an array of two dimensions.")
         shape, parts = frozen_state(state)
