@@ -12,8 +12,7 @@ from tallystick.algorithms.clustering.settings import KMeansSettings
 from tallystick.algorithms.clustering.start import free_coordinates, public_spread
 from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.linear.descent import MOMENT_SHARE
-from tallystick.algorithms.linear.moment_round import MomentRound
-from tallystick.algorithms.linear.moments import ColumnShapes
+from tallystick.algorithms.linear.moments import ColumnShapes, MomentRound
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 
@@ -71,11 +70,7 @@ class KMeansRules:
 
     def _noise(self, share: float) -> float:
         """Standard deviation of one coordinate of a total, in units of R, when ``share`` of the budget buys it."""
-        if self.budget.mechanism == "none":
-            return 0.0
-        if self.l1:
-            return self._sensitivity / (share * self.budget.epsilon) * math.sqrt(2 * self.budget.variance_factor)
-        return self._sensitivity * math.sqrt(self.budget.variance_factor / (2 * share * self.budget.rho))
+        return self.budget.noise(self._sensitivity, share)
 
     def noise_on_a_centre(self) -> float:
         """Noise power over signal power of one centre, if the whole budget bought one round: m σ² (k/n)² / R²."""

@@ -43,10 +43,5 @@ def count_group(name: str, *, size: int, ones: int, budget: PublicBudget) -> Gro
 def noise_of_counts(budget: PublicBudget, share: float, ones: int, size: int) -> float:
     """Standard deviation of one count, all servers together, when ``share`` of the budget buys it."""
     moved = ones if budget.neighbours == "add-remove" else min(2 * ones, size)
-    if budget.mechanism == "none":
-        return 0.0
-    if budget.mechanism == "laplace":
-        sensitivity = float(moved * budget.person_factor)
-        return sensitivity / (share * budget.epsilon) * math.sqrt(2 * budget.variance_factor)
-    sensitivity = math.sqrt(moved) * budget.person_factor
-    return sensitivity * math.sqrt(budget.variance_factor / (2 * share * budget.rho))
+    norm = float(moved) if budget.mechanism == "laplace" else math.sqrt(moved)
+    return budget.noise(norm * budget.person_factor, share)

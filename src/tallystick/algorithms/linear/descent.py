@@ -84,13 +84,7 @@ LOGISTIC = Loss(residual_bounds=residual_bounds, spread=1.5)
 
 def noise_of_mean(budget: PublicBudget, share: float, bound: float, records: float) -> float:
     """Standard deviation of one coordinate of the mean when ``share`` of the budget buys one round of this bound."""
-    sensitivity = budget.sensitivity_factor * budget.person_factor * bound
-    if budget.mechanism == "none":
-        return 0.0
-    if budget.mechanism == "laplace":
-        scale = sensitivity / (share * budget.epsilon)
-        return scale * math.sqrt(2 * budget.variance_factor) / records
-    return sensitivity * math.sqrt(budget.variance_factor / (2 * share * budget.rho)) / records
+    return budget.noise(budget.sensitivity_factor * budget.person_factor * bound, share) / records
 
 
 def choose_rounds(

@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, hinge_residuals
 from tallystick.algorithms.linear.descent import Loss
 from tallystick.algorithms.linear.descent_design import design_descent
@@ -68,6 +68,4 @@ class HingeProgram(DescentProgram):
         return np.asarray(hinge_residuals(grid_scores(rows, weights), target, WIDTH, clip, self.l1))
 
 
-def design_hinge(public: Public, budget: PublicBudget, settings: DescentSettings) -> Design:
-    """The program and its rounds, from public facts alone."""
-    return design_descent(HingeProgram, public, budget, settings)
+design_hinge = partial(design_descent, HingeProgram)

@@ -6,16 +6,15 @@ norm √(1 − 1/K) and at most √2.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
 from tallystick.algorithms.linear.descent import LOGISTIC
 from tallystick.algorithms.linear.descent_design import design_descent
 from tallystick.algorithms.linear.descent_program import DescentProgram
-from tallystick.algorithms.linear.descent_settings import DescentSettings
-from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
 
 __all__ = ["LogisticProgram", "design_logistic"]
@@ -36,6 +35,4 @@ class LogisticProgram(DescentProgram):
         return np.asarray(softmax_residuals(scores, target, clip, self.l1))
 
 
-def design_logistic(public: Public, budget: PublicBudget, settings: DescentSettings) -> Design:
-    """The program and its rounds, from public facts alone."""
-    return design_descent(LogisticProgram, public, budget, settings)
+design_logistic = partial(design_descent, LogisticProgram)

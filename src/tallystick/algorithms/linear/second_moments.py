@@ -59,13 +59,11 @@ class SecondMoments:
 
     @classmethod
     def of(cls, public: Public, *, l1: bool) -> SecondMoments:
-        """From the layout; a column without a block is a number, as in plain ``fit(X, y)``."""
+        """From the layout."""
         d = len(public.features) + 1
         check_coordinates(f"the products of {d} columns", d * d)  # before tables of that size are made
         blocks = [_Block(start=0, stop=1, number=False, mark=False, ones=1)]
-        for _, start, stop, kind, ones in public.blocks or tuple(
-            (f, i, i + 1, "number", 1) for i, f in enumerate(public.features)
-        ):
+        for _, start, stop, kind, ones in public.columns:
             number = kind == "number"
             many = 1 if number else min(ones, stop - start)
             mark = number and stop - start > 1
