@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 import tallystick.algorithms.linear.linear_svc as linear_svc
 from tallystick.algorithms.elementwise import hinge_residuals
-from tallystick.algorithms.linear.descent_settings import DescentSettings
+from tallystick.algorithms.linear.descent import DescentSettings
 from tallystick.algorithms.linear.linear_svc import HingeProgram, design_hinge, hinge_bounds
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import GridRows, densify, total

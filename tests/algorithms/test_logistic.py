@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 
 import tallystick as ts
 import tallystick.algorithms.linear.logistic as logistic
-from tallystick.algorithms.linear.descent_settings import DescentSettings
+from tallystick.algorithms.linear.descent import DescentSettings
 from tallystick.algorithms.linear.logistic import LogisticProgram, design_logistic
 from tallystick.algorithms.linear.moments import moment_vectors
 from tallystick.algorithms.program import Public

@@ -24,7 +24,7 @@ from audit_bugs import scaled_noise
 from known_noise import note_draws
 
 from tallystick.algorithms.clustering.kmeans import KMeansProgram, design_kmeans
-from tallystick.algorithms.clustering.settings import KMeansSettings
+from tallystick.algorithms.clustering.rules import KMeansSettings
 from tallystick.algorithms.program import Public, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap

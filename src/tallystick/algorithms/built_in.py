@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.algorithms.clustering.kmeans import design_kmeans
-from tallystick.algorithms.clustering.settings import KMeansSettings, kmeans_settings
+from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
-from tallystick.algorithms.linear.descent_settings import DescentSettings, settings_from
+from tallystick.algorithms.linear.descent import DescentSettings, settings_from
 from tallystick.algorithms.linear.linear_svc import design_hinge
 from tallystick.algorithms.linear.logistic import design_logistic
 from tallystick.algorithms.linear.ridge import design_ridge

@@ -43,8 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.clustering.rules import KMeansRules
-from tallystick.algorithms.clustering.settings import KMeansSettings
+from tallystick.algorithms.clustering.rules import KMeansRules, KMeansSettings
 from tallystick.algorithms.clustering.start import (
     condensed,
     into_domain,

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from tallystick.algorithms.design import Design, PublicBudget
-from tallystick.algorithms.linear.descent import noise_of_mean
+from tallystick.algorithms.linear.descent import DescentSettings, noise_of_mean
 from tallystick.algorithms.linear.descent_program import DescentProgram
-from tallystick.algorithms.linear.descent_settings import DescentSettings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 from tallystick.privacy.grid import Group

@@ -25,8 +25,14 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import PublicBudget
-from tallystick.algorithms.linear.descent import MOMENT_SHARE, Loss, Schedule, choose_rounds, choose_schedule
-from tallystick.algorithms.linear.descent_settings import DescentSettings
+from tallystick.algorithms.linear.descent import (
+    MOMENT_SHARE,
+    DescentSettings,
+    Loss,
+    Schedule,
+    choose_rounds,
+    choose_schedule,
+)
 from tallystick.algorithms.linear.moments import SMALLEST_SCALE, ColumnShapes, MomentRound, standardise
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import RemoteProtocolError, StudyError

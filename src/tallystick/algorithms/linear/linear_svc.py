@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, hinge_residuals
-from tallystick.algorithms.linear.descent import Loss
+from tallystick.algorithms.linear.descent import DescentSettings, Loss
 from tallystick.algorithms.linear.descent_design import design_descent
 from tallystick.algorithms.linear.descent_program import DescentProgram
-from tallystick.algorithms.linear.descent_settings import DescentSettings
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
 

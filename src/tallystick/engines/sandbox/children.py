@@ -22,7 +22,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal
 
 from tallystick.core.errors import StudyError
@@ -320,14 +319,6 @@ class Children:
             self._shut()
         for child in living:
             child.close()  # a call under way has ended by now: the kernel has ended the child with its server
-
-    def __enter__(self) -> Children:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _hear(control: socket.socket) -> dict[str, Any]:
