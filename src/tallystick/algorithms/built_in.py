@@ -18,8 +18,8 @@ from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
-from tallystick.algorithms.linear.linear_svc import design_hinge
-from tallystick.algorithms.linear.logistic import design_logistic
+from tallystick.algorithms.linear.linear_svc import HingeProgram
+from tallystick.algorithms.linear.logistic import LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
 from tallystick.algorithms.program import Public
 from tallystick.algorithms.tables.summary import design_summary
@@ -62,9 +62,9 @@ def _checked(
 
 BUILT_IN: dict[str, BuiltIn] = {
     "logistic_regression": _checked(
-        DescentSettings, settings_from, design_logistic, "logistic_regression:LogisticRegression"
+        DescentSettings, settings_from, LogisticProgram.design, "logistic_regression:LogisticRegression"
     ),
-    "linear_svc": _checked(DescentSettings, settings_from, design_hinge, "linear_svc:LinearSVC"),
+    "linear_svc": _checked(DescentSettings, settings_from, HingeProgram.design, "linear_svc:LinearSVC"),
     "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, "kmeans:KMeans"),
     "frequent_itemsets": _checked(
         ItemsetSettings, itemset_settings, design_itemsets, "frequent_itemsets:FrequentItemsets"

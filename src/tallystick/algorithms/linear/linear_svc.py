@@ -24,12 +24,11 @@ from numpy.typing import NDArray
 from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, hinge_residuals
 from tallystick.algorithms.linear.descent import DescentSettings, Loss
-from tallystick.algorithms.linear.descent_design import design_descent
 from tallystick.algorithms.linear.descent_program import DescentProgram
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["WIDTH", "HingeProgram", "design_hinge", "hinge_bounds"]
+__all__ = ["WIDTH", "HingeProgram", "hinge_bounds"]
 
 WIDTH = 1.0
 """γ: the corner is rounded over margins from 0 to 1."""
@@ -65,6 +64,3 @@ class HingeProgram(DescentProgram):
         self, rows: GridRows, weights: NDArray[np.float64], target: NDArray[np.float64], clip: float
     ) -> NDArray[np.float64]:
         return np.asarray(hinge_residuals(grid_scores(rows, weights), target, WIDTH, clip, self.l1))
-
-
-design_hinge = partial(design_descent, HingeProgram)

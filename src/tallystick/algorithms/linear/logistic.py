@@ -6,18 +6,15 @@ norm √(1 − 1/K) and at most √2.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
 from tallystick.algorithms.linear.descent import LOGISTIC
-from tallystick.algorithms.linear.descent_design import design_descent
 from tallystick.algorithms.linear.descent_program import DescentProgram
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["LogisticProgram", "design_logistic"]
+__all__ = ["LogisticProgram"]
 
 
 class LogisticProgram(DescentProgram):
@@ -33,6 +30,3 @@ class LogisticProgram(DescentProgram):
         if self.outputs == 1:
             return np.asarray(logistic_residuals(scores[:, 0], target, clip)[:, None])
         return np.asarray(softmax_residuals(scores, target, clip, self.l1))
-
-
-design_logistic = partial(design_descent, LogisticProgram)
