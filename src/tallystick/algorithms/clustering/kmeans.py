@@ -59,8 +59,6 @@ from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Contribution, GridRows, Sparse
 from tallystick.privacy.grid import Group
 
-__all__ = ["KMeansProgram", "design_kmeans", "nearest"]
-
 _ROW_BITS = 20
 _SMALLEST_RADIUS = 2.0**-14
 _TIGHTEST = 0.02

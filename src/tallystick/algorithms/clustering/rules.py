@@ -20,8 +20,6 @@ from tallystick.algorithms.linear.moments import ColumnShapes, MomentRound
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 
-__all__ = ["KMeansRules", "KMeansSettings", "kmeans_settings"]
-
 _MOST_CLUSTERS = 10_000
 _FARTHEST = 1e6
 _COUNT = 1.0

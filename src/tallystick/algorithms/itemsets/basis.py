@@ -44,8 +44,6 @@ from tallystick.core.errors import RemoteProtocolError
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 
-__all__ = ["BasisProgram", "choose_classes", "class_counts", "pair_counts"]
-
 _SHARES = (0.15, 0.6, 0.25)
 """Of the budget, to the three rounds. Chosen on Mushroom (docs/decisions); between half and twice it matters little."""
 _PAIRED = 512

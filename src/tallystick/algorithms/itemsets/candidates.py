@@ -18,17 +18,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = [
-    "all_pairs",
-    "join",
-    "mask_words",
-    "pack_mask",
-    "place_of",
-    "siblings_end",
-    "unpack_mask",
-    "with_room",
-]
-
 WORD_BITS = 48
 """Bits in one float64 of the model: integers below 2^53 are exact."""
 

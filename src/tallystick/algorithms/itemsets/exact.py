@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.itemsets.candidates import siblings_end, with_room
 
-__all__ = ["Level", "count_sets", "itemset_loss", "least_count", "mine", "pack"]
-
 _NO_LIMIT = 2**62
 
 

@@ -13,8 +13,6 @@ from tallystick.algorithms.design import PublicBudget
 from tallystick.core.errors import BoundsError
 from tallystick.privacy.grid import Group
 
-__all__ = ["FRACTION_BITS", "count_group", "fraction_bits", "noise_of_counts"]
-
 FRACTION_BITS = 14
 """A count of 1 is 2^14 on the grid: fine enough for √c, coarse enough for a few million sets in a record."""
 

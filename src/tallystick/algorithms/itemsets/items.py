@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Public
 
-__all__ = ["ItemLayout"]
-
 _LARGEST = 2**62
 
 

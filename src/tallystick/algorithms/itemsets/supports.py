@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from tallystick.algorithms.itemsets.candidates import place_of, siblings_end, with_room
 from tallystick.algorithms.itemsets.exact import Level
 
-__all__ = ["MOST_SETS", "monotone", "sets_of_model"]
-
 MOST_SETS = 2**20
 """A result holds no more sets than this; with more, the threshold is raised (and the result says so)."""
 

@@ -35,19 +35,6 @@ from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.keywords import flag
 from tallystick.core.errors import StudyError
 
-__all__ = [
-    "LOGISTIC",
-    "MOMENT_SHARE",
-    "DescentSettings",
-    "Loss",
-    "Schedule",
-    "choose_rounds",
-    "choose_schedule",
-    "noise_of_mean",
-    "residual_bounds",
-    "settings_from",
-]
-
 MOMENT_SHARE = 0.1
 """Share of the budget for the round of moments."""
 _TAIL = 0.25

@@ -40,8 +40,6 @@ from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Contribution, Factored, GridRows
 from tallystick.privacy.grid import Group
 
-__all__ = ["DescentProgram", "DescentQuery"]
-
 _FRACTION_BITS = 30
 """Of a gradient whose bound is 1: shared between the row and its coefficient."""
 _ROW_BITS, _COEFFICIENT_BITS = 15, 10

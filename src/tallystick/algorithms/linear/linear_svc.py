@@ -28,8 +28,6 @@ from tallystick.algorithms.linear.descent_program import DescentProgram
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["WIDTH", "HingeProgram", "hinge_bounds"]
-
 WIDTH = 1.0
 """γ: the corner is rounded over margins from 0 to 1."""
 _SPREAD = 0.75

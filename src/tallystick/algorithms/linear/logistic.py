@@ -14,8 +14,6 @@ from tallystick.algorithms.linear.descent import LOGISTIC
 from tallystick.algorithms.linear.descent_program import DescentProgram
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["LogisticProgram"]
-
 
 class LogisticProgram(DescentProgram):
     """Cross entropy of a linear score, or of one per class."""

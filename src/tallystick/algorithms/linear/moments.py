@@ -28,8 +28,6 @@ from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import Dense
 from tallystick.privacy.grid import Group
 
-__all__ = ["SMALLEST_SCALE", "ColumnShapes", "MomentRound", "Standardisation", "moment_vectors", "standardise"]
-
 SMALLEST_SCALE = 2.0**-12
 """No column is blown up further than this: a constant one would be nothing but rounding."""
 _UNIFORM_VARIANCE = 1 / 3

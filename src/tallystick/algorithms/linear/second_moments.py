@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from tallystick.algorithms.program import Public
 from tallystick.privacy.ranges import check_coordinates
 
-__all__ = ["SecondMoments", "product_rows"]
-
 _WITHIN = 1 - 2.0**-21
 """Weights aim this much below the bound, so that rounding on the grid does not push a record over it."""
 

@@ -21,20 +21,6 @@ from dataclasses import dataclass
 from tallystick.algorithms.user_programs.map_compiler.code import names
 from tallystick.algorithms.user_programs.map_compiler.signatures import BUILTINS, MATH, NUMPY
 
-__all__ = [
-    "EXPRESSIONS",
-    "MAP_NUMPY",
-    "MATH_ROUNDING",
-    "OPERATORS",
-    "PUBLIC_BUILTINS",
-    "REFUSED",
-    "STATEMENTS",
-    "Scope",
-    "map_scope",
-    "public_scope",
-]
-
-
 MAP_NUMPY = frozenset(NUMPY)
 """NumPy functions of ``map_in_client``; :mod:`~.user_programs.map_compiler` gives each its meaning."""
 

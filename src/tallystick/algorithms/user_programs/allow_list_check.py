@@ -20,8 +20,6 @@ from tallystick.algorithms.user_programs.allow_list import (
 from tallystick.algorithms.user_programs.findings import Finding, finding_at
 from tallystick.algorithms.user_programs.map_compiler.signatures import Signature, signature_of
 
-__all__ = ["check_function", "check_new_name", "check_signature"]
-
 _LIMIT = 2**63
 _MODULES = ("np", "math", "ts")
 

@@ -36,8 +36,6 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Dense, total
 from tallystick.privacy.grid import Grid
 
-__all__ = ["BlockwiseMap", "CompiledMap", "Literal", "compile_map", "frozen_state"]
-
 Literal = bool | int | float | tuple[Any, ...]
 """What ``self.NAME`` may stand for in map_in_client: a number, or a tuple of numbers."""
 

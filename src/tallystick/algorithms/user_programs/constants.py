@@ -11,8 +11,6 @@ from typing import Any
 from tallystick.core.errors import BoundsError
 from tallystick.privacy.grid import Group
 
-__all__ = ["Fold", "NotConstantError", "leaves_of", "numbers_of"]
-
 _MATH_FOLD = {name: getattr(math, name) for name in ("sqrt", "log", "exp", "log2", "log10", "pi", "e", "tau")}
 _BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

@@ -8,8 +8,6 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["Finding", "finding_at"]
-
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Finding:

@@ -35,15 +35,6 @@ from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import format_hash
 from tallystick.privacy.grid import Group
 
-__all__ = [
-    "ProgramFile",
-    "compile_live_program",
-    "compile_program",
-    "inspect_program",
-    "load_program",
-    "read_program",
-]
-
 _FACADE = SimpleNamespace(Program=Program, Group=Group, Public=Public)
 
 

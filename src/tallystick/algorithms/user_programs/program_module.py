@@ -15,8 +15,6 @@ from tallystick.algorithms.user_programs.findings import Finding, finding_at
 from tallystick.algorithms.user_programs.map_compiler.code import names
 from tallystick.privacy.grid import Group
 
-__all__ = ["NOT_FIELDS", "ProgramModule"]
-
 _MAX_CONSTANTS = 1000
 _MAX_LEAVES = 10_000
 _REQUIRED = {"init": 1, "map_in_client": 2, "reduce_in_aggregator": 2}

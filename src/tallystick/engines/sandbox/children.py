@@ -29,8 +29,6 @@ from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.confinement import OUT_OF_MEMORY
 from tallystick.engines.sandbox.seccomp import architecture_here
 
-__all__ = ["Child", "Children", "Contained", "Kind", "Limits", "shared_children"]
-
 Kind = Literal["public", "map"]
 _PIPE_BYTES = 1 << 20
 _SET_PIPE_SIZE = 1031

@@ -29,21 +29,6 @@ from tallystick.core.errors import StudyError
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.core.readable_text import one_line
 
-__all__ = [
-    "FRAME",
-    "TRY_IT",
-    "BadReply",
-    "decode_public",
-    "decode_state",
-    "encode_state",
-    "error_from",
-    "failure_of",
-    "header_of",
-    "lengths",
-    "pack",
-    "same_shape",
-]
-
 FRAME = Struct("<4sIQ")
 _MAGIC = b"TSP1"
 _HEADER_LIMIT = 1 << 20

@@ -40,8 +40,6 @@ from tallystick.crypto.prg import system_stream
 from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.children import Child, Children, Contained, Kind, shared_children
 
-__all__ = ["SandboxedMap", "SandboxedProgram", "sandboxed_from_text"]
-
 RULE = "program-contained"
 _BLOCK_BYTES = 4 << 20
 _BLOCK_STEPS = 200_000_000  # a second or two of work; a call may take 30

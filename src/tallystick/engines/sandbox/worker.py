@@ -29,8 +29,6 @@ from tallystick.engines.sandbox import messages, seccomp
 from tallystick.engines.sandbox.confinement import INBOX, OUTBOX
 from tallystick.engines.sandbox.placement import far_away
 
-__all__ = ["FAILED", "precompile", "serve_map", "serve_public"]
-
 FAILED = 70
 """The exit status of a child in which something went wrong that is not described."""
 

@@ -17,8 +17,6 @@ from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, I
 from tallystick.algorithms.user_programs.map_compiler.expressions import Expressions
 from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View, prototype
 
-__all__ = ["Assignments", "Touch"]
-
 _MOST_PAIRS = 100_000
 _READ_ONLY = frozenset({"record", "state", "a constant"})
 

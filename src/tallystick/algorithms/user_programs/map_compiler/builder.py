@@ -26,23 +26,6 @@ from tallystick.algorithms.user_programs.map_compiler.code import (
 )
 from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View
 
-__all__ = [
-    "MOST_PARTS",
-    "MOST_WORDS",
-    "Builder",
-    "Refused",
-    "TooLong",
-    "and_",
-    "convert",
-    "integer",
-    "minus",
-    "op_of",
-    "or_",
-    "plus",
-    "refuse",
-    "times",
-]
-
 MOST_WORDS = 2**22
 """Numbers that a map's arrays may hold together: 32 MiB."""
 MOST_PARTS = 20_000

@@ -16,25 +16,6 @@ from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Literal
 
-__all__ = [
-    "Const",
-    "Expr",
-    "If",
-    "Jump",
-    "Kind",
-    "Load",
-    "Loop",
-    "Op",
-    "Region",
-    "ScalarMap",
-    "Set",
-    "Slot",
-    "Statement",
-    "Store",
-    "names",
-    "steps",
-]
-
 
 def names(words: str) -> frozenset[str]:
     """A set of names, written side by side."""

@@ -15,8 +15,6 @@ from tallystick.algorithms.user_programs.map_compiler.reductions import dot
 from tallystick.algorithms.user_programs.map_compiler.signatures import signature_of
 from tallystick.algorithms.user_programs.map_compiler.values import Affine, Number, Several, Value, View, known
 
-__all__ = ["Expressions"]
-
 _MOST_TERMS, _MOST_ITEMS = 50, 10_000
 _MODULE_VALUES = {"pi": math.pi, "e": math.e, "tau": math.tau}
 

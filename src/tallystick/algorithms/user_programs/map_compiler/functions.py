@@ -28,8 +28,6 @@ from tallystick.algorithms.user_programs.map_compiler.reductions import (
 )
 from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View, known
 
-__all__ = ["call_builtin", "call_math", "call_numpy"]
-
 _F, _I, _B = Kind.FLOAT, Kind.INT, Kind.BOOL
 _INFINITY = Const(_F, float("inf"))
 _INT_LIMIT = 2.0**62

@@ -15,8 +15,6 @@ from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, K
 from tallystick.algorithms.user_programs.map_compiler.operators import in_words
 from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View
 
-__all__ = ["Masked", "index", "read"]
-
 Evaluate = Callable[[ast.expr], Value]
 
 

@@ -19,8 +19,6 @@ from llvmlite import binding, ir
 from tallystick.algorithms.user_programs.map_compiler import code
 from tallystick.algorithms.user_programs.map_compiler.code import Expr, Kind, Op, ScalarMap, Statement, names
 
-__all__ = ["Native", "native"]
-
 _DOUBLE, _WORD, _BIT = ir.DoubleType(), ir.IntType(64), ir.IntType(1)
 _TYPES: dict[Kind, Any] = {Kind.FLOAT: _DOUBLE, Kind.INT: _WORD, Kind.BOOL: _BIT}
 _ONE_ARGUMENT = names(

@@ -13,20 +13,6 @@ from tallystick.algorithms.user_programs.map_compiler.builder import Builder, Re
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, If, Kind, Op, Set
 from tallystick.algorithms.user_programs.map_compiler.values import LARGEST, Affine, Number, Value, View
 
-__all__ = [
-    "binary",
-    "choose",
-    "combined",
-    "compare",
-    "elementwise",
-    "in_words",
-    "isnan",
-    "select",
-    "test",
-    "truth",
-    "unary",
-]
-
 _NAMES: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "sub",

@@ -21,8 +21,6 @@ from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, K
 from tallystick.algorithms.user_programs.map_compiler.operators import elementwise, in_words, isnan, select, test
 from tallystick.algorithms.user_programs.map_compiler.values import Number, Value, View
 
-__all__ = ["array_of", "axis_of", "cumsum", "dot", "outer", "reduced", "searchsorted"]
-
 _F, _I, _B = Kind.FLOAT, Kind.INT, Kind.BOOL
 
 

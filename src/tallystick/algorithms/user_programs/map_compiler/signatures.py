@@ -10,8 +10,6 @@ import ast
 from collections.abc import Set
 from dataclasses import dataclass
 
-__all__ = ["BUILTINS", "MATH", "NUMPY", "Signature", "signature_of"]
-
 
 @dataclass(frozen=True)
 class Signature:

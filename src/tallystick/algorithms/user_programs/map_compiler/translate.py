@@ -33,8 +33,6 @@ from tallystick.algorithms.user_programs.map_compiler.code import (
 )
 from tallystick.algorithms.user_programs.map_compiler.values import Affine, Number, Several, Value, View, known
 
-__all__ = ["MOST_STEPS", "translate"]
-
 MOST_STEPS = 50_000_000
 """Operations that one record may cost at most: a tenth of a second or two."""
 _MOST_ATTEMPTS = 20

@@ -12,17 +12,6 @@ from dataclasses import dataclass
 
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, Kind
 
-__all__ = [
-    "LARGEST",
-    "Affine",
-    "Number",
-    "Several",
-    "Value",
-    "View",
-    "known",
-    "prototype",
-]
-
 LARGEST = 2**63 - 1
 Affine = tuple[int, tuple[tuple[int, int], ...]]
 """constant + Σ factor · counter, as (constant, ((counter's slot, factor), …))."""
