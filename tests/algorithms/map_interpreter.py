@@ -11,15 +11,12 @@ from typing import Any
 import numpy as np
 
 from tallystick.algorithms.user_programs.map_compiler.code import (
-    Break,
     Const,
-    Continue,
-    Fail,
     If,
+    Jump,
     Kind,
     Load,
     Loop,
-    Return,
     ScalarMap,
     Set,
     Slot,
@@ -92,13 +89,13 @@ def _block(body: Any, regions: Any, slots: Any) -> None:
                         break
                     except _Continue:
                         continue
-            case Fail():
+            case Jump.FAIL:
                 raise Failed
-            case Break():
+            case Jump.BREAK:
                 raise _Break
-            case Continue():
+            case Jump.CONTINUE:
                 raise _Continue
-            case Return():
+            case Jump.RETURN:
                 raise _Return
 
 

@@ -14,8 +14,7 @@ from numba.core.errors import NumbaError
 
 from tallystick.algorithms.user_programs import allow_list, allow_list_check
 from tallystick.algorithms.user_programs.allow_list import MAP_NUMPY, map_scope
-from tallystick.algorithms.user_programs.allow_list_check import check_function
-from tallystick.algorithms.user_programs.declarations import check_signature
+from tallystick.algorithms.user_programs.allow_list_check import check_function, check_signature
 from tallystick.algorithms.user_programs.findings import Finding
 from tallystick.algorithms.user_programs.program_file import inspect_program, read_program
 from tallystick.core.errors import StudyError

@@ -14,11 +14,10 @@ from itemset_data import PUBLIC, kinds
 from row_independence import RowsDependError, check_row_independence
 
 from tallystick.algorithms.built_in import BUILT_IN
-from tallystick.algorithms.itemsets.basis import BasisProgram, choose_classes
+from tallystick.algorithms.itemsets.basis import BasisProgram, choose_classes, class_counts, pair_counts
 from tallystick.algorithms.itemsets.contained import rows_of
 from tallystick.algorithms.itemsets.exact import itemset_loss, mine
 from tallystick.algorithms.itemsets.items import ItemLayout
-from tallystick.algorithms.itemsets.memberships import class_counts, pair_counts
 from tallystick.algorithms.itemsets.profiles import (
     ClassCounts,
     PairCounts,

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tallystick.algorithms.itemsets.bits import count_sets, pack
 from tallystick.algorithms.itemsets.candidates import all_pairs, join, pack_mask, unpack_mask
 from tallystick.algorithms.itemsets.contained import contained, rows_of
-from tallystick.algorithms.itemsets.exact import Level, itemset_loss, least_count, mine
+from tallystick.algorithms.itemsets.exact import Level, count_sets, itemset_loss, least_count, mine, pack
 from tallystick.algorithms.itemsets.items import ItemLayout
 from tallystick.algorithms.itemsets.supports import monotone, sets_of_model
 from tallystick.algorithms.program import Public

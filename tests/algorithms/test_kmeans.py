@@ -14,7 +14,7 @@ from row_independence import RowsDependError, check_row_independence
 
 from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.algorithms.clustering.kmeans import KMeansProgram, design_kmeans, nearest
-from tallystick.algorithms.clustering.settings import KMeansSettings, kmeans_settings
+from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Dense, GridRows, densify, total

@@ -16,8 +16,8 @@ from scipy.optimize import minimize
 
 import tallystick.algorithms.linear.linear_svc as linear_svc
 from tallystick.algorithms.elementwise import hinge_residuals
-from tallystick.algorithms.linear.descent_settings import DescentSettings
-from tallystick.algorithms.linear.linear_svc import HingeProgram, design_hinge, hinge_bounds
+from tallystick.algorithms.linear.descent import DescentSettings
+from tallystick.algorithms.linear.linear_svc import HingeProgram, hinge_bounds
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import GridRows, densify, total
 
@@ -40,7 +40,7 @@ def noise_of(seed: int) -> Any:
 
 def rounds_of(public: Any, mechanism: str, own: DescentSettings, seed: int) -> Any:
     budget = budget_of(mechanism)
-    design = design_hinge(public, budget, own)
+    design = HingeProgram.design(public, budget, own)
     features, target = random_records(public, 60, np.random.default_rng(seed))
     states = walk(design, plan_of(design, budget, 60), public, features, target, noise_of(seed))
     pairs = [(design.program.query(before), plan.grid) for plan, before, _ in states]
@@ -191,7 +191,7 @@ def test_without_noise_it_reaches_the_optimum_of_each_class_against_the_rest(cla
     l2 = 0.05
     public = numbers(4, records=400, classes=CLASSES[classes])
     budget = budget_of("none")
-    design = design_hinge(public, budget, DescentSettings(l2=l2, rounds=400))
+    design = HingeProgram.design(public, budget, DescentSettings(l2=l2, rounds=400))
     state = run(design, plan_of(design, budget, 400), public, features, target.astype(float))
     intercept, weights = design.program.model(state)
     rows = np.hstack([np.ones((400, 1)), features])
@@ -208,7 +208,7 @@ def test_the_order_of_classes_does_not_matter() -> None:
     features, target = _data(3, seed=9)
     public = numbers(4, records=400, classes=CLASSES[3])
     budget = budget_of("none")
-    design = design_hinge(public, budget, DescentSettings(rounds=40))
+    design = HingeProgram.design(public, budget, DescentSettings(rounds=40))
     order = np.array([2, 0, 1])
     models = []
     for labels in (target, order[target]):
@@ -226,11 +226,11 @@ def test_every_corner_stays_finite(classes: int, mechanism: str, records: int, e
     public = mixed(records=records, classes=CLASSES[classes])
     features, target = random_records(public, records, np.random.default_rng(3))
     budget = budget_of(mechanism, epsilon)
-    design = design_hinge(public, budget, DescentSettings(fit_intercept=intercept, rounds=8))
+    design = HingeProgram.design(public, budget, DescentSettings(fit_intercept=intercept, rounds=8))
     state = run(design, plan_of(design, budget, records), public, features, target, noise_of(2))
     assert all(np.isfinite(part).all() for part in (*state, *design.program.model(state)))
 
 
 def test_a_target_that_is_a_number_is_refused() -> None:
     with pytest.raises(StudyError, match="linear SVC needs a category"):
-        design_hinge(numbers(2, records=9, classes=()), budget_of("gaussian"), DescentSettings())
+        HingeProgram.design(numbers(2, records=9, classes=()), budget_of("gaussian"), DescentSettings())

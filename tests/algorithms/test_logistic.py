@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 
 import tallystick as ts
 import tallystick.algorithms.linear.logistic as logistic
-from tallystick.algorithms.linear.descent_settings import DescentSettings
-from tallystick.algorithms.linear.logistic import LogisticProgram, design_logistic
+from tallystick.algorithms.linear.descent import DescentSettings
+from tallystick.algorithms.linear.logistic import LogisticProgram
 from tallystick.algorithms.linear.moments import moment_vectors
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
@@ -34,7 +34,7 @@ def rounds_of(public: Public, mechanism: str, settings: DescentSettings, seed: i
     """(design, records, (query, grid) of some rounds) of a noisy run, so that the states are nothing special."""
     records = 60
     budget = budget_of(mechanism, epsilon)
-    design = design_logistic(public, budget, settings)
+    design = LogisticProgram.design(public, budget, settings)
     features, target = random_records(public, records, np.random.default_rng(seed))
     states = walk(design, plan_of(design, budget, records), public, features, target, noise_of(seed))
     pairs = [(design.program.query(before), plan.grid) for plan, before, _ in states]
@@ -153,7 +153,7 @@ def test_a_neighbour_moves_every_total_within_the_planned_sensitivity(mechanism:
 def test_the_planned_sensitivity_is_attained() -> None:
     """The same row with the other label, at weights zero: residuals ±½ = ±C on a row as long as R."""
     public = numbers(3, records=50)
-    design = design_logistic(public, budget_of("gaussian"), DescentSettings(standardise=False, rounds=2))
+    design = LogisticProgram.design(public, budget_of("gaussian"), DescentSettings(standardise=False, rounds=2))
     plan = plan_of(design, budget_of("gaussian"), 50)
     query = design.program.query(design.program.init(public))
     row = np.ones((1, 3))
@@ -192,7 +192,7 @@ def test_a_clip_of_the_users_is_the_bound_on_every_gradient(mechanism: str, clas
 
 def _fit(features: Any, target: Any, public: Public, settings: DescentSettings, mechanism: str = "none") -> Any:
     budget = budget_of(mechanism)
-    design = design_logistic(public, budget, settings)
+    design = LogisticProgram.design(public, budget, settings)
     state = run(design, plan_of(design, budget, len(features)), public, features, target.astype(float))
     return *design.program.model(state), state
 
@@ -263,7 +263,7 @@ def test_without_intercept_the_scores_pass_through_the_origin(standardise: bool,
     public = numbers(3, records=400)
     settings = DescentSettings(fit_intercept=False, standardise=standardise, rounds=300, clip=8.0)
     budget = budget_of(mechanism, 1e12)  # the rule sees no noise, and none is added
-    design = design_logistic(public, budget, settings)
+    design = LogisticProgram.design(public, budget, settings)
     state = run(design, plan_of(design, budget_of(mechanism), 400), public, features, target.astype(float))
     intercept, weights = design.program.model(state)
     best = ScikitLogisticRegression(C=np.inf, fit_intercept=False, max_iter=10_000, tol=1e-10).fit(features, target)
@@ -281,7 +281,7 @@ def test_l1_gradients_centred_afterwards_are_the_centred_ones(classes: int) -> N
     models = []
     for mechanism in ("laplace", "none"):
         budget = dataclasses.replace(budget_of(mechanism), epsilon=1e15)  # the rule sees no noise
-        design = design_logistic(public, budget, settings)
+        design = LogisticProgram.design(public, budget, settings)
         state = run(design, plan_of(design, budget_of(mechanism), 300), public, features, target)
         models.append(np.hstack([state.shift, state.scale, *(m.ravel() for m in design.program.model(state))]))
     np.testing.assert_allclose(models[0], models[1], atol=2e-3)
@@ -304,7 +304,7 @@ def test_pems_setting_is_pems_loop() -> None:
         average=False,
     )
     public = numbers(5, records=n)
-    design = design_logistic(public, budget_of("laplace"), settings)
+    design = LogisticProgram.design(public, budget_of("laplace"), settings)
     plan = plan_of(design, budget_of("laplace"), n)
     # λ = T·L/ε with L = 2·14 for replace-one, here in units of the clip on a grid of 2^-30.
     assert all(float(r.noise[0].parameter) == pytest.approx(rounds * 2 * 2**30, rel=1e-6) for r in plan.rounds)
@@ -409,7 +409,7 @@ def test_no_query_that_passes_makes_any_record_fail(classes: int, mechanism: str
 def test_a_state_tells_nothing_but_released_totals() -> None:
     """Two data sets with equal totals walk through equal states: nothing else of the records reaches them."""
     public = mixed(records=60)
-    design = design_logistic(public, budget_of("gaussian"), DescentSettings(rounds=5))
+    design = LogisticProgram.design(public, budget_of("gaussian"), DescentSettings(rounds=5))
     plan = plan_of(design, budget_of("gaussian"), 60)
     features, target = random_records(public, 60, np.random.default_rng(1))
     other, labels = random_records(public, 35, np.random.default_rng(2))  # fewer, too: the divisor is the public count
@@ -431,7 +431,7 @@ def test_a_state_tells_nothing_but_released_totals() -> None:
 def test_a_person_with_several_records_has_a_plan(max_records: int) -> None:
     public = mixed(records=60)
     budget = budget_of("gaussian", person=max_records)
-    design = design_logistic(public, budget, DescentSettings(rounds=4))
+    design = LogisticProgram.design(public, budget, DescentSettings(rounds=4))
     plan = plan_of(design, budget, 60, max_records=max_records)
     features, target = random_records(public, 60, np.random.default_rng(1))
     bound = plan.rounds[0].grid.integer_bounds[0]
@@ -475,14 +475,17 @@ def test_a_study_about_persons_runs() -> None:
 )
 def test_a_design_that_cannot_work_is_refused(public: Public, settings: DescentSettings, words: str) -> None:
     with pytest.raises(StudyError, match=words):
-        design_logistic(public, budget_of("gaussian"), settings)
+        LogisticProgram.design(public, budget_of("gaussian"), settings)
 
 
 def test_a_study_of_noise_is_called_hopeless() -> None:
     assert "times the largest gradient" in str(
-        design_logistic(numbers(8, records=100), budget_of("gaussian", 0.1), DescentSettings()).hopeless
+        LogisticProgram.design(numbers(8, records=100), budget_of("gaussian", 0.1), DescentSettings()).hopeless
     )
-    assert design_logistic(numbers(8, records=10**6), budget_of("gaussian", 1.0), DescentSettings()).hopeless is None
+    assert (
+        LogisticProgram.design(numbers(8, records=10**6), budget_of("gaussian", 1.0), DescentSettings()).hopeless
+        is None
+    )
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 10])
@@ -494,7 +497,7 @@ def test_every_corner_stays_finite(classes: int, mechanism: str, records: int, e
     features, target = random_records(public, records, np.random.default_rng(3))
     budget = budget_of(mechanism, epsilon)
     settings = DescentSettings(fit_intercept=intercept, rounds=12)
-    design = design_logistic(public, budget, settings)
+    design = LogisticProgram.design(public, budget, settings)
     state = run(design, plan_of(design, budget, records), public, features, target, noise_of(2))
     assert all(np.isfinite(part).all() for part in (*state, *design.program.model(state)))
     assert state.step > 0

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.algorithms.user_programs.map_compiler import indexing, llvm
-from tallystick.algorithms.user_programs.map_compiler.builder import TooLong
+from tallystick.algorithms.user_programs.map_compiler.builder import Refused, TooLong
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Kind, Loop, Op, steps
 from tallystick.algorithms.user_programs.map_compiler.kernel import DEPENDS, FAILED, OK, make_kernel, patterns
 from tallystick.algorithms.user_programs.map_compiler.signatures import BUILTINS, MATH, NUMPY
-from tallystick.algorithms.user_programs.map_compiler.translate import MOST_STEPS, Refused, translate
+from tallystick.algorithms.user_programs.map_compiler.translate import MOST_STEPS, translate
 
 SHAPE = ("tuple", ("w", "m", "b"), ((3,), (2, 3), ()))
 CONSTANTS: dict[str, Any] = {"K": 3, "HALF": 0.5, "EDGES": (0.0, 0.5, 2.0), "TABLE": ((1, 2), (3, 4)), "YES": True}

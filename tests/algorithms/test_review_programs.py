@@ -6,6 +6,7 @@ On the version that was reviewed, 01 to 06 read or wrote beyond their record wit
 from __future__ import annotations
 
 import textwrap
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -109,7 +110,10 @@ def test_27_a_billion_characters_in_init_are_contained() -> None:
     """Text is allowed in init, which never sees a record and runs in a locked child with a limit on its memory."""
     file, _ = inspect_program(text_of("return record[:2]", init="return np.zeros(len('%1000000000d' % 1))"))
     assert file is not None
-    with Children(limits=Limits(memory_bytes=256 << 20)) as few, pytest.raises(StudyError, match="more memory"):
+    with (
+        closing(Children(limits=Limits(memory_bytes=256 << 20))) as few,
+        pytest.raises(StudyError, match="more memory"),
+    ):
         SandboxedProgram(file, children=few).init(Public(features=("a",), records=10))
 
 

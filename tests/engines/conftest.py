@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ BYPASS = Path(__file__).with_name("sandbox_bypass.py")
 @pytest.fixture(scope="session")
 def children() -> Iterator[Children]:
     """As in a role."""
-    with Children(limits=Limits(memory_bytes=256 << 20)) as all_of_them:
+    with closing(Children(limits=Limits(memory_bytes=256 << 20))) as all_of_them:
         yield all_of_them
 
 
@@ -25,7 +26,7 @@ def children() -> Iterator[Children]:
 def unchecked_children() -> Iterator[Children]:
     """Children that check nothing of what they are told to run, behind the same lock."""
     command = (sys.executable, "-I", "-B", str(BYPASS))
-    with Children(limits=Limits(memory_bytes=256 << 20), command=command) as all_of_them:
+    with closing(Children(limits=Limits(memory_bytes=256 << 20), command=command)) as all_of_them:
         yield all_of_them
 
 

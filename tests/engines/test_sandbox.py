@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -322,7 +323,7 @@ def test_a_child_that_is_killed_again_and_again_is_a_typed_abort_and_not_for_eve
 
 
 def test_a_killed_fork_server_is_started_again() -> None:
-    with Children() as own:
+    with closing(Children()) as own:
         program = SandboxedProgram(FILE, children=own)
         state = program.init(PUBLIC)
         assert program.finished(state) is False

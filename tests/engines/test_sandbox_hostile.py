@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -240,7 +241,7 @@ def test_no_sandbox_no_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", ["/bin/false", "/nowhere/python"])
 def test_a_fork_server_that_does_not_start_is_said(command: str) -> None:
-    with Children(command=(command,)) as none:
+    with closing(Children(command=(command,))) as none:
         program = SandboxedProgram(read_program(program_text()), children=none)
         with pytest.raises(StudyError, match="does not start"):
             program.init(PUBLIC)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 import time
@@ -277,35 +278,58 @@ def test_no_reply_brings_the_role_down(told: dict[str, Any], body: bytes) -> Non
             continue
 
 
+class Mapping:
+    """A locked program whose child gives every record of a block the same vector, which may depend on the block."""
+
+    def __init__(self, vector: Callable[[int], list[float]], left_out: Any = 0) -> None:
+        self.vector, self.left_out = vector, left_out
+
+    def call(self, header: Any, body: list[Any], **_: Any) -> tuple[Any, bytes]:
+        (block,) = body
+        return {"left_out": self.left_out}, np.array([self.vector(len(block))] * len(block), dtype="<f8").tobytes()
+
+    def close(self) -> None:
+        pass
+
+
+def mapped_by(child: Mapping) -> SandboxedProgram:
+    program = SandboxedProgram(FILE, children=Nobody())  # type: ignore[arg-type]
+    program.compiled_map._locked = child  # type: ignore[assignment]
+    program.compiled_map._steps[3] = 100
+    return program
+
+
 @pytest.mark.parametrize(
-    ("total", "left_out"),
+    ("vector", "left_out"),
     [
-        ([3 * 2 * 2**20 + 1, 0], 0),
-        ([-3 * 2 * 2**20 - 1, 0], 0),
-        ([3 * 2 * 2**20, 3 * 2 * 2**20], 0),  # each coordinate may be, both together may not
-        ([2**63 - 1, 0], 0),
-        ([-(2**63), 0], 0),
-        ([1, 0], 3),
-        ([0, 0], 4),
-        ([0, 0], -1),
-        ([0, 0], True),
-        ([0, 0, 0], 0),
+        ([math.nan, 0.0], 0),
+        ([0.0, math.inf], 0),
+        ([1.0, 0.0], 1),  # a record that was left out has zeros
+        ([0.0, 0.0], 4),
+        ([0.0, 0.0], -1),
+        ([0.0, 0.0], True),
+        ([0.0, 0.0, 0.0], 0),
+        ([0.0], 0),
     ],
 )
-def test_a_sum_that_three_records_cannot_have_is_refused(total: list[int], left_out: int) -> None:
-    program = SandboxedProgram(FILE, children=Nobody())  # type: ignore[arg-type]
-    program.compiled_map._locked = Saying({"left_out": left_out}, np.array(total, dtype="<i8").tobytes())  # type: ignore[assignment]
-    program.compiled_map._steps[3] = 100
+def test_vectors_that_three_records_cannot_have_are_refused(vector: list[float], left_out: Any) -> None:
+    program = mapped_by(Mapping(lambda _: vector, left_out))
     with pytest.raises(DataError, match="broke the rules"):
         program.compiled_map.total_leaving_out(np.ones((3, 3)), np.zeros(2), GRID)
     with pytest.raises(DataError):  # once is enough
         program.compiled_map.total_leaving_out(np.ones((3, 3)), np.zeros(2), GRID)
 
 
-def test_sums_that_do_not_add_up_are_noticed() -> None:
-    """The same sum for one record as for three: within range, and yet not a sum over records."""
-    program = SandboxedProgram(FILE, children=Nobody())  # type: ignore[arg-type]
-    program.compiled_map._locked = Saying({"left_out": 0}, np.array([5, 5], dtype="<i8").tobytes())  # type: ignore[assignment]
-    program.compiled_map._steps[3] = 100
+@pytest.mark.parametrize("vector", [[1e300, 0.0], [-1e300, 0.0], [2.0, 2.0], [1e308, -1e308]])
+def test_the_role_clips_whatever_the_child_says(vector: list[float]) -> None:
+    program = mapped_by(Mapping(lambda _: vector))
+    total, left_out = program.compiled_map.total_leaving_out(np.ones((3, 3)), np.zeros(2), GRID)
+    assert left_out == 0
+    assert 0 < math.isqrt(sum(int(x) ** 2 for x in total)) <= 3 * GRID.integer_bounds[0]
+
+
+def test_vectors_that_depend_on_the_block_are_noticed() -> None:
+    """Other vectors for one record than for three: within range, and yet not each record's own."""
+    program = mapped_by(Mapping(lambda count: [1.0 / count, 0.5]))
     with pytest.raises(DataError, match="depends on other records"):
         program.compiled_map.total_leaving_out(np.ones((3, 3)), np.zeros(2), GRID)

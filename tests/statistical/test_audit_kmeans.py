@@ -25,7 +25,7 @@ from known_noise import note_draws
 from tests.simulated_servers import simulated_servers
 
 from tallystick.algorithms.clustering.kmeans import KMeansProgram, design_kmeans
-from tallystick.algorithms.clustering.settings import KMeansSettings
+from tallystick.algorithms.clustering.rules import KMeansSettings
 from tallystick.algorithms.program import Public, pack_state
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap

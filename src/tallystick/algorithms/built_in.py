@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.algorithms.clustering.kmeans import design_kmeans
-from tallystick.algorithms.clustering.settings import KMeansSettings, kmeans_settings
+from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
-from tallystick.algorithms.linear.descent_settings import DescentSettings, settings_from
-from tallystick.algorithms.linear.linear_svc import design_hinge
-from tallystick.algorithms.linear.logistic import design_logistic
+from tallystick.algorithms.linear.descent import DescentSettings, settings_from
+from tallystick.algorithms.linear.linear_svc import HingeProgram
+from tallystick.algorithms.linear.logistic import LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
 from tallystick.algorithms.program import Public
 from tallystick.algorithms.tables.summary import design_summary
@@ -66,9 +66,9 @@ def _checked(
 
 BUILT_IN: dict[str, BuiltIn] = {
     "logistic_regression": _checked(
-        DescentSettings, settings_from, design_logistic, _face("logistic_regression:LogisticRegression")
+        DescentSettings, settings_from, LogisticProgram.design, _face("logistic_regression:LogisticRegression")
     ),
-    "linear_svc": _checked(DescentSettings, settings_from, design_hinge, _face("linear_svc:LinearSVC")),
+    "linear_svc": _checked(DescentSettings, settings_from, HingeProgram.design, _face("linear_svc:LinearSVC")),
     "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, _face("kmeans:KMeans")),
     "frequent_itemsets": _checked(
         ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")

@@ -6,6 +6,7 @@ turns it into noise.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -38,6 +39,14 @@ class PublicBudget:
     def share_of_one(self, share: float) -> float:
         """What one round has that is to have this share; a stream's rounds are equal, whatever their weights."""
         return share if self.ticks is None or self.ticks == 1 else 1 / self.ticks
+
+    def noise(self, sensitivity: float, share: float) -> float:
+        """Standard deviation of one coordinate, all servers together, when ``share`` of the budget buys its round."""
+        if self.mechanism == "none":
+            return 0.0
+        if self.mechanism == "laplace":
+            return sensitivity / (share * self.epsilon) * math.sqrt(2 * self.variance_factor)
+        return sensitivity * math.sqrt(self.variance_factor / (2 * share * self.rho))
 
     @property
     def sensitivity_factor(self) -> int:

@@ -60,6 +60,11 @@ class Public:
         """Whether what divides by the records in a sum must count them there, with the noise of all sums."""
         return self.records is None or self.drops_incomplete
 
+    @property
+    def columns(self) -> tuple[tuple[str, int, int, str, int], ...]:
+        """As ``blocks``; a column without a block is a number, as in plain ``fit(X, y)``."""
+        return self.blocks or tuple((f, i, i + 1, "number", 1) for i, f in enumerate(self.features))
+
     def index(self, feature: str) -> int:
         """Position of an encoded feature in a record."""
         try:

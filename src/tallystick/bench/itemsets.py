@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.itemsets.bits import count_sets, pack
-from tallystick.algorithms.itemsets.exact import Level, least_count, mine
+from tallystick.algorithms.itemsets.exact import Level, count_sets, least_count, mine, pack
 from tallystick.bench.measuring import best_seconds, row
 
 _SIZES = (6, 4, 10, 2, 9, 2, 2, 2, 12, 2, 5, 4, 4, 9, 9, 1, 4, 3, 5, 9, 6, 7)

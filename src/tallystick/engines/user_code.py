@@ -18,8 +18,6 @@ from tallystick.algorithms.program import BlockProgram, Program, Public, State, 
 from tallystick.core.errors import RoundAborted, StudyError, TallystickError
 from tallystick.engines.sandbox.messages import TRY_IT, failure_of, same_shape
 
-__all__ = ["next_state", "run_user_code", "start_of"]
-
 _Value = TypeVar("_Value")
 _NO_TARGET = (
     'The study names no target: if the program reads one, say which, with fit(federation, target="…") or '

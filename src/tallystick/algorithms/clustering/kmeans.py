@@ -43,8 +43,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.clustering.rules import KMeansRules
-from tallystick.algorithms.clustering.settings import KMeansSettings
+from tallystick.algorithms.clustering.rules import KMeansRules, KMeansSettings
 from tallystick.algorithms.clustering.start import (
     condensed,
     into_domain,
@@ -59,8 +58,6 @@ from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Contribution, GridRows, Sparse
 from tallystick.privacy.grid import Group
-
-__all__ = ["KMeansProgram", "design_kmeans", "nearest"]
 
 _ROW_BITS = 20
 _SMALLEST_RADIUS = 2.0**-14

@@ -6,19 +6,22 @@ Nothing here sees a record or a total; the plan is made from it before anything 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from tallystick.algorithms.clustering.settings import KMeansSettings
+import numpy as np
+
 from tallystick.algorithms.clustering.start import free_coordinates, public_spread
 from tallystick.algorithms.design import PublicBudget
+from tallystick.algorithms.keywords import one_of, whole, whole_or_auto
 from tallystick.algorithms.linear.descent import MOMENT_SHARE
-from tallystick.algorithms.linear.moment_round import MomentRound
-from tallystick.algorithms.linear.moments import ColumnShapes
+from tallystick.algorithms.linear.moments import ColumnShapes, MomentRound
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 
-__all__ = ["KMeansRules"]
-
+_MOST_CLUSTERS = 10_000
+_FARTHEST = 1e6
 _COUNT = 1.0
 """What a record counts, in units of R. In L2, replace-one, anything up to 1 is free; less would be noisier."""
 _COUNT_L1 = 0.25
@@ -71,11 +74,7 @@ class KMeansRules:
 
     def _noise(self, share: float) -> float:
         """Standard deviation of one coordinate of a total, in units of R, when ``share`` of the budget buys it."""
-        if self.budget.mechanism == "none":
-            return 0.0
-        if self.l1:
-            return self._sensitivity / (share * self.budget.epsilon) * math.sqrt(2 * self.budget.variance_factor)
-        return self._sensitivity * math.sqrt(self.budget.variance_factor / (2 * share * self.budget.rho))
+        return self.budget.noise(self._sensitivity, share)
 
     def noise_on_a_centre(self) -> float:
         """Noise power over signal power of one centre, if the whole budget bought one round: m σ² (k/n)² / R²."""
@@ -145,3 +144,42 @@ class KMeansRules:
         q = self.noise_on_a_centre()
         noise = None if math.isnan(q) or self.plain else math.sqrt(q)
         return {"steps": self.steps, "fine_clusters": self.fine, "noise_on_a_centre": noise}
+
+
+@dataclass(frozen=True, kw_only=True)
+class KMeansSettings:
+    """The user's own parameters, the same for the estimator and for a study's [program]; None stands for ``"auto"``."""
+
+    n_clusters: int = 8
+    rounds: int | None = None
+    start: str | tuple[tuple[float, ...], ...] = "auto"
+    method: str = "auto"
+    seed: int = 0
+
+
+def kmeans_settings(keywords: Mapping[str, Any]) -> KMeansSettings:
+    """What the keywords mean; one that is left out has its default."""
+    return KMeansSettings(
+        n_clusters=whole("n_clusters", keywords.get("n_clusters", 8), 1, _MOST_CLUSTERS),
+        rounds=whole_or_auto("rounds", keywords.get("rounds", "auto"), 100_000),
+        start=_start(keywords.get("start", "auto")),
+        method=one_of("method", keywords.get("method", "auto"), ("auto", "plain")),
+        seed=whole("seed", keywords.get("seed", 0), -(2**62), 2**62),
+    )
+
+
+def _start(value: Any) -> str | tuple[tuple[float, ...], ...]:
+    if isinstance(value, str):
+        if value not in ("auto", "random"):
+            raise StudyError(f"start = {value!r} is not known", remedy='Use "auto", "random", or the centres.')
+        return value
+    remedy = "Give one list of numbers per cluster, in the encoded columns (numbers scaled to [-1, 1])."
+    if not isinstance(value, (Sequence, np.ndarray)) or len(value) == 0:
+        raise StudyError("start is not a list of centres", remedy=remedy)
+    try:
+        centres = np.array([[float(x) for x in row] for row in value], dtype=np.float64)
+    except (TypeError, ValueError):
+        raise StudyError("start is not a table of numbers", remedy=remedy) from None
+    if centres.ndim != 2 or not np.all(np.abs(centres) <= _FARTHEST):
+        raise StudyError("start is not a table of numbers", remedy=remedy)
+    return tuple(tuple(row) for row in centres.tolist())

@@ -22,18 +22,6 @@ from tallystick.algorithms.linear.moments import ColumnShapes
 from tallystick.core.identifiers import digest
 from tallystick.crypto.prg import AesStream
 
-__all__ = [
-    "Spread",
-    "condensed",
-    "free_coordinates",
-    "into_domain",
-    "public_spread",
-    "random_centres",
-    "spread_from_moments",
-    "start_centres",
-    "without_block_sums",
-]
-
 _SMALLEST_VARIANCE = 1e-6
 _UNIFORM_VARIANCE = 1 / 3
 _RESTARTS, _RESTARTS_FEW = 5, 20

@@ -30,8 +30,6 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 
-__all__ = ["Estimates", "EvaluationProgram", "design_evaluation", "estimates"]
-
 _DROWNED = 0.25
 """An accuracy known to ±¼ (one standard error) says nothing."""
 

@@ -20,8 +20,6 @@ from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["KINDS", "MOST_NUMBERS", "LinearScores", "Predictor", "linear_table", "predictor_of"]
-
 MOST_NUMBERS = 25_000
 """In one study: about half a megabyte of text, below what a line carries unasked (1 MiB)."""
 _LARGEST = 2.0**100

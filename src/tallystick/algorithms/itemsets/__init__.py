@@ -3,8 +3,7 @@
 | module        | what                                                                                      |
 |---------------|-------------------------------------------------------------------------------------------|
 | ``items``     | the public items of a study and which of them exclude each other                          |
-| ``bits``      | records packed 64 to a word, one row an item; supports by popcount                         |
-| ``exact``     | the level-wise miner without noise, and the paper's loss against it                       |
+| ``exact``     | the level-wise miner without noise, by popcount, and the paper's loss against it          |
 | ``candidates``| Apriori's next level, the same at every party, and its fixed-size encoding                |
 | ``levels``    | PEM's method with noise: every level's candidates are counted                             |
 | ``profiles``  | a latent class model fitted to noisy totals (post-processing)                             |

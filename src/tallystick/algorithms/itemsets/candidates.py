@@ -11,11 +11,12 @@ priorities, and that is the order in which an over-full record's sets are counte
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-
-__all__ = ["WORD_BITS", "all_pairs", "join", "mask_words", "pack_mask", "unpack_mask"]
 
 WORD_BITS = 48
 """Bits in one float64 of the model: integers below 2^53 are exact."""
@@ -53,32 +54,45 @@ def all_pairs(block: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def join(frequent: NDArray[np.int64], block: NDArray[np.int64], limit: int) -> NDArray[np.int64] | None:
     """The candidates one item longer: every subset one item shorter is frequent. None if they exceed ``limit``."""
-    room = min(limit, max(1024, 4 * len(frequent)))
+    fill = partial(_join, frequent, block, limit)
+    found, longer, _ = with_room(fill, frequent, limit)
+    return longer if found <= limit else None
+
+
+def with_room(
+    fill: Callable[[NDArray[np.int64], NDArray[np.float64]], int], sets: NDArray[np.int64], limit: int
+) -> tuple[int, NDArray[np.int64], NDArray[np.float64]]:
+    """How many sets one item longer there are, these sets, and their counts; beyond ``limit`` only how many.
+
+    ``fill`` writes both into the room it is given and says how many there are, also where that is not enough.
+    """
+    room = min(limit, max(1024, 8 * len(sets)))
     while True:
-        out = np.empty((room, frequent.shape[1] + 1), dtype=np.int64)
-        found = _join(frequent, block, out, limit)
-        if found > limit:
-            return None
-        if found <= room:
-            return out[:found].copy()
+        out, counts = np.empty((room, sets.shape[1] + 1), dtype=np.int64), np.empty(room)
+        found = fill(out, counts)
+        if found <= room or found > limit:
+            return found, out[:found].copy(), counts[:found].copy()
         room = found
 
 
 @njit(cache=True, nogil=True)
-def _join(sets, block, out, limit):  # type: ignore[no-untyped-def]
+def siblings_end(sets, a):  # type: ignore[no-untyped-def]
+    """The first row behind ``a``, of rows in lexicographic order, that differs from it in more than the last item."""
+    for b in range(a + 1, sets.shape[0]):
+        for j in range(sets.shape[1] - 1):
+            if sets[a, j] != sets[b, j]:
+                return b
+    return sets.shape[0]
+
+
+@njit(cache=True, nogil=True)
+def _join(sets, block, limit, out, _counts):  # type: ignore[no-untyped-def]
     """Fill ``out``; returns how many candidates there are, at most limit + 1."""
     many, length = sets.shape
     subset = np.empty(length, np.int64)
     found = 0
     for a in range(many):
-        for b in range(a + 1, many):
-            same = True
-            for j in range(length - 1):
-                if sets[a, j] != sets[b, j]:
-                    same = False
-                    break
-            if not same:
-                break
+        for b in range(a + 1, siblings_end(sets, a)):
             last = sets[b, length - 1]
             if block[last] == block[sets[a, length - 1]]:
                 continue
@@ -90,14 +104,12 @@ def _join(sets, block, out, limit):  # type: ignore[no-untyped-def]
                         subset[at] = sets[a, j]
                         at += 1
                 subset[length - 1] = last
-                if not _holds(sets, subset):
+                if place_of(sets, subset) < 0:
                     whole = False
                     break
             if whole:
                 if found < out.shape[0]:
-                    for j in range(length):
-                        out[found, j] = sets[a, j]
-                    out[found, length] = last
+                    out[found, :length], out[found, length] = sets[a], last
                 found += 1
                 if found > limit:
                     return found
@@ -105,8 +117,8 @@ def _join(sets, block, out, limit):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _holds(sets, wanted):  # type: ignore[no-untyped-def]
-    """Binary search among rows in lexicographic order."""
+def place_of(sets, wanted):  # type: ignore[no-untyped-def]
+    """Where a row is among rows in lexicographic order; −1 if it is not there."""
     low, high = 0, sets.shape[0]
     while low < high:
         middle = (low + high) // 2
@@ -116,9 +128,9 @@ def _holds(sets, wanted):  # type: ignore[no-untyped-def]
                 order = -1 if sets[middle, j] < wanted[j] else 1
                 break
         if order == 0:
-            return True
+            return middle
         if order < 0:
             low = middle + 1
         else:
             high = middle
-    return False
+    return -1

@@ -11,8 +11,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["contained", "rows_of"]
-
 
 def rows_of(present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Compressed rows: record r holds ``items[starts[r]:starts[r+1]]``, ascending."""

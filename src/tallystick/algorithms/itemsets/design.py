@@ -24,8 +24,6 @@ from tallystick.algorithms.itemsets.settings import ItemsetSettings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 
-__all__ = ["design_itemsets"]
-
 _CLEAR = 32.0
 """Threshold over noise from which on counting every set is chosen by itself."""
 _USEFUL = 4.0

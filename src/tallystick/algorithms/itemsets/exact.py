@@ -3,20 +3,25 @@
 Level k+1 joins sets of level k that share all but their last item. Sets are kept in lexicographic order, so those that
 share a prefix are neighbours: the prefix is intersected once and every continuation costs one AND and one popcount per
 word. Subsets are not looked up (a count is cheaper than a lookup); an infrequent candidate fails by its own support.
+
+Records are packed 64 to a word, a row per item: a set's support is the popcount of the AND of its items' rows. Exact,
+local, and only for records in hand: what a federation releases goes through per-record vectors (:mod:`…levels`), so
+that every record's part can be bounded.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tallystick.algorithms.itemsets.bits import pack, popcount
+from tallystick.algorithms.itemsets.candidates import siblings_end, with_room
 
-__all__ = ["Level", "itemset_loss", "least_count", "mine"]
+_NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,6 +33,41 @@ class Level:
 
     def __len__(self) -> int:
         return len(self.sets)
+
+
+def pack(present: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """(records, items) booleans as (items, words), record r at bit r % 64 of word r // 64, padded with zeros."""
+    records, items = present.shape
+    raw = np.packbits(np.ascontiguousarray(present.T), axis=1, bitorder="little")
+    out = np.zeros((items, 8 * max(1, -(-records // 64))), dtype=np.uint8)
+    out[:, : raw.shape[1]] = raw
+    return out.view("<u8").astype(np.uint64, copy=False)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _popcount(x):  # type: ignore[no-untyped-def]
+    """Ones of a 64-bit word (Warren, Hacker's Delight §5-1; compilers make it one instruction)."""
+    x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True, nogil=True)
+def count_sets(words, sets):  # type: ignore[no-untyped-def]
+    """Supports of ``sets`` (rows of item indices, all of one length of at least 1)."""
+    many, length = sets.shape
+    width = words.shape[1]
+    out = np.zeros(many, np.int64)
+    for s in range(many):
+        total = 0
+        for q in range(width):
+            both = words[sets[s, 0], q]
+            for j in range(1, length):
+                both &= words[sets[s, j], q]
+            total += _popcount(both)
+        out[s] = total
+    return out
 
 
 def least_count(min_support: float, records: float) -> float:
@@ -43,15 +83,9 @@ def mine(present: NDArray[np.bool_], block: NDArray[np.int64], *, least: float, 
     levels = [Level(sets=kept[:, None], counts=singles[kept].astype(np.float64))]
     while len(levels) < longest and len(levels[-1]):
         sets = levels[-1].sets
-        room = max(1024, 8 * len(sets))
-        while True:
-            out = np.empty((room, sets.shape[1] + 1), dtype=np.int64)
-            counts = np.empty(room, dtype=np.int64)
-            found = _next_level(words, block, sets, math.ceil(least), out, counts)
-            if found <= room:
-                break
-            room = found
-        levels.append(Level(sets=out[:found].copy(), counts=counts[:found].astype(np.float64)))
+        fill = partial(_next_level, words, block, sets, math.ceil(least))
+        _, longer, counts = with_room(fill, sets, _NO_LIMIT)
+        levels.append(Level(sets=longer, counts=counts))
     return levels if len(levels[-1]) else levels[:-1]
 
 
@@ -64,14 +98,7 @@ def _next_level(words, block, sets, least, out, counts):  # type: ignore[no-unty
     found = 0
     for a in range(many):
         have = False
-        for b in range(a + 1, many):
-            same = True
-            for j in range(length - 1):
-                if sets[a, j] != sets[b, j]:
-                    same = False
-                    break
-            if not same:
-                break
+        for b in range(a + 1, siblings_end(sets, a)):
             last = sets[b, length - 1]
             if block[last] == block[sets[a, length - 1]]:
                 continue  # two values of one category: no record has both
@@ -84,12 +111,10 @@ def _next_level(words, block, sets, least, out, counts):  # type: ignore[no-unty
                 have = True
             total = 0
             for q in range(width):
-                total += popcount(prefix[q] & words[last, q])
+                total += _popcount(prefix[q] & words[last, q])
             if total >= least:
                 if found < out.shape[0]:
-                    for j in range(length):
-                        out[found, j] = sets[a, j]
-                    out[found, length] = last
+                    out[found, :length], out[found, length] = sets[a], last
                     counts[found] = total
                 found += 1
     return found

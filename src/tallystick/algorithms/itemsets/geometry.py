@@ -13,8 +13,6 @@ from tallystick.algorithms.design import PublicBudget
 from tallystick.core.errors import BoundsError
 from tallystick.privacy.grid import Group
 
-__all__ = ["FRACTION_BITS", "count_group", "fraction_bits", "noise_of_counts"]
-
 FRACTION_BITS = 14
 """A count of 1 is 2^14 on the grid: fine enough for √c, coarse enough for a few million sets in a record."""
 
@@ -43,10 +41,5 @@ def count_group(name: str, *, size: int, ones: int, budget: PublicBudget) -> Gro
 def noise_of_counts(budget: PublicBudget, share: float, ones: int, size: int) -> float:
     """Standard deviation of one count, all servers together, when ``share`` of the budget buys it."""
     moved = ones if budget.neighbours == "add-remove" else min(2 * ones, size)
-    if budget.mechanism == "none":
-        return 0.0
-    if budget.mechanism == "laplace":
-        sensitivity = float(moved * budget.person_factor)
-        return sensitivity / (share * budget.epsilon) * math.sqrt(2 * budget.variance_factor)
-    sensitivity = math.sqrt(moved) * budget.person_factor
-    return sensitivity * math.sqrt(budget.variance_factor / (2 * share * budget.rho))
+    norm = float(moved) if budget.mechanism == "laplace" else math.sqrt(moved)
+    return budget.noise(norm * budget.person_factor, share)

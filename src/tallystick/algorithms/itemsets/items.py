@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Public
 
-__all__ = ["ItemLayout"]
-
 _LARGEST = 2**62
 
 
@@ -33,13 +31,12 @@ class ItemLayout:
 
     @classmethod
     def of(cls, public: Public) -> ItemLayout:
-        """From the layout; a column without a block is a number, as in plain ``fit(X)``."""
-        blocks = public.blocks or tuple((f, i, i + 1, "number", 1) for i, f in enumerate(public.features))
+        """From the layout."""
         block = np.zeros(len(public.features), dtype=np.int64)
         columns: list[tuple[int, int, int]] = []
         numbers: list[int] = []
         following = 0
-        for _, start, stop, kind, most in blocks:
+        for _, start, stop, kind, most in public.columns:
             ones = min(most, stop - start)
             if kind == "items" and ones > 1:
                 block[start:stop] = following + np.arange(stop - start)

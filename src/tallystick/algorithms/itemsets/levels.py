@@ -32,8 +32,6 @@ from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Chunked, Contribution, Sparse
 from tallystick.privacy.grid import Group
 
-__all__ = ["CANDIDATE_LIMIT", "LevelsProgram"]
-
 CANDIDATE_LIMIT = 2**18
 """Candidates of a level unless the study says otherwise: 2 MB of vector for a client and a round."""
 _CHUNK = 2**21

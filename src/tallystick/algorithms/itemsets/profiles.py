@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from tallystick.core.identifiers import digest
 
-__all__ = ["ClassCounts", "PairCounts", "ProfileShape", "Profiles", "classes_that_show", "fit", "independent"]
-
 _STEPS, _FURTHER_STEPS = 600, 300
 _RATE, _FURTHER_RATE = 0.05, 0.03
 _SCATTER = 0.5

@@ -10,8 +10,6 @@ from typing import Any
 from tallystick.algorithms.keywords import flag, one_of, whole, whole_or_auto
 from tallystick.core.errors import StudyError
 
-__all__ = ["MAX_LENGTH", "ItemsetSettings", "itemset_settings"]
-
 MAX_LENGTH = 16
 """Longer sets are refused: the number of their subsets in one record would be astronomical."""
 _LARGEST = 2**24

@@ -6,13 +6,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from tallystick.algorithms.itemsets.candidates import place_of, siblings_end, with_room
 from tallystick.algorithms.itemsets.exact import Level
-
-__all__ = ["MOST_SETS", "monotone", "sets_of_model"]
 
 MOST_SETS = 2**20
 """A result holds no more sets than this; with more, the threshold is raised (and the result says so)."""
@@ -42,26 +43,9 @@ def _least_of_subsets(shorter, counts, sets):  # type: ignore[no-untyped-def]
                 if j != left_out:
                     subset[at] = sets[s, j]
                     at += 1
-            low, high = 0, shorter.shape[0]
-            while low < high:
-                middle = (low + high) // 2
-                less = False
-                for j in range(length - 1):
-                    if shorter[middle, j] != subset[j]:
-                        less = shorter[middle, j] < subset[j]
-                        break
-                if less:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < shorter.shape[0]:
-                same = True
-                for j in range(length - 1):
-                    if shorter[low, j] != subset[j]:
-                        same = False
-                        break
-                if same:
-                    out[s] = min(out[s], counts[low])
+            place = place_of(shorter, subset)
+            if place >= 0:
+                out[s] = min(out[s], counts[place])
     return out
 
 
@@ -97,25 +81,17 @@ def _mine_model(
     whole = len(kept)
     while len(levels) < longest and len(levels[-1]):
         sets = levels[-1].sets
-        room = min(MOST_SETS, max(1024, 8 * len(sets)))
-        while True:
-            out = np.empty((room, sets.shape[1] + 1), dtype=np.int64)
-            counts = np.empty(room)
-            found = _next_of_model(weights, probabilities, block, sets, least, out, counts, MOST_SETS)
-            if found <= room:
-                break
-            if found > MOST_SETS:
-                return None
-            room = found
+        fill = partial(_next_of_model, weights, probabilities, block, sets, least, MOST_SETS)
+        found, longer, counts = with_room(fill, sets, MOST_SETS)
         whole += found
         if whole > MOST_SETS:
             return None
-        levels.append(Level(sets=out[:found].copy(), counts=counts[:found].copy()))
+        levels.append(Level(sets=longer, counts=counts))
     return levels if len(levels[-1]) else levels[:-1]
 
 
 @njit(cache=True, nogil=True)
-def _next_of_model(weights, probabilities, block, sets, least, out, counts, limit):  # type: ignore[no-untyped-def]
+def _next_of_model(weights, probabilities, block, sets, least, limit, out, counts):  # type: ignore[no-untyped-def]
     """Fill ``out`` with the frequent sets one item longer; returns how many, at most limit + 1."""
     many, length = sets.shape
     classes = weights.shape[0]
@@ -123,14 +99,7 @@ def _next_of_model(weights, probabilities, block, sets, least, out, counts, limi
     found = 0
     for a in range(many):
         have = False
-        for b in range(a + 1, many):
-            same = True
-            for j in range(length - 1):
-                if sets[a, j] != sets[b, j]:
-                    same = False
-                    break
-            if not same:
-                break
+        for b in range(a + 1, siblings_end(sets, a)):
             last = sets[b, length - 1]
             if block[last] == block[sets[a, length - 1]]:
                 continue
@@ -146,9 +115,7 @@ def _next_of_model(weights, probabilities, block, sets, least, out, counts, limi
                 total += prefix[k] * probabilities[last, k]
             if total >= least:
                 if found < out.shape[0]:
-                    for j in range(length):
-                        out[found, j] = sets[a, j]
-                    out[found, length] = last
+                    out[found, :length], out[found, length] = sets[a], last
                     counts[found] = total
                 found += 1
                 if found > limit:

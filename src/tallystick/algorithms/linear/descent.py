@@ -25,21 +25,15 @@ of the sampling error 0.5/√n, first C to its worst case, then R to the longest
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from tallystick.algorithms.design import PublicBudget
-
-__all__ = [
-    "LOGISTIC",
-    "MOMENT_SHARE",
-    "Loss",
-    "Schedule",
-    "choose_rounds",
-    "choose_schedule",
-    "noise_of_mean",
-    "residual_bounds",
-]
+from tallystick.algorithms.keywords import flag
+from tallystick.core.errors import StudyError
 
 MOMENT_SHARE = 0.1
 """Share of the budget for the round of moments."""
@@ -84,13 +78,7 @@ LOGISTIC = Loss(residual_bounds=residual_bounds, spread=1.5)
 
 def noise_of_mean(budget: PublicBudget, share: float, bound: float, records: float) -> float:
     """Standard deviation of one coordinate of the mean when ``share`` of the budget buys one round of this bound."""
-    sensitivity = budget.sensitivity_factor * budget.person_factor * bound
-    if budget.mechanism == "none":
-        return 0.0
-    if budget.mechanism == "laplace":
-        scale = sensitivity / (share * budget.epsilon)
-        return scale * math.sqrt(2 * budget.variance_factor) / records
-    return sensitivity * math.sqrt(budget.variance_factor / (2 * share * budget.rho)) / records
+    return budget.noise(budget.sensitivity_factor * budget.person_factor * bound, share) / records
 
 
 def choose_rounds(
@@ -161,3 +149,48 @@ def choose_schedule(
     return Schedule(
         clip=residual, row_limit=row_limit, step=size, momentum=momentum, tail=max(1, math.floor(_TAIL * rounds))
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescentSettings:
+    """The user's own parameters, the same for the estimator and for a study's [program]; None stands for ``"auto"``."""
+
+    rounds: int | None = None
+    clip: float | None = None
+    learning_rate: float | None = None
+    l2: float | None = None
+    fit_intercept: bool = True
+    standardise: bool = True
+    schedule: str = "auto"
+    """``constant``, ``inverse-sqrt`` (step η/√t, as PEM has it) or ``auto``: constant with momentum by rule."""
+    average: bool = True
+
+
+def settings_from(keywords: Mapping[str, Any]) -> DescentSettings:
+    """What the keywords mean; one that is left out is "auto", or true."""
+    rounds = _auto("rounds", keywords.get("rounds", "auto"))
+    if rounds is not None and rounds != int(rounds):
+        raise StudyError(f"rounds = {keywords['rounds']} is not a whole number")
+    return DescentSettings(
+        rounds=None if rounds is None else int(rounds),
+        clip=_auto("clip", keywords.get("clip", "auto")),
+        learning_rate=_auto("learning_rate", keywords.get("learning_rate", "auto")),
+        l2=_auto("l2", keywords.get("l2", "auto"), least=0.0),
+        fit_intercept=flag("fit_intercept", keywords.get("fit_intercept", True)),
+        standardise=flag("standardise", keywords.get("standardise", True)),
+        schedule=keywords.get("schedule", "auto"),
+        average=flag("average", keywords.get("average", True)),
+    )
+
+
+def _auto(name: str, value: Any, least: float | None = None) -> float | None:
+    """None for "auto", else a positive number."""
+    if isinstance(value, str):
+        if value == "auto":
+            return None
+        raise StudyError(f'{name} = "{value}" is not known', remedy=f'Use "auto" or a number for {name}.')
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not np.isfinite(value):
+        raise StudyError(f"{name} = {value!r} is not a number", remedy=f'Use "auto" or a number for {name}.')
+    if float(value) < (0.0 if least is not None else 1e-300):
+        raise StudyError(f"{name} = {value} must be positive", remedy=f'Use "auto" or a positive number for {name}.')
+    return float(value)

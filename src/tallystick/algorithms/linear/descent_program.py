@@ -24,16 +24,21 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import PublicBudget
-from tallystick.algorithms.linear.descent import MOMENT_SHARE, Loss, Schedule, choose_rounds, choose_schedule
-from tallystick.algorithms.linear.descent_settings import DescentSettings
-from tallystick.algorithms.linear.moment_round import MomentRound
-from tallystick.algorithms.linear.moments import SMALLEST_SCALE, ColumnShapes, standardise
+from tallystick.algorithms.design import PublicBudget, SumDesign
+from tallystick.algorithms.linear.descent import (
+    MOMENT_SHARE,
+    DescentSettings,
+    Loss,
+    Schedule,
+    choose_rounds,
+    choose_schedule,
+    noise_of_mean,
+)
+from tallystick.algorithms.linear.moments import SMALLEST_SCALE, ColumnShapes, MomentRound, standardise
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Contribution, Factored, GridRows
-
-__all__ = ["DescentProgram", "DescentQuery"]
+from tallystick.privacy.grid import Group
 
 _FRACTION_BITS = 30
 """Of a gradient whose bound is 1: shared between the row and its coefficient."""
@@ -43,6 +48,10 @@ _LARGEST_WEIGHT = 2.0**100
 """Beyond any honest state, and far from overflow."""
 _WITHIN = 1 - 2.0**-11
 """Weights aim this much below the bound, so that rounding a coefficient does not push a record over it."""
+
+_DROWNED = 1.5
+"""Measured: with noise at 1.3 times the largest mean gradient (wdbc at epsilon = 0.1) a model still beats the majority
+class by 12 points; well above that, at a few hundred records, it falls below."""
 
 
 class DescentQuery(NamedTuple):
@@ -119,6 +128,69 @@ class DescentProgram(BlockProgram):
         self.rounds = self.steps + int(settings.standardise)
         # A person's records are bounded together, at several times the bound of one: coarser, so that it fits 31 bits.
         self.fraction_bits = _FRACTION_BITS - (budget.person_factor - 1).bit_length()
+
+    @classmethod
+    def design(cls, public: Public, budget: PublicBudget, settings: DescentSettings) -> SumDesign:
+        """The program and its rounds, from public facts alone."""
+        if public.records is None and not settings.standardise:
+            raise StudyError(
+                f"{cls.title} divides by the public number of records, and the study does not state it",
+                remedy="Add `records = …` under [data] (with add-remove a planning figure will do), or leave "
+                "standardise on: its round counts the records, with noise.",
+            )
+        if public.records is not None and public.records < 1:
+            raise StudyError(
+                f"records = {public.records} is not a number of records", remedy="State how many there are."
+            )
+        if len(public.classes) < 1:
+            raise StudyError(
+                f"{cls.title} needs a category as its target",
+                remedy="Declare the target as a category, e.g. "
+                'income = { type = "category", values = ["<=50K", ">50K"] }.',
+            )
+        if settings.schedule not in ("auto", "constant", "inverse-sqrt"):
+            raise StudyError(
+                f"schedule = {settings.schedule!r} is not known", remedy="Use auto, constant or inverse-sqrt."
+            )
+        if settings.clip is not None and not 2.0**-30 <= settings.clip <= 2.0**30:
+            raise StudyError(
+                f"clip = {settings.clip} is out of range", remedy='Use "auto", or a number from 1e-9 to 1e9.'
+            )
+        program = cls(public, budget, settings)
+        gradient = Group(name="gradient", size=program.outputs * (program.shapes.size + 1), bound=1.0)
+        groups: tuple[tuple[Group, ...], ...] = ((gradient,),) * program.steps
+        weights: tuple[float, ...] = (1.0,) * program.steps
+        if settings.standardise:
+            groups = ((program.moments.group(),), *groups)
+            weights = program.moments.weights(program.steps)
+        details: dict[str, Any] = {"steps": program.steps, "columns": program.shapes.size}
+        if public.records is not None:
+            details["noise_of_mean_gradient"] = noise_of_mean(budget, program.share, 0.5, public.records)
+        return SumDesign(
+            program=program,
+            groups=groups,
+            weights=weights,
+            fraction_bits=program.fraction_bits,
+            hopeless=program._hopeless(),
+            details=details,
+        )
+
+    def _hopeless(self) -> str | None:
+        """Compare the noise, over √d coordinates, with the most a mean gradient can be: a norm of C·√tr."""
+        if self.records is None:
+            return None
+        low, _, _ = self.loss.residual_bounds(self.classes, l1=self.l1)
+        steps = math.sqrt(self.steps) if self.budget.mechanism == "laplace" else 1.0
+        bound = self.settings.clip or low * self.typical_row
+        noise = noise_of_mean(self.budget, self.share, bound, self.records) * steps
+        noise *= math.sqrt(self.outputs * (self.shapes.size + 1))
+        signal = low * math.sqrt(self.public_trace)
+        if noise <= _DROWNED * signal:
+            return None
+        return (
+            f"the noise on the mean gradient is {noise / signal:.1f} times the largest gradient there can be, with "
+            f"{self.records} records and {self.shapes.size} columns"
+        )
 
     @abstractmethod
     def residuals(

@@ -21,16 +21,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import PublicBudget, SumDesign
+from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.elementwise import grid_scores, hinge_residuals
-from tallystick.algorithms.linear.descent import Loss
-from tallystick.algorithms.linear.descent_design import design_descent
+from tallystick.algorithms.linear.descent import DescentSettings, Loss
 from tallystick.algorithms.linear.descent_program import DescentProgram
-from tallystick.algorithms.linear.descent_settings import DescentSettings
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
-
-__all__ = ["WIDTH", "HingeProgram", "design_hinge", "hinge_bounds"]
 
 WIDTH = 1.0
 """γ: the corner is rounded over margins from 0 to 1."""
@@ -66,8 +62,3 @@ class HingeProgram(DescentProgram):
         self, rows: GridRows, weights: NDArray[np.float64], target: NDArray[np.float64], clip: float
     ) -> NDArray[np.float64]:
         return np.asarray(hinge_residuals(grid_scores(rows, weights), target, WIDTH, clip, self.l1))
-
-
-def design_hinge(public: Public, budget: PublicBudget, settings: DescentSettings) -> SumDesign:
-    """The program and its rounds, from public facts alone."""
-    return design_descent(HingeProgram, public, budget, settings)

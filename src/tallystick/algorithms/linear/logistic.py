@@ -9,16 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.elementwise import grid_scores, logistic_residuals, softmax_residuals
 from tallystick.algorithms.linear.descent import LOGISTIC
-from tallystick.algorithms.linear.descent_design import design_descent
 from tallystick.algorithms.linear.descent_program import DescentProgram
-from tallystick.algorithms.linear.descent_settings import DescentSettings
-from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
-
-__all__ = ["LogisticProgram", "design_logistic"]
 
 
 class LogisticProgram(DescentProgram):
@@ -34,8 +28,3 @@ class LogisticProgram(DescentProgram):
         if self.outputs == 1:
             return np.asarray(logistic_residuals(scores[:, 0], target, clip)[:, None])
         return np.asarray(softmax_residuals(scores, target, clip, self.l1))
-
-
-def design_logistic(public: Public, budget: PublicBudget, settings: DescentSettings) -> SumDesign:
-    """The program and its rounds, from public facts alone."""
-    return design_descent(LogisticProgram, public, budget, settings)

@@ -8,6 +8,10 @@ Under Laplace, where the L1 norm counts, indicators are not centred: a block has
 What comes back is noisy, with known standard deviation ν per coordinate of the mean, and is used with that in mind:
 means are shrunk by the positive-part factor (1 − ν²/m²)₊, variances are never trusted below their standard error and
 never above a uniform column's 1/3. All of it is post-processing of a release; it costs nothing further.
+
+Where there is no public number of complete records (add-remove, persons, missing = drop) the vector gets one more
+coordinate, the constant 1: the round counts them too, with its noise. ‖(v, 1)‖² ≤ bound² + 1, and in L1 bound + 1
+(registry row "vector").
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.algorithms.design import PublicBudget
+from tallystick.algorithms.linear.descent import MOMENT_SHARE, noise_of_mean
 from tallystick.algorithms.program import Public
-
-__all__ = ["SMALLEST_SCALE", "ColumnShapes", "Standardisation", "moment_vectors", "standardise"]
+from tallystick.privacy.contribution import Dense
+from tallystick.privacy.grid import Group
 
 SMALLEST_SCALE = 2.0**-12
 """No column is blown up further than this: a constant one would be nothing but rounding."""
@@ -46,21 +52,18 @@ class ColumnShapes:
 
     @classmethod
     def of(cls, public: Public, *, l1: bool) -> ColumnShapes:
-        """From the layout. A column without a block is taken as a number, as in plain ``fit(X, y)``."""
-        d = len(public.features)
+        """From the layout."""
         numbers: list[int] = []
         blocks: list[tuple[int, int, int]] = []
         marks: list[tuple[int, int]] = []
-        for _, start, stop, kind, ones in public.blocks or tuple(
-            (f, i, i + 1, "number", 1) for i, f in enumerate(public.features)
-        ):
+        for _, start, stop, kind, ones in public.columns:
             if kind == "number":
                 numbers.append(start)
                 if stop - start > 1:
                     marks.append((start, start + 1))
             else:
                 blocks.append((start, stop, min(ones, stop - start)))
-        return cls(size=d, numbers=tuple(numbers), blocks=tuple(blocks), marks=tuple(marks), l1=l1)
+        return cls(size=len(public.features), numbers=tuple(numbers), blocks=tuple(blocks), marks=tuple(marks), l1=l1)
 
     @property
     def centre(self) -> NDArray[np.float64]:
@@ -157,3 +160,38 @@ def standardise(
         estimate = float((variance / square).sum() + np.linalg.norm(error / square))
         trace += float(np.clip(estimate, 0.1 * len(numbers), len(numbers)))
     return Standardisation(shift=shift + centre, scale=scale, trace=trace)
+
+
+class MomentRound:
+    """The round that fits a program to its columns. Made from public facts; records arrive as arguments."""
+
+    def __init__(self, public: Public, budget: PublicBudget, shapes: ColumnShapes) -> None:
+        self.budget, self.shapes = budget, shapes
+        self.counts = public.counts_records
+        self.records = public.records
+        bound = shapes.moment_bound
+        self.bound = bound if not self.counts else bound + 1 if shapes.l1 else math.hypot(bound, 1)
+
+    def group(self) -> Group:
+        """What the plan is told: the vectors travel divided by their bound."""
+        return Group(name="moments", size=self.shapes.moment_size + int(self.counts), bound=1.0)
+
+    def weights(self, steps: int) -> tuple[float, ...]:
+        """The budget over this round and as many equal ones after it."""
+        return (MOMENT_SHARE, *((1 - MOMENT_SHARE) / steps for _ in range(steps)))
+
+    def contribution(self, features: NDArray[np.float64]) -> Dense:
+        """One vector per record."""
+        vectors = moment_vectors(features, self.shapes)
+        if self.counts:
+            vectors = np.hstack([vectors, np.ones((len(vectors), 1))])
+        return Dense(values=vectors / self.bound)
+
+    def means(self, total: NDArray[np.float64], records: float) -> tuple[NDArray[np.float64], float, float]:
+        """(means, the standard deviation of their noise, how many records they are of) from the noisy total."""
+        sums = total * self.bound
+        if self.counts:
+            most = math.inf if self.records is None else float(self.records)
+            records, sums = min(max(1.0, float(sums[-1])), most), sums[:-1]
+        noise = noise_of_mean(self.budget, self.budget.share_of_one(MOMENT_SHARE), self.bound, records)
+        return np.clip(sums / records, -2, 2), noise, records  # a count drowned in noise must not blow up the means

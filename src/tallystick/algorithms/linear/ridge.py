@@ -31,8 +31,6 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Contribution, Sparse
 from tallystick.privacy.grid import Group
 
-__all__ = ["RidgeProgram", "design_ridge"]
-
 _WITHIN = 1 + 2.0**-20
 """Bounds are this much longer than any vector: rounding on the grid must not push one over."""
 _SLACK = 0.02

@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.linear.second_moments import SecondMoments
 
-__all__ = ["solve"]
-
 _TAUS = np.geomspace(1e-3, 3.0, 25)
 _SMALL_PAIR = 6
 """Block pairs with fewer entries are shrunk together: one entry alone says nothing about its own signal."""

@@ -26,8 +26,6 @@ from numpy.typing import NDArray
 from tallystick.algorithms.program import Public
 from tallystick.privacy.ranges import check_coordinates
 
-__all__ = ["SecondMoments", "product_rows"]
-
 _WITHIN = 1 - 2.0**-21
 """Weights aim this much below the bound, so that rounding on the grid does not push a record over it."""
 
@@ -59,13 +57,11 @@ class SecondMoments:
 
     @classmethod
     def of(cls, public: Public, *, l1: bool) -> SecondMoments:
-        """From the layout; a column without a block is a number, as in plain ``fit(X, y)``."""
+        """From the layout."""
         d = len(public.features) + 1
         check_coordinates(f"the products of {d} columns", d * d)  # before tables of that size are made
         blocks = [_Block(start=0, stop=1, number=False, mark=False, ones=1)]
-        for _, start, stop, kind, ones in public.blocks or tuple(
-            (f, i, i + 1, "number", 1) for i, f in enumerate(public.features)
-        ):
+        for _, start, stop, kind, ones in public.columns:
             number = kind == "number"
             many = 1 if number else min(ones, stop - start)
             mark = number and stop - start > 1

@@ -33,8 +33,6 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.contribution import Contribution, Dense
 from tallystick.privacy.grid import Group
 
-__all__ = ["SummarisedColumn", "SummaryProgram", "design_summary"]
-
 _MOST_BINS = 1000
 _MOST_CORRELATED = 2000
 """Two million pairs: each is a column of every record's vector."""

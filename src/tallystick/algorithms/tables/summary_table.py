@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.tables.summary import SummarisedColumn, SummaryProgram
 
-__all__ = ["summarise"]
-
 Row = dict[str, Any]
 
 

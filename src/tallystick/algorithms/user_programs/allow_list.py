@@ -15,46 +15,25 @@ The lists are here; :mod:`~.user_programs.allow_list_check` reads a function aga
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
 
+from tallystick.algorithms.user_programs.map_compiler.code import names
 from tallystick.algorithms.user_programs.map_compiler.signatures import BUILTINS, MATH, NUMPY
-
-__all__ = [
-    "EXPRESSIONS",
-    "MAP_NUMPY",
-    "MATH_ROUNDING",
-    "MODULE_VALUES",
-    "OPERATORS",
-    "PUBLIC_BUILTINS",
-    "REFUSED",
-    "STATEMENTS",
-    "Scope",
-    "map_scope",
-    "public_scope",
-]
-
-
-def _names(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
 
 MAP_NUMPY = frozenset(NUMPY)
 """NumPy functions of ``map_in_client``; :mod:`~.user_programs.map_compiler` gives each its meaning."""
 
-_PUBLIC_NUMPY = MAP_NUMPY | _names(
+_PUBLIC_NUMPY = MAP_NUMPY | names(
     "arange argsort sort asarray atleast_1d atleast_2d average column_stack hstack vstack stack reshape ravel "
     "transpose diag diagonal trace tril triu linspace median quantile nonzero cumprod diff flip repeat tile unique "
     "vdot inner matmul isclose allclose nan_to_num identity bincount count_nonzero split squeeze"
 )
-_LINALG = _names("solve lstsq inv pinv norm eigh eigvalsh svd qr cholesky det slogdet")
-_MATH = frozenset(MATH)
+_LINALG = names("solve lstsq inv pinv norm eigh eigvalsh svd qr cholesky det slogdet")
 MATH_ROUNDING = frozenset({"floor", "ceil", "trunc"})
-MODULE_VALUES = {"np": frozenset({"pi", "e"}), "math": frozenset({"pi", "e", "tau"})}
-_MAP_BUILTINS = frozenset(BUILTINS)
-PUBLIC_BUILTINS = _MAP_BUILTINS | _names("sum tuple list zip enumerate sorted round reversed")
-_VALUE_ATTRIBUTES = frozenset({"shape", "size"})
-_ARRAY_METHODS = _names("copy reshape sum mean min max dot ravel transpose")
+_MODULE_VALUES = {"np": frozenset({"pi", "e"}), "math": frozenset({"pi", "e", "tau"})}
+PUBLIC_BUILTINS = BUILTINS.keys() | names("sum tuple list zip enumerate sorted round reversed")
+_ARRAY_METHODS = names("copy reshape sum mean min max dot ravel transpose")
 
 STATEMENTS = frozenset({ast.Assign, ast.AugAssign, ast.If, ast.For, ast.Return, ast.Pass, ast.Break, ast.Continue})
 EXPRESSIONS = frozenset(
@@ -117,22 +96,26 @@ REFUSED: dict[str, tuple[str, str, str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scope:
-    """What one function may use. ``parameters`` maps each parameter to the attributes it has; ``bare`` are those that
-    may also stand alone (``record``, ``total``, ``state``; not ``self`` and ``public``)."""
+    """What one function may use; what it may read or call by a dotted name is listed by what stands before the dot."""
 
     function: str
-    parameters: Mapping[str, frozenset[str]]
+    values: Mapping[str, Set[str]]
+    """What each parameter and module has to read: ``self.NAME``, ``state.FIELD``, ``np.pi``."""
+    functions: Mapping[str, Set[str]]
+    """What they have to call: ``np.sum``, ``np.linalg.solve``, ``state._replace``."""
+    builtins: Set[str]
     bare: frozenset[str]
-    numpy: frozenset[str]
-    math: frozenset[str]
-    builtins: frozenset[str]
-    linalg: frozenset[str] = frozenset()
+    """Parameters that may also stand alone: ``record``, ``total``, ``state``; not ``self`` and ``public``."""
     methods: frozenset[str] = frozenset()
-    own_methods: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    attributes: frozenset[str] = _VALUE_ATTRIBUTES
+    attributes: frozenset[str] = frozenset({"shape", "size"})
     classes: frozenset[str] = frozenset()
     constants: frozenset[str] = frozenset()
     wide: bool = False
+
+    @property
+    def parameters(self) -> Set[str]:
+        """Their names."""
+        return self.values.keys() - _MODULE_VALUES.keys()
 
 
 def map_scope(function: ast.FunctionDef, *, constants: Iterable[str], fields: Iterable[str]) -> Scope:
@@ -140,11 +123,10 @@ def map_scope(function: ast.FunctionDef, *, constants: Iterable[str], fields: It
     me, record, state = [a.arg for a in function.args.args][:3]
     return Scope(
         function=function.name,
-        parameters={me: frozenset(constants), record: frozenset(), state: frozenset(fields)},
+        values=_MODULE_VALUES | {me: frozenset(constants), record: frozenset(), state: frozenset(fields)},
+        functions={"np": MAP_NUMPY, "math": MATH.keys()},
+        builtins=BUILTINS.keys(),
         bare=frozenset({record, state}),
-        numpy=MAP_NUMPY,
-        math=_MATH,
-        builtins=_MAP_BUILTINS,
     )
 
 
@@ -158,22 +140,19 @@ def public_scope(
 ) -> Scope:
     """The wider list, for code that sees public and released values only: init, reduce_in_aggregator, finished."""
     me, *others = [a.arg for a in function.args.args]
-    parameters = {me: frozenset(constants)} | {name: frozenset(fields) for name in others}
+    values = _MODULE_VALUES | {me: frozenset(constants)} | {name: frozenset(fields) for name in others}
     bare, own = frozenset(others), {others[-1]: frozenset({"_replace"})}
     if function.name == "init":
-        parameters[others[0]] = frozenset({"records", "features", "target", "classes", "max_l2_squared", "max_l1"})
+        values[others[0]] = frozenset({"records", "features", "target", "classes", "max_l2_squared", "max_l1"})
         bare, own = frozenset(), {others[0]: frozenset({"index"})}
     return Scope(
         function=function.name,
-        parameters=parameters,
-        bare=bare,
-        numpy=_PUBLIC_NUMPY,
-        linalg=_LINALG,
-        math=_MATH | MATH_ROUNDING,
+        values=values,
+        functions={"np": _PUBLIC_NUMPY, "np.linalg": _LINALG, "math": MATH.keys() | MATH_ROUNDING, **own},
         builtins=PUBLIC_BUILTINS,
+        bare=bare,
         methods=_ARRAY_METHODS,
-        own_methods=own,
-        attributes=_VALUE_ATTRIBUTES | {"T", "ndim"},
+        attributes=frozenset({"shape", "size", "T", "ndim"}),
         classes=frozenset(classes),
         constants=frozenset(module_constants),
         wide=True,

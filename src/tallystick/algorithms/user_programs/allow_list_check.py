@@ -5,24 +5,58 @@ from __future__ import annotations
 import ast
 import math
 import re
+from collections.abc import Iterable
 
 from tallystick.algorithms.user_programs.allow_list import (
     EXPRESSIONS,
     MAP_NUMPY,
     MATH_ROUNDING,
-    MODULE_VALUES,
     OPERATORS,
+    PUBLIC_BUILTINS,
     REFUSED,
     STATEMENTS,
     Scope,
 )
-from tallystick.algorithms.user_programs.declarations import check_new_name
 from tallystick.algorithms.user_programs.findings import Finding, finding_at
-from tallystick.algorithms.user_programs.map_compiler.signatures import BUILTINS, MATH, NUMPY, Signature
-
-__all__ = ["check_function"]
+from tallystick.algorithms.user_programs.map_compiler.signatures import Signature, signature_of
 
 _LIMIT = 2**63
+_MODULES = ("np", "math", "ts")
+
+
+def check_new_name(node: ast.AST, name: str, *, taken: Iterable[str] = ()) -> list[Finding]:
+    """A name that the author introduces: no underscore in front, nothing that already means something."""
+    if name.startswith("_"):
+        return [finding_at(node, "dunder", f"the name `{name}` begins with an underscore", "Choose another name.")]
+    if name in PUBLIC_BUILTINS or name in _MODULES or name in set(taken):
+        return [finding_at(node, "shadow", f"`{name}` already means something", "Choose another name.")]
+    return []
+
+
+def check_signature(function: ast.FunctionDef, *, parameters: int, annotations: Iterable[str] = ()) -> list[Finding]:
+    """A plain ``def`` with ``self`` and so many parameters: no defaults, no ``*``, no decorator."""
+    found = []
+    a = function.args
+    for decorator in function.decorator_list:
+        found.append(finding_at(decorator, "decorator", "a decorator is not allowed", "Remove it."))
+    extra = [x for x in (a.vararg, a.kwarg) if x] + a.kwonlyargs + a.posonlyargs
+    defaults = [d for d in a.defaults + a.kw_defaults if d is not None]
+    names = [x.arg for x in a.args]
+    if extra or defaults or names[:1] != ["self"] or len(names) != parameters + 1:
+        at = (defaults + extra + [function])[0]
+        remedy = f"Write def {function.name}(self, {', '.join('abc'[:parameters])}) with names of your own after self."
+        found.append(finding_at(at, "parameters", f"{function.name} takes self and {parameters} plain names", remedy))
+    for x in a.args[1:]:
+        found += check_new_name(x, x.arg)
+    known = {"float", "int", "bool", "tuple", "np.ndarray", "ts.Public", "Public", *annotations}
+    hints = [x.annotation for x in (*a.args, *extra) if isinstance(x, ast.arg)] + [function.returns]
+    for hint in hints:
+        if hint is not None and not (isinstance(hint, (ast.Name, ast.Attribute)) and ast.unparse(hint) in known):
+            remedy = f"Use one of: {', '.join(sorted(known))}; or none."
+            found.append(finding_at(hint, "annotation", "this type annotation is not allowed", remedy))
+    if getattr(function, "type_params", None):
+        found.append(finding_at(function, "annotation", "type parameters are not allowed", "Remove them."))
+    return found
 
 
 def check_function(function: ast.FunctionDef, scope: Scope) -> list[Finding]:
@@ -38,12 +72,9 @@ class _Checker:
     def __init__(self, scope: Scope, function: ast.FunctionDef) -> None:
         self.scope = scope
         self.findings: list[Finding] = []
-        self.modules = {"np": scope.numpy, "math": scope.math}
-        stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        self.locals = stored
+        self.locals = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
         self.assigned: set[str] = set(scope.bare)
         self.ended = False
-        self.loops = 0
 
     def refuse(self, node: ast.AST, rule: str, cause: str, remedy: str) -> None:
         self.findings.append(finding_at(node, rule, f"in {self.scope.function}: {cause}", remedy))
@@ -152,7 +183,7 @@ class _Checker:
             self.unlisted(node)
 
     def check_new_name(self, node: ast.AST, name: str) -> None:
-        taken = self.scope.classes | self.scope.constants | self.scope.parameters.keys()
+        taken = self.scope.classes | self.scope.constants | self.scope.parameters
         self.findings.extend(check_new_name(node, name, taken=taken))
 
     # Expressions
@@ -207,7 +238,7 @@ class _Checker:
 
     def _name(self, node: ast.Name) -> None:
         name = node.id
-        if name in self.modules or name == "ts":
+        if name in _MODULES:
             self.refuse(node, "module", f"`{name}` alone", f"Call one of its functions, e.g. {name}.sqrt(x).")
         elif name in self.locals or name in self.scope.bare or name in self.scope.constants:
             self.read(node)
@@ -230,41 +261,47 @@ class _Checker:
             remedy = "Give it a value before the `if` or the loop."
             self.refuse(node, "unassigned", f"`{node.id}` may have no value here", remedy)
 
-    def _attribute(self, node: ast.Attribute) -> None:
-        base, name = node.value, node.attr
-        where = base.id if isinstance(base, ast.Name) else None
-        if name.startswith("_"):
+    def _attribute(self, node: ast.Attribute, *, called: bool = False) -> None:
+        """``x.name``, or ``x.name(…)`` if it is called."""
+        base, name, where = node.value, node.attr, _dotted(node.value)
+        listed = name in (self.scope.functions if called else self.scope.values).get(where, ())
+        alone = where not in self.scope.parameters or where in self.scope.bare
+        if name.startswith("_") and not (listed and called):
             self.refuse(node, "dunder", f"the attribute `{name}`", "Remove it: names with underscores are not allowed.")
-        elif where in MODULE_VALUES:
-            if name not in MODULE_VALUES[where]:
-                self.module_attribute(node, where, name, called=False)
-        elif where is not None and where in self.scope.parameters and name in self.scope.parameters[where]:
-            pass
-        elif name in self.scope.attributes and not (where in self.scope.parameters and where not in self.scope.bare):
+        elif listed:
+            return
+        elif where.split(".")[0] in ("np", "math"):
+            self.module_attribute(node, where, name, called=called)
+        elif alone and name in (self.scope.methods if called else self.scope.attributes):
             self.expression(base)
         else:
-            self.refuse_attribute(node, where, name)
+            if not isinstance(base, ast.Name):
+                self.expression(base)
+            self.refuse_attribute(node, base.id if isinstance(base, ast.Name) else "…", name, called=called)
 
-    def refuse_attribute(self, node: ast.Attribute, where: str | None, name: str) -> None:
-        if not isinstance(node.value, ast.Name):
-            self.expression(node.value)
-        has = sorted(self.scope.parameters.get(where or "", frozenset()))
-        remedy = f"`{where}` has: {', '.join(has)}." if has else "Use functions: np.sum(x), len(x), x.shape."
-        self.refuse(node, "attribute", f"`{where or '…'}.{name}` is not allowed", remedy)
+    def refuse_attribute(self, node: ast.AST, where: str, name: str, *, called: bool) -> None:
+        has = ", ".join(sorted(self.scope.values.get(where, ())))
+        if called:
+            remedy = _method_remedy(name) if where != "self" else "Write its body in place."
+        else:
+            remedy = f"`{where}` has: {has}." if has else "Use functions: np.sum(x), len(x), x.shape."
+        self.refuse(node, "attribute", f"{'calling ' if called else ''}`{where}.{name}` is not allowed", remedy)
 
-    def module_attribute(self, node: ast.AST, module: str, name: str, *, called: bool) -> None:
-        if module == "np" and name == "random":
+    def module_attribute(self, node: ast.AST, where: str, name: str, *, called: bool) -> None:
+        dotted, functions = f"{where}.{name}", self.scope.functions
+        if f"{dotted}.".startswith("np.random."):
             remedy = "Remove it: noise is added by the platform, and a program is deterministic."
             self.refuse(node, "random", "np.random is not allowed", remedy)
-        elif module == "np" and name.startswith("empty"):
-            self.refuse(node, "uninitialised", f"np.{name} returns uninitialised memory", "Use np.zeros.")
-        elif name in self.modules[module] and not called:
-            self.refuse(node, "attribute", f"`{module}.{name}` used without calling it", f"Call {module}.{name}(…).")
-        elif name in MATH_ROUNDING and module == "math":
+        elif dotted.startswith("np.empty"):
+            self.refuse(node, "uninitialised", f"{dotted} returns uninitialised memory", "Use np.zeros.")
+        elif name in functions.get(where, ()):
+            self.refuse(node, "attribute", f"`{dotted}` used without calling it", f"Call {dotted}(…).")
+        elif name in MATH_ROUNDING and where == "math":
             self.refuse(node, "attribute", f"math.{name} is not allowed", f"Use int(np.{name}(x)).")
         else:
-            allowed = ", ".join(sorted(self.modules[module]))
-            self.refuse(node, "attribute", f"`{module}.{name}` is not allowed", f"Allowed in {module}: {allowed}.")
+            module = where if where in functions else where.split(".")[0]
+            allowed = ", ".join(sorted(functions[module]))
+            self.refuse(node, "attribute", f"`{dotted}` is not allowed", f"Allowed in {module}: {allowed}.")
 
     def _call(self, node: ast.Call) -> None:
         any_keyword = self.callee(node.func)
@@ -288,62 +325,37 @@ class _Checker:
 
     def arity(self, node: ast.Call) -> None:
         """In a map each function takes as many arguments as it needs: behind them NumPy takes an output array."""
-        signature = _signature(node.func)
-        if signature is None:
-            return  # refused as a callee
+        signature = signature_of(node.func)
         named = {k.arg for k in node.keywords if k.arg in ("axis", "dtype")}
-        if not signature.least <= len(node.args) <= signature.most or not named <= signature.keywords:
+        if signature is not None and not signature.takes(len(node.args), named):  # None: refused as a callee
             cause = f"{ast.unparse(node.func)} takes {signature.words()}"
             self.refuse(node, "arity", cause, _arity_remedy(node, signature))
 
     def callee(self, function: ast.expr) -> bool:
         """Check what is called; True where any keyword is fine (a state's own fields)."""
-        if isinstance(function, ast.Name):
-            name = function.id
-            if name in self.scope.classes:
-                return True
-            if name not in self.scope.builtins or name in self.locals:
-                remedy = f"Allowed: {', '.join(sorted(self.scope.builtins))}, and functions of np and math."
-                rule = "dunder" if name.startswith("__") else "call"
-                self.refuse(function, rule, f"calling `{name}` is not allowed", remedy)
-            return False
-        if not isinstance(function, ast.Attribute):
+        if isinstance(function, ast.Attribute):
+            self._attribute(function, called=True)
+            return function.attr == "_replace"
+        if not isinstance(function, ast.Name):
             self.refuse(function, "call", "calling a computed value", "Call functions of np and math by name.")
             self.expression(function)
             return False
-        base, name = function.value, function.attr
-        where = base.id if isinstance(base, ast.Name) else None
-        if where is not None and name in self.scope.own_methods.get(where, ()):
-            return name == "_replace"
-        if name.startswith("_"):
-            self.refuse(function, "dunder", f"the attribute `{name}`", "Remove it.")
-        elif where in self.modules:
-            if name not in self.modules[where]:
-                self.module_attribute(function, where, name, called=True)
-        elif isinstance(base, ast.Attribute) and isinstance(base.value, ast.Name) and base.value.id in self.modules:
-            dotted = f"{base.value.id}.{base.attr}"
-            if dotted == "np.random":
-                self.module_attribute(function, "np", "random", called=True)
-            elif dotted != "np.linalg" or name not in self.scope.linalg:
-                allowed = ", ".join(sorted(self.scope.linalg))
-                remedy = f"Allowed in np.linalg: {allowed}." if allowed else "Call functions of np and math by name."
-                self.refuse(function, "attribute", f"`{dotted}.{name}` is not allowed", remedy)
-        elif name in self.scope.methods and not (where in self.scope.parameters and where not in self.scope.bare):
-            self.expression(base)
-        else:
-            if not isinstance(base, ast.Name):
-                self.expression(base)
-            remedy = _method_remedy(name) if where != "self" else "Write its body in place."
-            self.refuse(function, "attribute", f"calling `{where or '…'}.{name}` is not allowed", remedy)
+        name = function.id
+        if name in self.scope.classes:
+            return True
+        if name not in self.scope.builtins or name in self.locals:
+            remedy = f"Allowed: {', '.join(sorted(self.scope.builtins))}, and functions of np and math."
+            rule = "dunder" if name.startswith("__") else "call"
+            self.refuse(function, rule, f"calling `{name}` is not allowed", remedy)
         return False
 
 
-def _signature(function: ast.expr) -> Signature | None:
-    if isinstance(function, ast.Name):
-        return BUILTINS.get(function.id)
-    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-        return {"np": NUMPY, "math": MATH}.get(function.value.id, {}).get(function.attr)
-    return None
+def _dotted(node: ast.expr) -> str:
+    """``np.linalg`` as it is written; nothing for what is computed."""
+    if isinstance(node, ast.Attribute):
+        before = _dotted(node.value)
+        return f"{before}.{node.attr}" if before else ""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _arity_remedy(node: ast.Call, signature: Signature) -> str:

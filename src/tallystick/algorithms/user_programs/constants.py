@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tallystick.core.errors import BoundsError
 from tallystick.privacy.grid import Group
 
-__all__ = ["Fold", "NotConstantError", "leaves_of", "numbers_of"]
-
 _MATH_FOLD = {name: getattr(math, name) for name in ("sqrt", "log", "exp", "log2", "log10", "pi", "e", "tau")}
+_BINARY: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+}
 
 
 def leaves_of(value: Any) -> int:
@@ -38,14 +44,6 @@ class NotConstantError(Exception):
 
 class Fold:
     """Evaluates the arithmetic of constants on the syntax tree; numbers stay within 64 bits, so it cannot blow up."""
-
-    _BINARY: Mapping[type[ast.operator], str] = {
-        ast.Add: "__add__",
-        ast.Sub: "__sub__",
-        ast.Mult: "__mul__",
-        ast.Div: "__truediv__",
-        ast.FloorDiv: "__floordiv__",
-    }
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         self.known = known
@@ -83,11 +81,8 @@ class Fold:
             if isinstance(node.op, ast.Pow):
                 # Whole powers of whole numbers below 2^63 fit in 64 squarings of a float first: no huge integer arises.
                 return left**right if abs(float(left) ** float(right)) < 2.0**62 else math.inf
-            if type(node.op) in self._BINARY:
-                left, right = (
-                    (left, right) if isinstance(left, int) and isinstance(right, int) else (float(left), float(right))
-                )
-                return getattr(left, self._BINARY[type(node.op)])(right)
+            if type(node.op) in _BINARY:
+                return _BINARY[type(node.op)](left, right)
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("math.pi", "math.e", "math.tau"):
             return _MATH_FOLD[node.attr]
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) == 1:

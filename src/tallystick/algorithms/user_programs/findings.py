@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from tallystick.core.errors import StudyError
-
-__all__ = ["Finding", "finding_at"]
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -23,7 +21,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """As ``tallystick check-program --format json`` prints it."""
-        return {f: getattr(self, f) for f in ("line", "column", "rule", "cause", "remedy")}
+        return asdict(self)
 
     def error(self, file: str) -> StudyError:
         """The same as an exception."""

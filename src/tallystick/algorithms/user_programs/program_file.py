@@ -12,6 +12,7 @@ where ``numpy``, ``math``, ``typing`` and a three-name ``tallystick`` are all th
 from __future__ import annotations
 
 import ast
+import builtins as python
 import hashlib
 import math
 import textwrap
@@ -23,26 +24,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tallystick.algorithms.program import Program, Public
-from tallystick.algorithms.user_programs.allow_list import map_scope
-from tallystick.algorithms.user_programs.allow_list_check import check_function
+from tallystick.algorithms.user_programs.allow_list import PUBLIC_BUILTINS, map_scope
+from tallystick.algorithms.user_programs.allow_list_check import check_function, check_signature
 from tallystick.algorithms.user_programs.compiled import CompiledMap, compile_map
 from tallystick.algorithms.user_programs.constants import numbers_of
-from tallystick.algorithms.user_programs.declarations import check_signature
 from tallystick.algorithms.user_programs.findings import Finding
-from tallystick.algorithms.user_programs.program_module import NOT_FIELDS, ProgramModule, methods_of
+from tallystick.algorithms.user_programs.program_module import NOT_FIELDS, ProgramModule
 from tallystick.algorithms.user_programs.program_text import canonical_text, check_text, parse
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import format_hash
 from tallystick.privacy.grid import Group
-
-__all__ = [
-    "ProgramFile",
-    "compile_live_program",
-    "compile_program",
-    "inspect_program",
-    "load_program",
-    "read_program",
-]
 
 _FACADE = SimpleNamespace(Program=Program, Group=Group, Public=Public)
 
@@ -88,28 +79,29 @@ def read_program(text: str, *, name: str = "program.py") -> ProgramFile:
 def inspect_program(text: str, *, name: str = "program.py") -> tuple[ProgramFile | None, list[Finding]]:
     """The checked file (None if anything was found) and all findings, in order. Runs nothing, reads nothing."""
     text = canonical_text(text)
-    findings = check_text(text)
-    if findings:
+    module, findings = _read(text)
+    if module is None or module.program is None:
         return None, findings
-    tree, findings = parse(text)
+    file = ProgramFile(
+        name=name,
+        hash=format_hash(hashlib.sha256(text.encode()).digest()),
+        text=text,
+        class_name=module.program.name,
+        docstring=module.docstring,
+        constants=module.class_constants,
+        fields=tuple(sorted(module.fields)),
+    )
+    return file, []
+
+
+def _read(text: str) -> tuple[ProgramModule | None, list[Finding]]:
+    """What the text declares, or everything that is wrong with it."""
+    findings = check_text(text)
+    tree, findings = (None, findings) if findings else parse(text)
     if tree is None:
         return None, findings
     module = ProgramModule(tree)
-    findings = sorted(set(module.findings))
-    if findings or module.program is None:
-        return None, findings
-    return (
-        ProgramFile(
-            name=name,
-            hash=format_hash(hashlib.sha256(text.encode()).digest()),
-            text=text,
-            class_name=module.program.name,
-            docstring=ast.get_docstring(tree) or ast.get_docstring(module.program) or "",
-            constants=module.class_constants,
-            fields=tuple(sorted(module.fields)),
-        ),
-        [],
-    )
+    return None if module.findings else module, sorted(set(module.findings))
 
 
 def load_program(file: ProgramFile) -> Program:
@@ -117,26 +109,8 @@ def load_program(file: ProgramFile) -> Program:
     checked = read_program(file.text, name=file.name)
     if checked.hash != file.hash:
         raise StudyError(f"{file.name} is not the text of {file.hash}", remedy="Read the program file again.")
-    allowed = (
-        abs,
-        bool,
-        enumerate,
-        float,
-        int,
-        len,
-        list,
-        max,
-        min,
-        range,
-        reversed,
-        round,
-        sorted,
-        str,
-        sum,
-        tuple,
-        zip,
-    )
-    builtins = {f.__name__: f for f in allowed} | {"__import__": _import, "__build_class__": __build_class__}
+    builtins: dict[str, Any] = {name: vars(python)[name] for name in (*PUBLIC_BUILTINS, "str")}
+    builtins |= {"__import__": _import, "__build_class__": __build_class__}
     space: dict[str, Any] = {"__builtins__": builtins, "__name__": "tallystick_program"}
     exec(compile(checked.text, f"<program {file.name}>", "exec", dont_inherit=True), space)
     program: Program = space[checked.class_name]()
@@ -145,13 +119,10 @@ def load_program(file: ProgramFile) -> Program:
 
 def compile_program(file: ProgramFile) -> CompiledMap:
     """The map of a checked file; compiles when first used, once per kind of state."""
-    tree, findings = parse(file.text)
-    if tree is None:
+    module, findings = _read(file.text)
+    if module is None:
         raise findings[0].error(file.name)
-    module = ProgramModule(tree)
-    if module.findings or module.program is None:
-        raise (sorted(module.findings) or findings)[0].error(file.name)
-    function = methods_of(module.program)["map_in_client"]
+    function = module.methods["map_in_client"]
     return compile_map(function, constants=numbers_of(module.class_constants), file=file.name)
 
 

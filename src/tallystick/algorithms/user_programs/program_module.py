@@ -9,13 +9,11 @@ from typing import Any
 
 from tallystick.algorithms.program import Program
 from tallystick.algorithms.user_programs.allow_list import map_scope, public_scope
-from tallystick.algorithms.user_programs.allow_list_check import check_function
+from tallystick.algorithms.user_programs.allow_list_check import check_function, check_new_name, check_signature
 from tallystick.algorithms.user_programs.constants import Fold, NotConstantError, leaves_of, numbers_of
-from tallystick.algorithms.user_programs.declarations import check_new_name, check_signature
 from tallystick.algorithms.user_programs.findings import Finding, finding_at
+from tallystick.algorithms.user_programs.map_compiler.code import names
 from tallystick.privacy.grid import Group
-
-__all__ = ["NOT_FIELDS", "ProgramModule", "methods_of"]
 
 _MAX_CONSTANTS = 1000
 _MAX_LEAVES = 10_000
@@ -26,30 +24,8 @@ _IMPORTS = frozenset(
     {"import numpy as np", "import math", "import tallystick as ts", "from typing import NamedTuple"}
     | {"from __future__ import annotations"}
 )
-NOT_FIELDS = frozenset(
-    [
-        "T",
-        "base",
-        "ctypes",
-        "data",
-        "dtype",
-        "flags",
-        "flat",
-        "imag",
-        "itemsize",
-        "nbytes",
-        "ndim",
-        "real",
-        "shape",
-        "size",
-        "strides",
-    ]
-)
+NOT_FIELDS = names("T base ctypes data dtype flags flat imag itemsize nbytes ndim real shape size strides")
 """Of arrays, so that ``state.shape`` means one thing."""
-
-
-def methods_of(program: ast.ClassDef) -> dict[str, ast.FunctionDef]:
-    return {n.name: n for n in program.body if isinstance(n, ast.FunctionDef)}
 
 
 def _is_docstring(node: ast.stmt, body: list[ast.stmt]) -> bool:
@@ -71,12 +47,14 @@ class ProgramModule:
         self.states: dict[str, ast.ClassDef] = {}
         self.fields: set[str] = set()
         self.program: ast.ClassDef | None = None
+        self.methods: dict[str, ast.FunctionDef] = {}
         self.imported: set[str] = set()
         for node in tree.body:
             self.statement(node, tree.body)
         if self.program is None:
             remedy = "Write one class that subclasses ts.Program."
-            self.findings.append(finding_at(tree, "program", "there is no program in this file", remedy))
+            self.refuse(tree, "program", "there is no program in this file", remedy)
+        self.docstring = ast.get_docstring(tree) or (ast.get_docstring(self.program) if self.program else None) or ""
         for use in ast.walk(tree):
             if isinstance(use, ast.Name) and use.id in ("np", "math", "ts") and use.id not in self.imported:
                 line = next(i for i in sorted(_IMPORTS) if i.endswith(use.id))
@@ -170,21 +148,20 @@ class ProgramModule:
             elif not isinstance(item, ast.FunctionDef) and not _is_docstring(item, node.body):
                 what = type(item).__name__
                 self.refuse(item, "class", f"{what} has no place in a program", "Write constants and the functions.")
-        seen: set[str] = set()
         for item in node.body:
             if isinstance(item, ast.FunctionDef):
-                self.method(item, seen)
-        for name in _REQUIRED.keys() - seen:
+                self.method(item)
+        for name in _REQUIRED.keys() - self.methods.keys():
             self.refuse(node, "program", f"{node.name} has no {name}", f"Write def {name}(self, …).")
         self.declared(node)
 
-    def method(self, function: ast.FunctionDef, seen: set[str]) -> None:
+    def method(self, function: ast.FunctionDef) -> None:
         allowed = _REQUIRED | _OPTIONAL
-        if function.name not in allowed or function.name in seen:
+        if function.name not in allowed or function.name in self.methods:
             remedy = f"A program has {', '.join(_REQUIRED)} and, if it stops early, finished; each once."
             self.refuse(function, "method", f"a method named {function.name[:40]}", remedy)
             return
-        seen.add(function.name)
+        self.methods[function.name] = function
         problems = check_signature(function, parameters=allowed[function.name], annotations=self.states)
         self.findings += problems
         if any(p.rule == "parameters" for p in problems):

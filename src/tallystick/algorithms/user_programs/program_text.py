@@ -10,8 +10,6 @@ import warnings
 from tallystick.algorithms.user_programs.findings import Finding, finding_at
 from tallystick.core.readable_text import what_is_unreadable
 
-__all__ = ["canonical_text", "check_text", "parse"]
-
 _MAX_CHARACTERS = 100_000
 _MAX_DEPTH = 60
 

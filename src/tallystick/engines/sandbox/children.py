@@ -22,15 +22,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal
 
 from tallystick.core.errors import StudyError
 from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.confinement import OUT_OF_MEMORY
 from tallystick.engines.sandbox.seccomp import architecture_here
-
-__all__ = ["Child", "Children", "Contained", "Kind", "Limits", "shared_children"]
 
 Kind = Literal["public", "map"]
 _PIPE_BYTES = 1 << 20
@@ -320,14 +317,6 @@ class Children:
             self._shut()
         for child in living:
             child.close()  # a call under way has ended by now: the kernel has ended the child with its server
-
-    def __enter__(self) -> Children:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _hear(control: socket.socket) -> dict[str, Any]:

@@ -20,8 +20,6 @@ from typing import Any
 
 from tallystick.engines.sandbox import seccomp
 
-__all__ = ["INBOX", "OUTBOX", "OUT_OF_MEMORY", "Allowance", "fatal_when_out_of_memory", "lock_in", "make_allocators"]
-
 INBOX, OUTBOX = 3, 4
 OUT_OF_MEMORY = 77
 """The exit status of a child that asked for more memory than it may have."""

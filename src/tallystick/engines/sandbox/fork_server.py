@@ -27,8 +27,6 @@ from tallystick.engines.sandbox.confinement import (
     make_allocators,
 )
 
-__all__ = ["main"]
-
 _UNLOCKED = 71
 _WARM_UP = """
 import numpy as np

@@ -12,7 +12,6 @@ computes the same bits here as it would beside its caller.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import keyword
 import math
@@ -26,29 +25,9 @@ from typing import Any
 import numpy as np
 
 from tallystick.algorithms.program import Public, State
-from tallystick.core.errors import StudyError, TallystickError
+from tallystick.core.errors import StudyError
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.core.readable_text import one_line
-from tallystick.privacy.grid import Grid, Group
-
-__all__ = [
-    "FRAME",
-    "TRY_IT",
-    "BadReply",
-    "decode_grid",
-    "decode_public",
-    "decode_state",
-    "describe_error",
-    "encode_grid",
-    "encode_public",
-    "encode_state",
-    "error_from",
-    "failure_of",
-    "header_of",
-    "lengths",
-    "pack",
-    "same_shape",
-]
 
 FRAME = Struct("<4sIQ")
 _MAGIC = b"TSP1"
@@ -110,29 +89,13 @@ def header_of(raw: bytes) -> dict[str, Any]:
 # Values
 
 
-def encode_public(public: Public) -> dict[str, Any]:
-    """Public facts as JSON."""
-    return dataclasses.asdict(public)
-
-
 def decode_public(found: Mapping[str, Any]) -> Public:
-    """Inverse of :func:`encode_public`; in the child."""
+    """Public facts from the fields of :class:`Public` as JSON; in the child."""
     return Public(**{name: _tuples(value) for name, value in found.items()})
 
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
-
-
-def encode_grid(grid: Grid) -> dict[str, Any]:
-    """A round's grid as JSON."""
-    return dataclasses.asdict(grid)
-
-
-def decode_grid(found: Mapping[str, Any]) -> Grid:
-    """Inverse of :func:`encode_grid`; in the child."""
-    groups = tuple(Group(**group) for group in found["groups"])
-    return Grid(groups=groups, fraction_bits=found["fraction_bits"], norm=found["norm"])
 
 
 def encode_state(state: State) -> tuple[dict[str, Any], bytes]:
@@ -233,11 +196,6 @@ def same_shape(a: State, b: State) -> bool:
 def failure_of(function: str, error: Exception) -> str:
     """The cause to show when a function of the author's, which saw nothing but public values, raises this."""
     return f"the program's {function} fails: {type(error).__name__}: {error}"[:_LONGEST_CAUSE]
-
-
-def describe_error(error: TallystickError) -> dict[str, Any]:
-    """A child's refusal as JSON."""
-    return {"cause": error.cause, "rule": error.rule, "remedy": error.remedy}
 
 
 def error_from(told: Any) -> StudyError:

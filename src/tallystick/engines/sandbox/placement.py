@@ -14,8 +14,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["far_away"]
-
 _FENCE = 1 << 20
 _LOWEST, _SPAN = 1 << 40, 1 << 46
 _NONE, _READ_WRITE = 0, mmap.PROT_READ | mmap.PROT_WRITE

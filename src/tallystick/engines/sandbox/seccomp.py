@@ -24,18 +24,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "ARCHITECTURES",
-    "EACCES",
-    "Architecture",
-    "Instruction",
-    "architecture_here",
-    "forbid_new_privileges",
-    "install",
-    "no_new_code",
-    "no_windows",
-]
-
 Instruction = tuple[int, int, int, int]
 """(code, jump if true, jump if false, k): one ``struct sock_filter`` of classic BPF."""
 

@@ -28,16 +28,11 @@ from tallystick.core.errors import StudyError, TallystickError
 from tallystick.engines.sandbox import messages, seccomp
 from tallystick.engines.sandbox.confinement import INBOX, OUTBOX
 from tallystick.engines.sandbox.placement import far_away
-from tallystick.privacy.contribution import Dense, total
-from tallystick.privacy.grid import Grid, Group
-
-__all__ = ["FAILED", "precompile", "serve_map", "serve_public"]
 
 FAILED = 70
 """The exit status of a child in which something went wrong that is not described."""
 
 Reply = tuple[Mapping[str, Any], bytes]
-_ONE = Grid(groups=(Group(name="all", size=1, bound=1.0),), fraction_bits=10, norm="l2")
 
 
 def serve_public(machine: seccomp.Architecture) -> NoReturn:
@@ -91,9 +86,6 @@ def serve_map(machine: seccomp.Architecture) -> NoReturn:
             return {"size": compiled.vector_size(width, state), "steps": compiled.steps(width, state)}, b""
         try:
             records = np.frombuffer(body, dtype="<f8").reshape(-1, asked["width"])
-            if asked["do"] == "total":
-                total, left_out = compiled.total_leaving_out(records, state, messages.decode_grid(asked["grid"]))
-                return {"left_out": left_out}, total.astype("<i8").tobytes()
             vectors, left_out = compiled.vectors_leaving_out(records, state, asked["size"])
             return {"left_out": left_out}, vectors.astype("<f8").tobytes()
         except BaseException:
@@ -103,11 +95,8 @@ def serve_map(machine: seccomp.Architecture) -> NoReturn:
 
 
 def precompile(compiled: CompiledMap, width: int, state: Any) -> None:
-    """Compile for records of this width and a state of this shape by mapping and summing no record at all."""
-    none = np.zeros((0, width))
-    size = compiled.vector_size(width, state)
-    compiled.vectors_leaving_out(none, state, size)
-    total(Dense(values=np.zeros((0, 1))), _ONE)
+    """Compile for records of this width and a state of this shape by mapping no record at all."""
+    compiled.vectors_leaving_out(np.zeros((0, width)), state, compiled.vector_size(width, state))
 
 
 def _read(asked: Mapping[str, Any]) -> ProgramFile:
@@ -139,7 +128,7 @@ def _serve(answer: Callable[[Mapping[str, Any], bytes], Reply]) -> NoReturn:
         try:
             told, packed = answer(asked, body)
         except TallystickError as error:
-            told, packed = {"error": messages.describe_error(error)}, b""
+            told, packed = {"error": {"cause": error.cause, "rule": error.rule, "remedy": error.remedy}}, b""
         del asked, body
         _say(messages.pack(told, len(packed)))
         _say(packed)

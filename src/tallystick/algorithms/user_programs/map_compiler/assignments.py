@@ -15,19 +15,7 @@ from tallystick.algorithms.user_programs.map_compiler import indexing, operators
 from tallystick.algorithms.user_programs.map_compiler.builder import Refused, convert, integer, plus, refuse, times
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, If, Kind, Set, Slot
 from tallystick.algorithms.user_programs.map_compiler.expressions import Expressions
-from tallystick.algorithms.user_programs.map_compiler.values import (
-    ArrayType,
-    Number,
-    ScalarType,
-    Several,
-    SeveralType,
-    Type,
-    Value,
-    View,
-    type_of,
-)
-
-__all__ = ["Assignments", "Touch"]
+from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View, prototype
 
 _MOST_PAIRS = 100_000
 _READ_ONLY = frozenset({"record", "state", "a constant"})
@@ -47,7 +35,7 @@ class Assignments(Expressions):
     """Expressions with variables to store them in; ``changed`` tells that a variable's kind grew."""
 
     def __init__(
-        self, function: ast.FunctionDef, me: str, constants: Mapping[str, Any], types: dict[str, Type]
+        self, function: ast.FunctionDef, me: str, constants: Mapping[str, Any], types: dict[str, Value]
     ) -> None:
         super().__init__(me, constants, types)
         self.function = function
@@ -71,7 +59,7 @@ class Assignments(Expressions):
         there = len(value.items) if isinstance(value, Several) else 0
         there = value.shape[0] if isinstance(value, View) and value.shape else there
         if there != len(target.elts):
-            cause = f"{len(target.elts)} names for {operators.in_words(value)} of {there}"
+            cause = f"{len(target.elts)} names for {operators.in_words(value)}"
             refuse(target, "shape", cause, "Give as many names as there are values.")
         if isinstance(value, View):
             items: tuple[Value, ...] = tuple(self._row(value, i) for i in range(there))
@@ -100,10 +88,10 @@ class Assignments(Expressions):
 
     def bind(self, node: ast.AST, name: str, value: Value) -> None:
         """``name = value``: into the variable's own slot or region."""
-        self._widen(node, name, type_of(value))
+        self._widen(node, name, prototype(value))
         self._store(node, name, name, value, self.types[name])
 
-    def _widen(self, node: ast.AST, name: str, found: Type) -> None:
+    def _widen(self, node: ast.AST, name: str, found: Value) -> None:
         before = self.types.get(name)
         joined = found if before is None else _join(node, name, before, found)
         if joined != before:
@@ -111,8 +99,8 @@ class Assignments(Expressions):
             self.changed |= before is not None
             self.places = {n: v for n, v in self.places.items() if n != name and not n.startswith(f"{name}.")}
 
-    def _store(self, node: ast.AST, name: str, path: str, value: Value, kind: Type) -> None:
-        if isinstance(kind, SeveralType) and isinstance(value, Several):
+    def _store(self, node: ast.AST, name: str, path: str, value: Value, kind: Value) -> None:
+        if isinstance(kind, Several) and isinstance(value, Several):
             for i, (item, part) in enumerate(zip(value.items, kind.items)):
                 self._store(node, name, f"{path}.{i}", item, part)
             return
@@ -154,7 +142,7 @@ class Assignments(Expressions):
         read_only = view.roots & _READ_ONLY
         if read_only:
             _refuse_write(node, read_only)
-        if any(isinstance(self.types.get(name), SeveralType) for name in view.roots):
+        if any(isinstance(self.types.get(name), Several) for name in view.roots):
             cause = "writing into an array that a tuple holds"
             refuse(node, "shared-array", cause, "Keep it in a variable of its own: x = 1.0 * t[0].")
         if view.kind != Kind.FLOAT:
@@ -219,25 +207,18 @@ def _refuse_write(node: ast.AST, names: frozenset[str]) -> NoReturn:
     refuse(node, "read-only", cause, "Write into a new array, e.g. one made by np.zeros.")
 
 
-def _join(node: ast.AST, name: str, a: Type, c: Type) -> Type:
-    if isinstance(a, ScalarType) and isinstance(c, ScalarType):
-        return ScalarType(max(a.kind, c.kind))
-    if isinstance(a, ArrayType) and isinstance(c, ArrayType) and a.shape == c.shape:
+def _join(node: ast.AST, name: str, a: Value, c: Value) -> Value:
+    """The prototype of a variable that holds both."""
+    if isinstance(a, Number) and isinstance(c, Number):
+        return max(a, c, key=lambda number: number.kind)
+    if isinstance(a, View) and isinstance(c, View) and a.shape == c.shape:
         if (a.kind == Kind.BOOL) != (c.kind == Kind.BOOL):
             cause = f"`{name}` holds True and False here and numbers elsewhere"
             refuse(node, "types", cause, "Use another name.")
-        return ArrayType(max(a.kind, c.kind), a.shape)
-    if isinstance(a, SeveralType) and isinstance(c, SeveralType) and len(a.items) == len(c.items):
+        return max(a, c, key=lambda view: view.kind)
+    if isinstance(a, Several) and isinstance(c, Several) and len(a.items) == len(c.items):
         fields = a.fields if a.fields == c.fields else ()
-        return SeveralType(tuple(_join(node, name, x, y) for x, y in zip(a.items, c.items)), fields)
-    rule = "shape" if isinstance(a, ArrayType) and isinstance(c, ArrayType) else "types"
-    cause = f"`{name}` is {_type_in_words(c)} here and {_type_in_words(a)} elsewhere"
+        return Several(tuple(_join(node, name, x, y) for x, y in zip(a.items, c.items)), fields)
+    rule = "shape" if isinstance(a, View) and isinstance(c, View) else "types"
+    cause = f"`{name}` is {operators.in_words(c)} here and {operators.in_words(a)} elsewhere"
     raise Refused(node, rule, cause, "Keep one kind of value and one shape per variable: use another name.")
-
-
-def _type_in_words(kind: Type) -> str:
-    if isinstance(kind, ScalarType):
-        return "a number"
-    if isinstance(kind, ArrayType):
-        return f"an array of {' × '.join(str(n) for n in kind.shape)}"
-    return f"a tuple of {len(kind.items)}"

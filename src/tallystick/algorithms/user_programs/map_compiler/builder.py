@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
@@ -10,8 +11,8 @@ from typing import NoReturn
 from tallystick.algorithms.user_programs.map_compiler.code import (
     Const,
     Expr,
-    Fail,
     If,
+    Jump,
     Kind,
     Load,
     Loop,
@@ -24,22 +25,6 @@ from tallystick.algorithms.user_programs.map_compiler.code import (
     Store,
 )
 from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View
-
-__all__ = [
-    "MOST_PARTS",
-    "MOST_WORDS",
-    "Builder",
-    "Refused",
-    "TooLong",
-    "and_",
-    "convert",
-    "integer",
-    "minus",
-    "or_",
-    "plus",
-    "refuse",
-    "times",
-]
 
 MOST_WORDS = 2**22
 """Numbers that a map's arrays may hold together: 32 MiB."""
@@ -104,16 +89,18 @@ def convert(value: Expr, kind: Kind) -> Expr:
     """The same number as another kind. A float never becomes an int here: that is int(), which checks its range."""
     if value.kind == kind:
         return value
-    if isinstance(value, Const):
-        made = {Kind.FLOAT: float, Kind.INT: int, Kind.BOOL: bool}[kind](value.value)
-        if kind == Kind.INT and value.kind == Kind.FLOAT:
-            raise AssertionError("a float converted without a check")  # pragma: no cover
-        return Const(kind, made)
-    if kind == Kind.BOOL:
-        return Op(Kind.BOOL, "ne", (value, Const(value.kind, 0)))
     if kind == Kind.INT and value.kind == Kind.FLOAT:
         raise AssertionError("a float converted without a check")  # pragma: no cover
+    if isinstance(value, Const):
+        return Const(kind, {Kind.FLOAT: float, Kind.INT: int, Kind.BOOL: bool}[kind](value.value))
+    if kind == Kind.BOOL:
+        return Op(Kind.BOOL, "ne", (value, Const(value.kind, 0)))
     return Op(kind, "to_float" if kind == Kind.FLOAT else "to_int", (value,))
+
+
+def op_of(kind: Kind, name: str, *args: Expr) -> Op:
+    """An operation whose arguments and result are all of one kind."""
+    return Op(kind, name, tuple(convert(a, kind) for a in args))
 
 
 class Builder:
@@ -166,11 +153,7 @@ class Builder:
 
     def hold(self, code: Expr) -> Const | Slot:
         """The number, computed once: as itself if it is one already, else in a slot."""
-        if isinstance(code, (Const, Slot)):
-            return code
-        slot = self.slot(code.kind)
-        self.add(Set(slot, code))
-        return slot
+        return code if isinstance(code, (Const, Slot)) else self.copy(code)
 
     def copy(self, code: Expr) -> Slot:
         """A slot of its own that starts with this value."""
@@ -180,7 +163,7 @@ class Builder:
 
     def require(self, test: Expr) -> None:
         """The record fails unless ``test`` holds."""
-        self.add(If(test, (), (Fail(),)))
+        self.add(If(test, (), (Jump.FAIL,)))
 
     def each(self, shape: Sequence[int], work: Callable[[Index], None]) -> None:
         """``work`` once for every index of ``shape``, in row-major order."""
@@ -203,12 +186,7 @@ class Builder:
         """A new array of the map's own; its words are unspecified until they are written."""
         if max(shape, default=0) > MOST_WORDS:  # also of an array without elements: lengths are numbers, too
             refuse(node, "array-size", "an array is too long", f"Keep it below {MOST_WORDS:,} numbers.")
-        strides, words = [], 1
-        for length in reversed(shape):
-            strides.append(words)
-            words *= length
-        number = self.region(node, words, kind, "own")
-        return View(number, integer(0), shape, tuple(reversed(strides)), kind)
+        return View.of_region(self.region(node, math.prod(shape), kind, "own"), shape, kind)
 
     def filled(self, node: ast.AST, shape: tuple[int, ...], kind: Kind, element: Callable[[Index], Expr]) -> View:
         """A new array whose element at each index is what ``element`` says."""
@@ -235,9 +213,7 @@ class Builder:
         key = kind, repr(values)  # not the numbers themselves: -0.0 == 0.0
         if key not in self._constants:
             self._constants[key] = self.region(node, len(values), kind, "constant", values)
-        inner = 1 if len(shape) == 1 else shape[1]
-        strides = (1,) if len(shape) == 1 else (inner, 1)
-        return View(self._constants[key], integer(0), shape, strides, kind, frozenset({"a constant"}))
+        return View.of_region(self._constants[key], shape, kind, frozenset({"a constant"}))
 
     def as_array(self, node: ast.AST, value: Value) -> View | None:
         """A tuple of numbers (or of tuples of as many numbers each) as an array; an array as itself; else None."""

@@ -1,7 +1,7 @@
 """What a map becomes before it is machine code: numbers, loops that end, and places in one memory.
 
 A map in this form has no arrays and no objects. It has *slots* (one number each), *regions* (so many words of one
-memory, side by side with guard areas between them), and six statements. Two properties hold whatever a translation
+memory, side by side with guard areas between them), and five statements. Two properties hold whatever a translation
 writes here, because the emitter (:mod:`.llvm`) checks them for every statement by itself:
 
 * a :class:`Load` or :class:`Store` outside its region fails the record; it never reads or writes elsewhere;
@@ -13,30 +13,8 @@ A record that fails adds zeros.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Literal
-
-__all__ = [
-    "Break",
-    "Const",
-    "Continue",
-    "Expr",
-    "Fail",
-    "If",
-    "Kind",
-    "Load",
-    "Loop",
-    "Op",
-    "Region",
-    "Return",
-    "ScalarMap",
-    "Set",
-    "Slot",
-    "Statement",
-    "Store",
-    "names",
-    "steps",
-]
 
 
 def names(words: str) -> frozenset[str]:
@@ -140,27 +118,16 @@ class If:
     other: tuple[Statement, ...] = ()
 
 
-@dataclass(frozen=True)
-class Fail:
-    """This record adds zeros."""
+class Jump(Enum):
+    """What ends a block."""
+
+    FAIL = "this record adds zeros"
+    BREAK = "leave the innermost loop"
+    CONTINUE = "the innermost loop's next turn"
+    RETURN = "the result's region holds the vector"
 
 
-@dataclass(frozen=True)
-class Break:
-    """Leave the innermost loop."""
-
-
-@dataclass(frozen=True)
-class Continue:
-    """The innermost loop's next turn."""
-
-
-@dataclass(frozen=True)
-class Return:
-    """The result's region holds the vector."""
-
-
-Statement = Set | Store | Loop | If | Fail | Break | Continue | Return
+Statement = Set | Store | Loop | If | Jump
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,21 +12,8 @@ from tallystick.algorithms.user_programs.map_compiler import functions, indexing
 from tallystick.algorithms.user_programs.map_compiler.builder import Builder, Refused, refuse
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Kind
 from tallystick.algorithms.user_programs.map_compiler.reductions import dot
-from tallystick.algorithms.user_programs.map_compiler.signatures import BUILTINS, MATH, NUMPY
-from tallystick.algorithms.user_programs.map_compiler.values import (
-    Affine,
-    ArrayType,
-    Number,
-    ScalarType,
-    Several,
-    SeveralType,
-    Type,
-    Value,
-    View,
-    known,
-)
-
-__all__ = ["Expressions"]
+from tallystick.algorithms.user_programs.map_compiler.signatures import signature_of
+from tallystick.algorithms.user_programs.map_compiler.values import Affine, Number, Several, Value, View, known
 
 _MOST_TERMS, _MOST_ITEMS = 50, 10_000
 _MODULE_VALUES = {"pi": math.pi, "e": math.e, "tau": math.tau}
@@ -35,12 +22,12 @@ _MODULE_VALUES = {"pi": math.pi, "e": math.e, "tau": math.tau}
 class Expressions:
     """Reads expressions; variables are where :attr:`types` and :attr:`places` say."""
 
-    def __init__(self, me: str, constants: Mapping[str, Any], types: dict[str, Type]) -> None:
+    def __init__(self, me: str, constants: Mapping[str, Any], types: dict[str, Value]) -> None:
         self.me = me
         self.program_constants = constants
         self._known_constants: dict[str, Value] = {}
         self.types = types
-        """Of every variable, throughout the function."""
+        """A prototype of every variable, throughout the function."""
         self.b = Builder()
         self.given: dict[str, Value] = {}
         """Record and state."""
@@ -51,12 +38,8 @@ class Expressions:
 
     def expression(self, node: ast.expr) -> Value:
         match node:
-            case ast.Constant(value=bool() as value):
-                return Number(Const(Kind.BOOL, value), int(value), int(value))
-            case ast.Constant(value=int() as value):
-                return known(value)
-            case ast.Constant(value=float() as value):
-                return Number(Const(Kind.FLOAT, value))
+            case ast.Constant(value=bool() | int() | float() as value):
+                return _constant(value)
             case ast.Name():
                 return self._name(node)
             case ast.Attribute():
@@ -93,8 +76,8 @@ class Expressions:
             refuse(node, "unassigned", f"`{name}` has no value here", "Give it a value before the `if` or the loop.")
         return self._variable(node, name, self.types[name])
 
-    def _variable(self, node: ast.AST, path: str, kind: Type) -> Value:
-        if isinstance(kind, SeveralType):
+    def _variable(self, node: ast.AST, path: str, kind: Value) -> Value:
+        if isinstance(kind, Several):
             items = tuple(self._variable(node, f"{path}.{i}", part) for i, part in enumerate(kind.items))
             return Several(items, fields=kind.fields)
         place = self._place(node, path, kind)
@@ -153,26 +136,14 @@ class Expressions:
         return operators.choose(self.b, node, condition, lambda: self.expression(body), lambda: self.expression(orelse))
 
     def _call(self, node: ast.Call) -> Value:
-        function = node.func
-        if isinstance(function, ast.Name):
-            table, name, module = BUILTINS, function.id, ""
-        elif isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-            table, name, module = (
-                {"np": NUMPY, "math": MATH}.get(function.value.id, {}),
-                function.attr,
-                function.value.id,
-            )
-        else:
-            table, name, module = {}, "", ""
-        signature = table.get(name)
-        if signature is None or name == "range":
-            refuse(
-                node, "call", f"calling `{ast.unparse(function)[:40]}` is not allowed", "Use np, math and arithmetic."
-            )
-        names = {k.arg for k in node.keywords}
-        if not signature.least <= len(node.args) <= signature.most or not names <= signature.keywords:
-            cause = f"{module + '.' if module else ''}{name} takes {signature.words()}"
-            refuse(node, "arity", cause, "An output array cannot be given; write x = f(…).")
+        called = ast.unparse(node.func)
+        signature = signature_of(node.func)
+        if signature is None or called == "range":
+            refuse(node, "call", f"calling `{called[:40]}` is not allowed", "Use np, math and arithmetic.")
+        if not signature.takes(len(node.args), {k.arg for k in node.keywords}):
+            remedy = "An output array cannot be given; write x = f(…)."
+            refuse(node, "arity", f"{called} takes {signature.words()}", remedy)
+        module, _, name = called.rpartition(".")
         args = [self._held(argument) for argument in node.args]
         if not module:
             return functions.call_builtin(self.b, node, name, args)
@@ -184,11 +155,11 @@ class Expressions:
             refuse(node, "keyword", "a dtype other than np.float64", "Leave it out.")
         return functions.call_numpy(self.b, node, name, args, axis, dtype is not None)
 
-    def _place(self, node: ast.AST, path: str, kind: Type) -> Value:
+    def _place(self, node: ast.AST, path: str, kind: Value) -> Value:
         if path not in self.places:
-            if isinstance(kind, ScalarType):
+            if isinstance(kind, Number):
                 self.places[path] = Number(self.b.slot(kind.kind))
-            elif isinstance(kind, ArrayType):
+            elif isinstance(kind, View):
                 own = self.b.array(node, kind.shape, kind.kind)
                 self.places[path] = replace(own, roots=frozenset({path.split(".")[0]}))
         return self.places[path]

@@ -15,8 +15,6 @@ from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, K
 from tallystick.algorithms.user_programs.map_compiler.operators import in_words
 from tallystick.algorithms.user_programs.map_compiler.values import Number, Several, Value, View
 
-__all__ = ["Masked", "index", "read"]
-
 Evaluate = Callable[[ast.expr], Value]
 
 
@@ -73,8 +71,7 @@ def index(b: Builder, node: ast.Subscript, view: View, evaluate: Evaluate) -> Vi
 
 
 def _element(b: Builder, node: ast.expr, chosen: Value, length: int) -> Expr:
-    if not isinstance(chosen, Number) or chosen.kind != Kind.INT:
-        refuse(node, "index", "an index that is not a whole number", "Use int(x), or a loop over range(…).")
+    chosen = _whole(node, chosen)
     if chosen.known is not None:
         if not -length <= chosen.known < length:
             cause = f"index {chosen.known} of an array with {length} elements"
@@ -96,7 +93,9 @@ def _within(place: Expr, length: int) -> Expr:
 
 def _slice(b: Builder, node: ast.Slice, length: int, evaluate: Evaluate) -> tuple[Expr, int, int]:
     """(first element, how many, step)."""
-    lower, upper, step = (None if part is None else _bound(part, evaluate(part)) for part in _parts(node))
+    lower, upper, step = (
+        None if part is None else _whole(part, evaluate(part), "a slice whose end") for part in _parts(node)
+    )
     stride = 1 if step is None else step.known
     if stride is None or stride == 0:
         refuse(node, "shape-unknown", "a slice whose step is not known", "Use a number that is not zero.")
@@ -121,9 +120,9 @@ def _parts(node: ast.Slice) -> tuple[ast.expr | None, ast.expr | None, ast.expr 
     return node.lower, node.upper, node.step
 
 
-def _bound(node: ast.expr, value: Value) -> Number:
+def _whole(node: ast.expr, value: Value, what: str = "an index that") -> Number:
     if not isinstance(value, Number) or value.kind != Kind.INT:
-        refuse(node, "index", "a slice whose end is not a whole number", "Use int(x).")
+        refuse(node, "index", f"{what} is not a whole number", "Use int(x), or a loop over range(…).")
     return value
 
 
@@ -155,16 +154,17 @@ def _by_array(b: Builder, node: ast.Subscript, view: View, chosen: View) -> View
 def _of_several(node: ast.Subscript, value: Several, evaluate: Evaluate) -> Value | None:
     """An item or slice of a tuple by a number that is known; None if it is known only later."""
     if isinstance(node.slice, ast.Slice):
-        ends = [None if part is None else _bound(part, evaluate(part)).known for part in _parts(node.slice)]
+        ends = [
+            None if part is None else _whole(part, evaluate(part), "a slice whose end").known
+            for part in _parts(node.slice)
+        ]
         given = [part is not None for part in _parts(node.slice)]
         if any(there and end is None for there, end in zip(given, ends)) or ends[2] == 0:
             refuse(node, "shape-unknown", "a slice of a tuple by ends that are not known", "Use numbers.")
         return Several(value.items[slice(*ends)])
     if isinstance(node.slice, ast.Tuple):
         return None
-    chosen = evaluate(node.slice)
-    if not isinstance(chosen, Number) or chosen.kind != Kind.INT:
-        refuse(node, "index", "an index that is not a whole number", "Use int(x), or a loop over range(…).")
+    chosen = _whole(node, evaluate(node.slice))
     if chosen.known is None:
         return None
     if not -len(value.items) <= chosen.known < len(value.items):

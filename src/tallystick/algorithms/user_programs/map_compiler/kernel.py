@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 from tallystick.algorithms.user_programs.map_compiler.code import Kind, ScalarMap
 from tallystick.algorithms.user_programs.map_compiler.llvm import Native, native
 
-__all__ = ["DEPENDS", "FAILED", "NOT_FINITE", "OK", "Kernel", "Place", "anywhere", "make_kernel", "patterns"]
-
 OK, NOT_FINITE, DEPENDS, FAILED = 0, 1, 2, 3
 _WIDE_GUARD, _GUARD = 64, 16
 _MIX = np.uint64(0x9E3779B97F4A7C15)

@@ -16,27 +16,8 @@ from typing import Any
 
 from llvmlite import binding, ir
 
-from tallystick.algorithms.user_programs.map_compiler.code import (
-    Break,
-    Const,
-    Continue,
-    Expr,
-    Fail,
-    If,
-    Kind,
-    Load,
-    Loop,
-    Op,
-    Return,
-    ScalarMap,
-    Set,
-    Slot,
-    Statement,
-    Store,
-    names,
-)
-
-__all__ = ["Native", "native"]
+from tallystick.algorithms.user_programs.map_compiler import code
+from tallystick.algorithms.user_programs.map_compiler.code import Expr, Kind, Op, ScalarMap, Statement, names
 
 _DOUBLE, _WORD, _BIT = ir.DoubleType(), ir.IntType(64), ir.IntType(1)
 _TYPES: dict[Kind, Any] = {Kind.FLOAT: _DOUBLE, Kind.INT: _WORD, Kind.BOOL: _BIT}
@@ -120,24 +101,24 @@ class _Emitter:
     def statement(self, statement: Statement) -> None:
         b = self.b
         match statement:
-            case Set(slot=slot, value=value):
+            case code.Set(slot=slot, value=value):
                 b.store(self.value(value), self.slots[slot.number])
-            case Store(region=region, index=index, value=value):
+            case code.Store(region=region, index=index, value=value):
                 found = self.value(value)
                 kind = value.kind
                 place = self._address(region, index, kind)
                 b.store(b.zext(found, _WORD) if kind == Kind.BOOL else found, place)
-            case If(test=test, then=then, other=other):
+            case code.If(test=test, then=then, other=other):
                 self._if(test, then, other)
-            case Loop():
+            case code.Loop():
                 self._loop(statement)
-            case Fail():
+            case code.Jump.FAIL:
                 b.branch(self.failed)
-            case Break():
+            case code.Jump.BREAK:
                 b.branch(self.loops[-1][1])
-            case Continue():
+            case code.Jump.CONTINUE:
                 b.branch(self.loops[-1][0])
-            case Return():
+            case code.Jump.RETURN:
                 b.ret(_WORD(0))
 
     def _if(self, test: Expr, then: tuple[Statement, ...], other: tuple[Statement, ...]) -> None:
@@ -151,7 +132,7 @@ class _Emitter:
                 b.branch(after)
         b.position_at_end(after)
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: code.Loop) -> None:
         b = self.b
         head, body, step, after = (self.main.append_basic_block() for _ in range(4))
         count = self.value(loop.count)
@@ -195,11 +176,11 @@ class _Emitter:
     def value(self, expression: Expr) -> Any:
         b = self.b
         match expression:
-            case Const(kind=kind, value=value):
+            case code.Const(kind=kind, value=value):
                 return _TYPES[kind](float(value) if kind == Kind.FLOAT else int(value))
-            case Slot(number=number):
+            case code.Slot(number=number):
                 return b.load(self.slots[number])
-            case Load(kind=kind, region=region, index=index):
+            case code.Load(kind=kind, region=region, index=index):
                 word = b.load(self._address(region, index, kind))
                 return b.trunc(word, _BIT) if kind == Kind.BOOL else word
             case Op():

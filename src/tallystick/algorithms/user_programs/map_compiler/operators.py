@@ -9,23 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from tallystick.algorithms.user_programs.map_compiler.builder import Builder, Refused, and_, convert, or_, refuse
+from tallystick.algorithms.user_programs.map_compiler.builder import Builder, Refused, convert, op_of, refuse
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, If, Kind, Op, Set
 from tallystick.algorithms.user_programs.map_compiler.values import LARGEST, Affine, Number, Value, View
-
-__all__ = [
-    "binary",
-    "choose",
-    "combined",
-    "compare",
-    "elementwise",
-    "in_words",
-    "isnan",
-    "select",
-    "test",
-    "truth",
-    "unary",
-]
 
 _NAMES: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -56,7 +42,7 @@ def in_words(value: Value) -> str:
         return "a number"
     if isinstance(value, View):
         return f"an array of {' × '.join(str(n) for n in value.shape)}"
-    return "a tuple or list"
+    return f"a tuple or list of {len(value.items)}"
 
 
 def elementwise(
@@ -88,11 +74,7 @@ def binary(
 ) -> Value:
     """``left operator right``; not ``@``. Two numbers that are ``elements`` of arrays divide as NumPy's do."""
     name = _NAMES[type(operator)]
-    if isinstance(left, View) or isinstance(right, View):
-        left, right = _as_operand(b, node, left), _as_operand(b, node, right)
-    if not isinstance(left, (Number, View)) or not isinstance(right, (Number, View)):
-        odd = right if isinstance(left, (Number, View)) else left
-        refuse(node, "types", f"arithmetic on {in_words(odd)}", "Make it an array: np.array(…).")
+    left, right = _operands(b, node, left, right, "arithmetic on", "Make it an array: np.array(…).")
     both = isinstance(left, Number) and isinstance(right, Number)
     if name in ("and", "or", "xor"):
         return _bitwise(b, node, name, left, right)
@@ -104,16 +86,22 @@ def binary(
     kind = Kind.FLOAT if name == "div" else max(kind, Kind.INT)
     if both and not elements and name in ("div", "floordiv", "mod") and kind == Kind.FLOAT:
         _refuse_zero(b, right)  # Python's ZeroDivisionError; for whole numbers the operation itself checks
-    found = elementwise(
-        b, node, (left, right), kind, lambda x: Op(kind, name, (convert(x[0], kind), convert(x[1], kind)))
-    )
+    found = elementwise(b, node, (left, right), kind, lambda x: op_of(kind, name, *x))
     if isinstance(found, Number) and isinstance(left, Number) and isinstance(right, Number) and kind == Kind.INT:
         return _bounded(found, name, left, right)
     return found
 
 
-def _as_operand(b: Builder, node: ast.AST, value: Value) -> Value:
-    return value if isinstance(value, Number) else b.as_array(node, value) or value
+def _operands(
+    b: Builder, node: ast.AST, left: Value, right: Value, doing: str, remedy: str
+) -> tuple[Number | View, Number | View]:
+    """Two numbers, or arrays; beside an array a tuple of numbers is one, too."""
+    if isinstance(left, View) or isinstance(right, View):
+        left, right = b.as_array(node, left) or left, b.as_array(node, right) or right
+    if isinstance(left, (Number, View)) and isinstance(right, (Number, View)):
+        return left, right
+    odd = right if isinstance(left, (Number, View)) else left
+    raise Refused(node, "types", f"{doing} {in_words(odd)}", remedy)
 
 
 def _refuse_zero(b: Builder, divisor: Value) -> None:
@@ -125,24 +113,15 @@ def _bitwise(b: Builder, node: ast.AST, name: str, left: Number | View, right: N
     kind = max(left.kind, right.kind)
     if kind == Kind.FLOAT:
         refuse(node, "types", "&, | and ^ take whole numbers or comparisons", "Write (x > 0.0) & (y > 0.0).")
-    return elementwise(
-        b, node, (left, right), kind, lambda x: Op(kind, name, (convert(x[0], kind), convert(x[1], kind)))
-    )
+    return elementwise(b, node, (left, right), kind, lambda x: op_of(kind, name, *x))
 
 
 def _of_masks(b: Builder, node: ast.AST, name: str, left: Number | View, right: Number | View) -> Number | View:
     """NumPy's rules for two arrays of True and False: + is or, * is and."""
     if name not in ("add", "mul", "div"):
         refuse(node, "types", "this operator on two arrays of True and False", "Multiply one of them by 1.0 first.")
-    if name == "div":
-        return elementwise(
-            b,
-            node,
-            (left, right),
-            Kind.FLOAT,
-            lambda x: Op(Kind.FLOAT, "div", (convert(x[0], Kind.FLOAT), convert(x[1], Kind.FLOAT))),
-        )
-    return elementwise(b, node, (left, right), Kind.BOOL, lambda x: (or_ if name == "add" else and_)(x[0], x[1]))
+    kind, name = {"add": (Kind.BOOL, "or"), "mul": (Kind.BOOL, "and"), "div": (Kind.FLOAT, "div")}[name]
+    return elementwise(b, node, (left, right), kind, lambda x: op_of(kind, name, *x))
 
 
 def _power(b: Builder, node: ast.AST, left: Number | View, right: Number | View) -> Value:
@@ -166,10 +145,7 @@ def _power(b: Builder, node: ast.AST, left: Number | View, right: Number | View)
             low, high = _power_bounds(left, exponent)
             return Number(found.code, low, high)
         return found
-    kind = Kind.FLOAT
-    return elementwise(
-        b, node, (left, right), kind, lambda x: Op(kind, "call:pow", (convert(x[0], kind), convert(x[1], kind)))
-    )
+    return elementwise(b, node, (left, right), Kind.FLOAT, lambda x: op_of(Kind.FLOAT, "call:pow", *x))
 
 
 def _repeated(b: Builder, base: Expr, exponent: int, *, invert: bool) -> Expr:
@@ -246,7 +222,7 @@ def unary(b: Builder, node: ast.AST, operator: ast.unaryop, value: Value) -> Val
     kind = max(value.kind, Kind.INT)
     if isinstance(operator, ast.UAdd):
         return elementwise(b, node, (value,), kind, lambda x: convert(x[0], kind)) if kind != value.kind else value
-    found = elementwise(b, node, (value,), kind, lambda x: Op(kind, "neg", (convert(x[0], kind),)))
+    found = elementwise(b, node, (value,), kind, lambda x: op_of(kind, "neg", *x))
     if isinstance(value, Number) and isinstance(found, Number):
         if isinstance(value.code, Const):
             negative = -convert(value.code, kind).value  # type: ignore[union-attr]
@@ -281,13 +257,8 @@ def test(name: str, a: Expr, b: Expr) -> Expr:
 def compare(b: Builder, node: ast.AST, operator: ast.cmpop, left: Value, right: Value) -> Number | View:
     """One comparison; True or False, or an array of them."""
     name = _COMPARISONS[type(operator)]
-    if isinstance(left, View) or isinstance(right, View):
-        left, right = _as_operand(b, node, left), _as_operand(b, node, right)
-    if not isinstance(left, (Number, View)) or not isinstance(right, (Number, View)):
-        odd = right if isinstance(left, (Number, View)) else left
-        refuse(node, "types", f"comparing {in_words(odd)}", "Compare numbers or arrays.")
+    left, right = _operands(b, node, left, right, "comparing", "Compare numbers or arrays.")
     kind = max(left.kind, right.kind)
-
     found = elementwise(
         b, node, (left, right), Kind.BOOL, lambda x: test(name, convert(x[0], kind), convert(x[1], kind))
     )

@@ -6,9 +6,9 @@ takes by position after them; ``axis`` is given by name only.
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Set
 from dataclasses import dataclass
-
-__all__ = ["BUILTINS", "MATH", "NUMPY", "Signature"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,10 @@ class Signature:
     least: int
     most: int
     keywords: frozenset[str] = frozenset()
+
+    def takes(self, arguments: int, names: Set[str | None]) -> bool:
+        """Whether it takes so many arguments by position, and these by name."""
+        return self.least <= arguments <= self.most and names <= self.keywords
 
     def words(self) -> str:
         """As a message says it."""
@@ -57,3 +61,15 @@ BUILTINS: dict[str, Signature] = {
     "range": Signature(1, 3),
 }
 """Python's own."""
+
+
+def signature_of(function: ast.expr) -> Signature | None:
+    """Of what is called, written as ``len``, ``np.sum`` or ``math.exp``; None if it is not listed."""
+    match function:
+        case ast.Name(id=name):
+            return BUILTINS.get(name)
+        case ast.Attribute(value=ast.Name(id="np"), attr=name):
+            return NUMPY.get(name)
+        case ast.Attribute(value=ast.Name(id="math"), attr=name):
+            return MATH.get(name)
+    return None

@@ -22,28 +22,16 @@ from tallystick.algorithms.user_programs.map_compiler import operators
 from tallystick.algorithms.user_programs.map_compiler.assignments import Assignments
 from tallystick.algorithms.user_programs.map_compiler.builder import Refused, integer, plus, refuse, times
 from tallystick.algorithms.user_programs.map_compiler.code import (
-    Break,
-    Continue,
     Expr,
     If,
+    Jump,
     Kind,
     Loop,
     Op,
-    Return,
     ScalarMap,
     steps,
 )
-from tallystick.algorithms.user_programs.map_compiler.values import (
-    Affine,
-    Number,
-    Several,
-    Type,
-    Value,
-    View,
-    known,
-)
-
-__all__ = ["MOST_STEPS", "Refused", "translate"]
+from tallystick.algorithms.user_programs.map_compiler.values import Affine, Number, Several, Value, View, known
 
 MOST_STEPS = 50_000_000
 """Operations that one record may cost at most: a tenth of a second or two."""
@@ -57,7 +45,7 @@ def translate(function: ast.FunctionDef, *, constants: Mapping[str, Any], record
 
     ``state`` is () for a number, (n, …) for an array, ("tuple", names, parts) for a tuple. Raises :class:`Refused`.
     """
-    types: dict[str, Type] = {}
+    types: dict[str, Value] = {}
     for _ in range(_MOST_ATTEMPTS):
         attempt = _Translator(function, constants, types)
         found = attempt.run(record, state)
@@ -68,7 +56,7 @@ def translate(function: ast.FunctionDef, *, constants: Mapping[str, Any], record
 
 
 class _Translator(Assignments):
-    def __init__(self, function: ast.FunctionDef, constants: Mapping[str, Any], types: dict[str, Type]) -> None:
+    def __init__(self, function: ast.FunctionDef, constants: Mapping[str, Any], types: dict[str, Value]) -> None:
         me, self.record_name, self.state_name = (a.arg for a in function.args.args)
         super().__init__(function, me, constants, types)
         self.size: int | None = None
@@ -77,7 +65,7 @@ class _Translator(Assignments):
     def run(self, record: int, state: Any) -> ScalarMap:
         node = self.function
         at = self.b.region(node, record, Kind.FLOAT, "record")
-        self.given[self.record_name] = View(at, integer(0), (record,), (1,), Kind.FLOAT, frozenset({"record"}))
+        self.given[self.record_name] = View.of_region(at, (record,), Kind.FLOAT, frozenset({"record"}))
         regions: list[int] = []
         self.given[self.state_name] = self._given_state(state, regions)
         body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
@@ -105,8 +93,7 @@ class _Translator(Assignments):
             return Several(tuple(self._given_state(part, regions) for part in parts), fields=fields)
         at = self.b.region(self.function, math.prod(shape), Kind.FLOAT, "state")
         regions.append(at)
-        strides = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-        view = View(at, integer(0), tuple(shape), strides, Kind.FLOAT, frozenset({"state"}))
+        view = View.of_region(at, shape, Kind.FLOAT, frozenset({"state"}))
         return view if shape else Number(self.b.get(view, ()))
 
     # -- statements ---------------------------------------------------------------------------------------------------
@@ -126,11 +113,11 @@ class _Translator(Assignments):
         pass
 
     def _break(self, node: ast.Break) -> bool:
-        self.b.add(Break())
+        self.b.add(Jump.BREAK)
         return True
 
     def _continue(self, node: ast.Continue) -> bool:
-        self.b.add(Continue())
+        self.b.add(Jump.CONTINUE)
         return True
 
     def _return(self, node: ast.Return) -> bool:
@@ -148,9 +135,8 @@ class _Translator(Assignments):
         elif self.size != length:
             cause = f"map_in_client returns {length} numbers here and {self.size} elsewhere"
             refuse(node, "vector-length", cause, "Return a vector of one length on every path.")
-        out = View(self.result, integer(0), value.shape, (1,), Kind.FLOAT)
-        self.b.copied_into(out, value)
-        self.b.add(Return())
+        self.b.copied_into(View.of_region(self.result, value.shape, Kind.FLOAT), value)
+        self.b.add(Jump.RETURN)
         return True
 
     def _assign(self, node: ast.Assign) -> None:

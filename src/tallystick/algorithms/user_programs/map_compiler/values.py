@@ -12,21 +12,6 @@ from dataclasses import dataclass
 
 from tallystick.algorithms.user_programs.map_compiler.code import Const, Expr, Kind
 
-__all__ = [
-    "LARGEST",
-    "Affine",
-    "ArrayType",
-    "Number",
-    "ScalarType",
-    "Several",
-    "SeveralType",
-    "Type",
-    "Value",
-    "View",
-    "known",
-    "type_of",
-]
-
 LARGEST = 2**63 - 1
 Affine = tuple[int, tuple[tuple[int, int], ...]]
 """constant + Σ factor · counter, as (constant, ((counter's slot, factor), …))."""
@@ -65,6 +50,12 @@ class View:
     kind: Kind
     roots: frozenset[str] = frozenset()
 
+    @classmethod
+    def of_region(cls, region: int, shape: tuple[int, ...], kind: Kind, roots: frozenset[str] = frozenset()) -> View:
+        """All of a region, row by row."""
+        strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        return cls(region, Const(Kind.INT, 0), shape, strides, kind, roots)
+
     @property
     def size(self) -> int:
         return math.prod(self.shape)
@@ -81,43 +72,17 @@ class Several:
 Value = Number | View | Several
 
 
-@dataclass(frozen=True)
-class ScalarType:
-    """A number of this kind."""
-
-    kind: Kind
-
-
-@dataclass(frozen=True)
-class ArrayType:
-    """An array of this kind and shape."""
-
-    kind: Kind
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class SeveralType:
-    """A tuple of such values."""
-
-    items: tuple[Type, ...]
-    fields: tuple[str, ...] = ()
-
-
-Type = ScalarType | ArrayType | SeveralType
-
-
 def known(number: int) -> Number:
     """A whole number that is known now."""
     return Number(Const(Kind.INT, number), number, number, (number, ()))
 
 
-def type_of(value: Value) -> Type:
-    """What a variable that holds it is."""
+def prototype(value: Value) -> Value:
+    """A value of the same kind and shape, and nothing more: what a variable that holds it is."""
     match value:
         case Number():
-            return ScalarType(value.kind)
+            return Number(Const(value.kind, 0))
         case View():
-            return ArrayType(value.kind, value.shape)
+            return View.of_region(-1, value.shape, value.kind)
         case Several():
-            return SeveralType(tuple(type_of(item) for item in value.items), value.fields)
+            return Several(tuple(prototype(item) for item in value.items), value.fields)
