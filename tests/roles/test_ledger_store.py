@@ -29,9 +29,10 @@ from tallystick.core.errors import BudgetExceeded, LocalProtocolError, RoundAbor
 from tallystick.core.identifiers import format_hash
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import extend, genesis
-from tallystick.privacy.ledger import Budget, Entry
+from tallystick.privacy.ledger import STEPS, Budget, Entry
 from tallystick.protocol.governance.statements import make, verify
 from tallystick.roles.ledger import turn_lock
+from tallystick.roles.ledger.report import check_export
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.study.schema import Number, Schema
 
@@ -298,6 +299,28 @@ def test_a_server_can_follow(ledger: LedgerStore) -> None:
     assert extend(middle.hash, ledger.links(middle.sequence))[-1] == head.hash
     assert extend(start, ledger.links(0, middle.sequence))[-1] == middle.hash
     assert (ledger.hash_at(middle.sequence), ledger.hash_at(0), ledger.hash_at(99)) == (middle.hash, start, None)
+
+
+def test_a_sum_too_long_to_be_written_is_told_rounded_up(ledger: LedgerStore, tmp_path: Path) -> None:
+    """Exact sums grow with every different study; Python turns 4300 digits into text, and a statement has 4000."""
+    parts = [Fraction(1, 10**2999 + 1), Fraction(1, 10**3000 + 3)]
+    for number, rho in enumerate(parts, 1):
+        ledger.reserve("default", charge(number, rho))
+        ledger.release(study(number))
+    bodies = [ledger.charge_body(study(number)) for number in (1, 2)]
+    assert bodies[0]["spent_rho"] == bodies[0]["rho"] == f"1/{10**2999 + 1}"
+    assert bodies[1]["rho"] == f"1/{10**3000 + 3}"
+    assert Fraction(bodies[1]["spent_rho"]) == Fraction(1, STEPS) > sum(parts)
+    for body in bodies:
+        make("charge", PARTY, body, KEY)
+    assert ledger.verify().links == 6
+    check_export(ledger.export_chain(), IDENTITIES)
+    rest = WHOLE - sum(parts)  # the budget is held against the exact sum: it can be used up, and not a bit more
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve("default", charge(3, rest + Fraction(1, 10**3000)))
+    ledger.close()
+    with open_ledger(tmp_path) as again:
+        assert [again.charge_body(study(number)) for number in (1, 2)] == bodies
 
 
 def test_the_charge_statement_is_always_the_same(ledger: LedgerStore) -> None:

@@ -25,7 +25,7 @@ from tallystick.privacy.chain import Head
 from tallystick.privacy.ledger import Charge, Entry, Spent, Totals, admit
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.ledger import countersignatures
-from tallystick.roles.ledger.account import Account, Group, StudyCharge, charge_facts
+from tallystick.roles.ledger.account import Account, Group, StudyCharge, charge_facts, ratio
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.budget_groups import BudgetGroups, BudgetView
 from tallystick.roles.ledger.datasets import check_unit
@@ -184,8 +184,8 @@ class LedgerStore(BudgetGroups):
                 "dataset": known.dataset,
                 "sequence": known.sequence,
                 "head": format_hash(hashed),
-                "rho": f"{known.charge.rho.numerator}/{known.charge.rho.denominator}",
-                "spent_rho": f"{known.total_rho.numerator}/{known.total_rho.denominator}",
+                "rho": ratio(known.charge.rho),
+                "spent_rho": ratio(known.total_rho),
                 "at": known.at,
             }
 
