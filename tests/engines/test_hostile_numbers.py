@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import TallystickError
+from tallystick.core.identifiers import canonical
 from tallystick.engines.designs import design_of, layout_of, program_of
 from tallystick.engines.federation import plan_study
 from tallystick.engines.round_vectors import result_limit
@@ -18,8 +19,8 @@ from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_COORDINATES, MIN_DELTA, MIN_EPSILON
-from tallystick.protocol.governance import canonical, summarise
 from tallystick.protocol.governance.bodies import check_plan
+from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.study import Study
 from tallystick.study.limits import RANGES
 

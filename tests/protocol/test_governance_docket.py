@@ -48,17 +48,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tallystick.core.errors import NotApproved, RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import parse_hash
-from tallystick.protocol.governance import (
-    STATES,
-    Docket,
-    Standing,
-    Statement,
-    check_approved,
-    check_taking_part,
-    make,
-    quorum_of,
-)
 from tallystick.protocol.governance import docket as module
+from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.standing import STATES, Standing, quorum_of
+from tallystick.protocol.governance.statements import Statement, make
+from tallystick.protocol.governance.taking_part import check_approved, check_taking_part
 
 NOW = T0 + 600
 OK = [decision(c) for c in ("c0", "c1", "c2")]

@@ -36,19 +36,15 @@ from governance_plain import plain_canonical, plain_digest, plain_verify
 from governance_world import mutated
 
 from tallystick.core.errors import LocalProtocolError, StudyError, VerificationError
+from tallystick.core.identifiers import canonical
 from tallystick.crypto.signing import SigningKey, VerifyKey
-from tallystick.protocol.governance import (
-    Docket,
-    Report,
-    Statement,
-    canonical,
-    check_receipt,
-    in_order,
-    lacking,
-    make_receipt,
-    plan_digest,
-)
 from tallystick.protocol.governance import receipt as receipts
+from tallystick.protocol.governance.docket import Docket, in_order
+from tallystick.protocol.governance.plan_summary import plan_digest
+from tallystick.protocol.governance.receipt import make_receipt
+from tallystick.protocol.governance.receipt_check import Report, check_receipt
+from tallystick.protocol.governance.receipt_contents import lacking
+from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Members
 
 MEMBERS = members()

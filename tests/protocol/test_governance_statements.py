@@ -29,9 +29,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import RemoteProtocolError, StudyError, VerificationError
-from tallystick.protocol.governance import canonical, decode, encode, fold, make, plan_digest, shown, unfold, verify
+from tallystick.core.identifiers import canonical
 from tallystick.protocol.governance import statements as module
 from tallystick.protocol.governance.bodies import KINDS, BodyError, check_body, check_plan
+from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold
+from tallystick.protocol.governance.statements import decode, encode, make, shown, verify
 
 VECTORS = Path(__file__).parents[1] / "vectors" / "governance"
 KINDS_SAID = every_kind()

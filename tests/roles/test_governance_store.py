@@ -17,7 +17,7 @@ from tallystick.core.errors import RemoteProtocolError, RoundAborted, Verificati
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey, VerifyKey
-from tallystick.protocol.governance import Statement, make
+from tallystick.protocol.governance.statements import Statement, make
 from tallystick.roles.governance import room
 from tallystick.roles.governance import store as module
 from tallystick.roles.governance.store import GovernanceStore
