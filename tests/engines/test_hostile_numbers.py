@@ -98,7 +98,7 @@ def plan_of(raw: dict[str, Any]) -> Plan:
     program_of(received, None)
     design = design_of(received, layout_of(received), None)
     plan = plan_study(received, design, allow_not_private=False)
-    check_plan(json.loads(canonical(summarise(plan))))
+    assert check_plan(json.loads(canonical(summarise(plan)))) is None
     charge = charge_of(received.hash, plan)
     result_limit(plan, received.data.records or 1)
     assert plan.rho > 0

@@ -127,7 +127,7 @@ def test_one_exit():
     """One function makes a Release, from a Payment; and what is a Payment is said in two places."""
     made = _makers("Release", "Payment", "release", "Ledger", "pack_outcome", "pack_interim")
     assert made["Release"] == {"privacy/release.py"}
-    assert made["Payment"] == {"privacy/payment.py", "protocol/governance/payment.py"}
+    assert made["Payment"] == {"privacy/payment.py", "protocol/governance/receipt_contents.py"}
     assert made["release"] - {"roles/governance/clearance.py"} == {
         "engines/run.py"
     }  # there it is the ledger's own word

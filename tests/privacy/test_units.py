@@ -16,8 +16,8 @@ from tests.claims import servers_claim
 
 import tallystick as ts
 from tallystick.core.errors import BudgetExceeded, StudyError
+from tallystick.core.identifiers import canonical
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
-from tallystick.privacy.chain import canonical
 from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, admit, charge_of, covers, steps

@@ -26,8 +26,9 @@ from ledger_examples import (
 
 from tallystick.application import ledger as ledger_room
 from tallystick.core.errors import VerificationError
+from tallystick.core.identifiers import canonical
 from tallystick.privacy.accountant import pure_rho
-from tallystick.privacy.chain import Head, canonical, genesis, make_link, signed_bytes
+from tallystick.privacy.chain import Head, genesis, make_link, signed_bytes
 from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
 from tallystick.roles.ledger.account import dataset_facts
 from tallystick.roles.ledger.report import check_export

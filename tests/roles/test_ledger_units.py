@@ -12,7 +12,8 @@ import pytest
 from ledger_examples import BUDGET, IDENTITIES, KEY, PARTY, WHOLE, charge, database, dataset, open_ledger, study
 
 from tallystick.core.errors import BudgetExceeded, PrivacyRefused, VerificationError
-from tallystick.privacy.chain import canonical, make_link, parse_body, signed_bytes
+from tallystick.core.identifiers import canonical
+from tallystick.privacy.chain import make_link, parse_body, signed_bytes
 from tallystick.privacy.ledger import Charge
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.protocol.governance.statements import make

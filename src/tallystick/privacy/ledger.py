@@ -24,21 +24,9 @@ from tallystick.privacy.plan import Plan
 from tallystick.privacy.totals import STEPS, Charge, Spent, Totals, UnitTotals, steps
 
 __all__ = [
-    "ORDERS",
-    "STEPS",
-    "Budget",
-    "Charge",
-    "Entry",
-    "Ledger",
-    "Spent",
-    "Totals",
-    "UnitTotals",
-    "admit",
-    "charge_of",
-    "covers",
-    "covers_sum",
-    "steps",
-]
+    "ORDERS", "STEPS", "Budget", "Charge", "Entry", "Ledger", "Spent", "Totals", "UnitTotals", "admit", "charge_of",
+    "covers", "covers_sum", "steps",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

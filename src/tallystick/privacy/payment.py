@@ -2,7 +2,7 @@
 
 In a simulation that is the ledger's own committed entry. Deployed, every institution keeps its own ledger, and proof is
 what all of them have signed and the witnesses countersigned: a head per client, each with the whole charge.
-``protocol.governance.payment`` puts it together from the statements; a receipt carries them.
+``protocol.governance.receipt_contents`` puts it together from the statements; a receipt carries them.
 """
 
 from __future__ import annotations

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tallystick.core.identifiers import digest, format_hash
+from tallystick.core.identifiers import canonical, digest, format_hash
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import state_privacy
-from tallystick.protocol.governance.statements import canonical
 
 __all__ = ["fold", "noise_of", "plan_digest", "summarise", "unfold"]
 
@@ -35,16 +34,15 @@ def noise_of(plan: Plan, rounds: int | None = None) -> list[list[Any]]:
     return fold([[f"{n.parameter.numerator}/{n.parameter.denominator}" for n in r.noise] for r in used])
 
 
-def summarise(plan: Plan, *, words: Sequence[str] = (), **more: Any) -> dict[str, Any]:
-    """The summary: rounds, whole cost in zCDP, noise, the privacy statement of a result, and ``words`` to show."""
+def summarise(plan: Plan) -> dict[str, Any]:
+    """The summary: rounds, whole cost in zCDP, noise, the privacy statement of a result, and words to show."""
     privacy = state_privacy(plan).as_dict()
     return {
-        **more,
         "rounds": len(plan.rounds),
         "rho": f"{plan.rho.numerator}/{plan.rho.denominator}",
         "noise": noise_of(plan),
         "privacy": privacy,
-        "words": [privacy["statement"], *words, *plan.notes, *([plan.hopeless] if plan.hopeless else [])],
+        "words": [privacy["statement"], *plan.notes, *([plan.hopeless] if plan.hopeless else [])],
     }
 
 

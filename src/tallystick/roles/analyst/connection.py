@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from tallystick.core.errors import NotApproved, RoundAborted, TallystickError, TooFewParties, VerificationError
@@ -18,7 +17,7 @@ from tallystick.crypto.prg import system_stream
 from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.protocol import study as studies
-from tallystick.protocol.governance.payment import countersigned
+from tallystick.protocol.governance.receipt_contents import countersigned
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.governance.exchange import Exchange, Op
@@ -89,9 +88,7 @@ class AnalystConnection:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

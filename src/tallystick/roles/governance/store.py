@@ -18,7 +18,6 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tallystick.core.errors import TallystickError, VerificationError
@@ -251,7 +250,5 @@ class GovernanceStore:
     def __enter__(self) -> GovernanceStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

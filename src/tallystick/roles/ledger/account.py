@@ -90,8 +90,8 @@ class StudyCharge:
     sequence: int
     at: int
     total_rho: Fraction
-    """The group's Σρ right after the reservation, as it can be written (:func:`_writable`); where units are mixed, of the
-    largest figure that bounds them all."""
+    """The group's Σρ right after the reservation, as it can be written; where units are mixed, of the largest figure
+    that bounds them all."""
     result: str = ""
 
 

@@ -16,16 +16,7 @@ from tallystick.roles.ledger.fingerprints import fingerprint, is_address
 from tallystick.study import Study
 from tallystick.study.schema import Schema
 
-__all__ = [
-    "DataSet",
-    "Fingerprint",
-    "check_dataset",
-    "check_distinct",
-    "check_fits",
-    "check_unit",
-    "check_words",
-    "make_dataset",
-]
+__all__ = ["check_dataset", "check_distinct", "check_fits", "check_unit", "check_words", "make_dataset"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}")
 UNITS = ("record", "person")

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError, VerificationError
-from tallystick.core.identifiers import format_hash, parse_hash
+from tallystick.core.identifiers import canonical, format_hash, parse_hash
 from tallystick.core.outside_text import read_json
 from tallystick.crypto.signing import VerifyKey
 from tallystick.privacy.accountant import rounded_up
-from tallystick.privacy.chain import Head, Link, canonical, extend, genesis, parse_body, signed_bytes
+from tallystick.privacy.chain import Head, Link, extend, genesis, parse_body, signed_bytes
 from tallystick.privacy.ledger import covers, covers_sum
 from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.roles.ledger import countersignatures

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import LEDGER_BYTES, Head, extend, genesis
@@ -120,7 +119,5 @@ class SeenHeads:
     def __enter__(self) -> SeenHeads:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

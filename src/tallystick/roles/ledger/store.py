@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, VerificationError
@@ -221,9 +220,7 @@ class LedgerStore(BudgetGroups):
     def __enter__(self) -> LedgerStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
