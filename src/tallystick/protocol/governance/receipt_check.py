@@ -28,6 +28,7 @@ from tallystick.protocol.governance.receipt_contents import (
     agreed,
     attested,
     clients_of,
+    finding,
     paid,
     planned,
     released,
@@ -89,7 +90,7 @@ def check_receipt(
     try:
         document = read_receipt(raw)
     except Unreadable as error:
-        found = Finding("receipt-unreadable", "the file", f"{error}.", _HOLDER)
+        found = finding("receipt-unreadable", "the file", f"{error}.", _HOLDER)
         return Report(findings=(found,), pinned=pinned, recomputed=recomputed, study={})
     sections = document.sections
     findings = [*_bytes(document)]
@@ -98,7 +99,7 @@ def check_receipt(
         members = members_of(sections["consortium"])
     except TallystickError as error:
         what = f"its file cannot be read: {error.cause}."
-        findings.append(Finding("consortium", "the consortium", what, _HOLDER))
+        findings.append(finding("consortium", "the consortium", what, _HOLDER))
     else:
         findings += _consortium(document, members, consortium_hash)
         unsound, known = _statements(sections["statements"], members)
@@ -119,17 +120,17 @@ def check_receipt(
 def _bytes(document: Document) -> Iterator[Finding]:
     if document.out_of_form is not None:
         what = "it is not written in the one form a receipt has."
-        yield Finding("receipt-form", f"byte {document.out_of_form}", what, _HOLDER)
+        yield finding("receipt-form", f"byte {document.out_of_form}", what, _HOLDER)
     for name in document.changed():
         what = "it is not what the aggregator put its digest to."
-        yield Finding("receipt-section", f"section {name}", what, _HOLDER)
+        yield finding("receipt-section", f"section {name}", what, _HOLDER)
 
 
 def _consortium(document: Document, members: Members, own: bytes | None) -> Iterator[Finding]:
     if own is not None and own != members.consortium_hash:
         what = f"it has {format_hash(members.consortium_hash)}, yours has {format_hash(own)}."
         who = "It is another consortium, or another version of yours."
-        yield Finding("other-consortium", "the consortium", what, who)
+        yield finding("other-consortium", "the consortium", what, who)
     key = members.identities.get(members.board)
     try:
         if key is None:
@@ -137,7 +138,7 @@ def _consortium(document: Document, members: Members, own: bytes | None) -> Iter
         document.verify(key)
     except VerificationError:
         what = f"it is not that of {members.board} over these digests."
-        yield Finding("receipt-signature", "the receipt's signature", what, _HOLDER)
+        yield finding("receipt-signature", "the receipt's signature", what, _HOLDER)
 
 
 def _statements(values: Sequence[Any], members: Members) -> tuple[list[Finding], list[Statement]]:
@@ -155,10 +156,10 @@ def _statements(values: Sequence[Any], members: Members) -> tuple[list[Finding],
                 f"statement {number}, the {kind} of {signer}",
                 f"Whoever had it after {signer} signed could have.",
             )
-            findings.append(Finding("statement", where, f"{error.cause}.", who))
+            findings.append(finding("statement", where, f"{error.cause}.", who))
     if tuple(known) != in_order(known):
         what = "they are not in their order, or one is there twice."
-        findings.append(Finding("statement-order", "section statements", what, MAKER))
+        findings.append(finding("statement-order", "section statements", what, MAKER))
     return findings, known
 
 
@@ -182,18 +183,18 @@ def _contents(
     start = next((s for s in known if s.kind == "start"), None)
     if start is None:
         yield from released(sections, members.board, known, result)
-        yield Finding("missing-start", "the start", "it is missing.", MAKER)
+        yield finding("missing-start", "the start", "it is missing.", MAKER)
         return
     yield from released(sections, start.signer, known, result)
     proposal = next((s for s in known if s.kind == "proposal" and s.ident == start.body["proposal"]), None)
     if proposal is None:
         what = f"{start.body['proposal']}, on which the study was started, is missing."
-        yield Finding("missing-proposal", "the proposal", what, MAKER)
+        yield finding("missing-proposal", "the proposal", what, MAKER)
         return
     model = proposed_study(proposal.body["study"]).trust_model
     if model is None:
         what = "it names a trust model that this program does not know."
-        yield Finding("trust-model", "the study", what, f"{proposal.signer} proposed it.")
+        yield finding("trust-model", "the study", what, f"{proposal.signer} proposed it.")
         return
     cast = members.cast(model)
     yield from agreed(sections, cast, known, start, proposal)
@@ -202,7 +203,7 @@ def _contents(
     wrong = model.check_plan(plan.get("privacy", {}).get("trust", {}), cast.counts())
     if wrong is not None:
         rule, what = wrong
-        yield Finding(rule, "the plan", what, "Every party that took part let it.")
+        yield finding(rule, "the plan", what, "Every party that took part let it.")
     took_part = clients_of(sections)
     yield from paid(known, [c for c in members.clients if c in took_part], cast.witnesses, plan["rho"])
     yield from attested(sections, cast, known, plan)

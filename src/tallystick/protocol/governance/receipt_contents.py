@@ -25,8 +25,8 @@ from tallystick.protocol.members import Cast
 from tallystick.study.proposed import proposed_study
 
 __all__ = [
-    "MAKER", "Finding", "PlanOf", "agreed", "attested", "clients_of", "countersigned", "lacking", "paid", "planned",
-    "released",
+    "MAKER", "Finding", "PlanOf", "agreed", "attested", "clients_of", "countersigned", "finding", "lacking", "paid",
+    "planned", "released",
 ]  # fmt: skip
 
 PlanOf = Callable[[str, str], Mapping[str, Any]]
@@ -35,7 +35,7 @@ PlanOf = Callable[[str, str], Mapping[str, Any]]
 MAKER = "The aggregator, which put the receipt together, or whoever had the file since could have left it out."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """One thing that is not as it must be."""
 
@@ -46,6 +46,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.what} [{self.rule}] {self.who}"
+
+
+def finding(rule: str, where: str, what: str, who: str) -> Finding:
+    """One, in so many words."""
+    return Finding(rule=rule, where=where, what=what, who=who)
 
 
 def _of(known: Sequence[Statement], kind: str, signer: str | None = None) -> list[Statement]:
@@ -79,34 +84,34 @@ def agreed(
                 raise RemoteProtocolError("a statement about another study")
         except TallystickError as error:
             where = f"{statement.kind} of {statement.signer}"
-            yield Finding("not-this-study", where, f"{error.cause}: it does not belong here.", MAKER)
+            yield finding("not-this-study", where, f"{error.cause}: it does not belong here.", MAKER)
     if sections["study"] != study_facts(proposal):
-        yield Finding("study", "section study", "it is not the study that was proposed and approved.", MAKER)
+        yield finding("study", "section study", "it is not the study that was proposed and approved.", MAKER)
     if len(_of(known, "start")) > 1:
         what = "the study was started twice, or by different accounts of it."
-        yield Finding("start", "the start", what, f"{cast.coordinator} signed them.")
+        yield finding("start", "the start", what, f"{cast.coordinator} signed them.")
     expires, quorum = proposal.body["expires"], quorum_of(proposal.body["study"])
     if start.body["at"] >= expires:
         what = "it was made after the proposal had expired."
-        yield Finding("start", "the start", what, f"{cast.coordinator} started it, and the clients took part.")
+        yield finding("start", "the start", what, f"{cast.coordinator} started it, and the clients took part.")
     by_ident = {s.ident: s for s in _of(known, "decision")}
     approvals = start.body["approvals"]
     if len(approvals) < quorum:
         what = f"{len(approvals)} clients, and the study asks for {quorum} approvals."
-        yield Finding("quorum", "the start", what, f"{cast.coordinator} started it.")
+        yield finding("quorum", "the start", what, f"{cast.coordinator} started it.")
     for client, ident in approvals.items():
         where, approval = f"approval of {client}", by_ident.get(ident)
         if approval is None:
-            yield Finding("missing-approval", where, f"{ident}, on which the study was started, is missing.", MAKER)
+            yield finding("missing-approval", where, f"{ident}, on which the study was started, is missing.", MAKER)
         elif approval.signer != client or approval.body["decision"] != "approve":
             what = f"what the study was started on is a {approval.body['decision']} of {approval.signer}."
-            yield Finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
+            yield finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
         elif approval.body["proposal"] != proposal.ident or approval.body["at"] >= expires:
             what = "it is of another proposal, or was given after this one had expired."
-            yield Finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
+            yield finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
     rounds = _participants(sections)
     if not any(names for _, names in rounds):
-        yield Finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
+        yield finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
     stream = proposed_study(proposal.body["study"]).is_stream
     for number, names in rounds:
         if stream and not names:
@@ -114,10 +119,10 @@ def agreed(
         strangers = [name for name in names if name not in approvals]
         if strangers:
             what = f"{', '.join(strangers)} took part, and the study was not started with them."
-            yield Finding("participants", f"round {number}", what, f"{cast.coordinator} and all that sum let them.")
+            yield finding("participants", f"round {number}", what, f"{cast.coordinator} and all that sum let them.")
         if len(names) < quorum:
             what = f"{len(names)} clients took part, and the study asks for {quorum}."
-            yield Finding("quorum", f"round {number}", what, f"{cast.coordinator} and all that sum went on.")
+            yield finding("quorum", f"round {number}", what, f"{cast.coordinator} and all that sum went on.")
 
 
 # -- paid: charges and their countersignatures -------------------------------------------------------------------------
@@ -131,25 +136,25 @@ def paid(
         where = f"charge of {client}"
         own = sorted(_of(known, "charge", client), key=lambda s: (s.body["sequence"], s.ident))
         if not own:
-            yield Finding("missing-charge", where, "it is missing.", f"{client} did not charge its ledger, or: {MAKER}")
+            yield finding("missing-charge", where, "it is missing.", f"{client} did not charge its ledger, or: {MAKER}")
             continue
         last = own[-1].body
         if any(s.body["sequence"] == last["sequence"] and s.body["head"] != last["head"] for s in own):
             what = f"its ledger has two different heads at entry {last['sequence']}."
-            yield Finding("forked-ledger", where, what, f"{client} signed both: its ledger was copied or rolled back.")
+            yield finding("forked-ledger", where, what, f"{client} signed both: its ledger was copied or rolled back.")
         if rho is not None and last["rho"] != rho:
             what = f"it charged rho = {last['rho']}, and the study costs {rho}."
-            yield Finding("wrong-charge", where, what, f"{client} signed it.")
+            yield finding("wrong-charge", where, what, f"{client} signed it.")
         for witness in witnesses:
             place = f"countersignature of {witness} for {client}"
             mine = [s for s in _of(known, "countersignature", witness) if s.body["client"] == client]
             if not mine:
-                yield Finding(
+                yield finding(
                     "missing-countersignature", place, "it is missing.", f"{witness} did not sign, or: {MAKER}"
                 )
             elif not any(all(s.body[k] == last[k] for k in ("ledger", "sequence", "head")) for s in mine):
                 what = f"it is of another head than the one {client} charged the study on."
-                yield Finding("wrong-countersignature", place, what, f"{client} told {witness} something else.")
+                yield finding("wrong-countersignature", place, what, f"{client} told {witness} something else.")
 
 
 def countersigned(
@@ -195,15 +200,15 @@ def attested(
     lost = {number for number, names in enumerate(unfold(told, span), start=1) if not names}
     if not 1 <= rounds <= plan["rounds"]:
         what = f"{rounds} rounds were run, and the plan has {plan['rounds']}."
-        yield Finding("rounds", "section rounds", what, "Everybody who sums went on, or it was changed.")
+        yield finding("rounds", "section rounds", what, "Everybody who sums went on, or it was changed.")
     for maker in cast.makers:
         where, own = f"attestation of {maker}", _of(known, "attestation", maker)
         if not own:
-            yield Finding("missing-attestation", where, "it is missing.", f"{maker} did not make it, or: {MAKER}")
+            yield finding("missing-attestation", where, "it is missing.", f"{maker} did not make it, or: {MAKER}")
             continue
         body = own[0].body
         if any(s.body[key] != body[key] for s in own for key in ("partials", *_ATTESTED)):
-            yield Finding("two-attestations", where, "it says two different things.", f"{maker} signed both.")
+            yield finding("two-attestations", where, "it says two different things.", f"{maker} signed both.")
         attests = fold([[] if n in lost else names for n, names in enumerate(_padded(body, span), start=1)])
         reaches = body["rounds"] <= rounds and all(n in lost for n in range(body["rounds"] + 1, rounds + 1))
         noise = [entry for entry in plan["noise"] if entry[0] <= body["rounds"]]
@@ -217,7 +222,7 @@ def attested(
         different = [key for key, value in wanted.items() if has[key] != value]
         if different:
             what = f"{', '.join(different)} differ from what was approved and from the rest of the receipt."
-            yield Finding("wrong-attestation", where, what, f"{maker} did, or signed, something else than agreed.")
+            yield finding("wrong-attestation", where, what, f"{maker} did, or signed, something else than agreed.")
 
 
 def planned(
@@ -231,14 +236,14 @@ def planned(
             plan = json.loads(canonical(plan_of(proposal.body["study"], proposal.body["program"])))
         except TallystickError as error:
             what = f"it has no plan at all: {error.cause}."
-            findings.append(Finding("plan", "the study", what, f"{proposal.signer} proposed it."))
+            findings.append(finding("plan", "the study", what, f"{proposal.signer} proposed it."))
     different = sorted(key for key in {*plan, *stated} if plan.get(key) != stated.get(key))
     if different:
         what = f"{', '.join(different)} are not what follows from the study (another release may compute other words)."
-        findings.append(Finding("plan", f"proposal of {proposal.signer}", what, f"{proposal.signer} signed it."))
+        findings.append(finding("plan", f"proposal of {proposal.signer}", what, f"{proposal.signer} signed it."))
     if sections["privacy"] != plan.get("privacy", {}):
         what = "it promises something else than the study's plan."
-        findings.append(Finding("privacy", "section privacy", what, MAKER))
+        findings.append(finding("privacy", "section privacy", what, MAKER))
     return plan, findings
 
 
@@ -248,13 +253,13 @@ def released(
     """One result, the one that was announced, and the one at hand."""
     told = {(s.body["result"], s.body["code"]) for s in _of(known, "outcome")}
     if not told:
-        yield Finding("missing-outcome", "the outcome", "it is missing.", MAKER)
+        yield finding("missing-outcome", "the outcome", "it is missing.", MAKER)
     elif told != {(sections["result"], next(iter(told))[1])}:
         what = "the result that was announced is another one, or several were."
-        yield Finding("outcome", "the outcome", what, f"{teller} signed it.")
+        yield finding("outcome", "the outcome", what, f"{teller} signed it.")
     if result is not None and result != sections["result"]:
         what = f"this result is {result}, the receipt is of {sections['result']}."
-        yield Finding("result", "the result", what, "Whoever had the result, or swapped the receipts, could have.")
+        yield finding("result", "the result", what, "Whoever had the result, or swapped the receipts, could have.")
 
 
 def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str, ...]:

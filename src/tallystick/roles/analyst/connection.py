@@ -20,9 +20,10 @@ from tallystick.protocol import study as studies
 from tallystick.protocol.governance.receipt_contents import countersigned
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles.governance.exchange import Exchange, Op
+from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.governance.messages import Op
 from tallystick.roles.governance.receipts import ReceiptBook
-from tallystick.roles.governance.results import ResultRequest, is_interim
+from tallystick.roles.governance.results import MAX_BYTES, ResultRequest, is_interim
 from tallystick.roles.governance.review import DEFAULT_DAYS, proposal_statement
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.consortium import Consortium
@@ -36,7 +37,6 @@ from tallystick.transport.wire import GOVERNANCE, STUDY, head, parse
 
 __all__ = ["AnalystConnection"]
 
-_RESULT_LIMIT = 1 << 30
 SETTLE_SECONDS = 5.0
 SYNC_SECONDS = 20.0
 ASK_SECONDS = 10.0
@@ -64,7 +64,7 @@ class AnalystConnection:
             wall=unix_time,
         )
         self._node = node_for(self._identity, consortium, listen=None)
-        self._node.allow(_RESULT_LIMIT, self.members.board)
+        self._node.allow(MAX_BYTES, self.members.board)
         self.receipts = ReceiptBook(config.state)
         self._study: Callable[[Envelope], None] | None = None
         self._answers: list[tuple[int, bytes, bytes]] = []

@@ -13,8 +13,8 @@ from tallystick.core.allowance import Allowances
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES, parse_hash
 from tallystick.privacy.chain import Head
-from tallystick.roles.governance.clearance import pack_head
-from tallystick.roles.governance.exchange import Exchange, Op, pack_parts, unpack_parts
+from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.governance.messages import Op, pack_head, pack_parts, unpack_parts
 from tallystick.roles.ledger.seen_heads import MAX_LINKS, SeenHeads
 from tallystick.roles.operations.conduct import Conduct
 

@@ -184,7 +184,7 @@ def _follow(told: Mapping[str, Any], identities: Mapping[str, VerifyKey]) -> tup
             raise ValueError(f"link {sequence!a} does not follow")
         if body is not None and link.content != content:
             raise ValueError(f"link {sequence} says something else than was signed")
-        head = Head(ledger=ledger, sequence=sequence, hash=hashed)
+        head = link.head(ledger)
         hashes[sequence - 1], hashes[sequence] = previous, hashed
         signed.append((link, head, _hex(entry["signature"])))
     if told["head"] != format_hash(head.hash):
