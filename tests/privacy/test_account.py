@@ -14,11 +14,12 @@ from tests.claims import servers_claim
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
-from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import Head, Link, make_link
 from tallystick.privacy.grid import Group
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, admit, charge_of, covers, steps
+from tallystick.privacy.ledger import Budget, admit, charge_of, covers
 from tallystick.privacy.plan import make_plan
+from tallystick.privacy.totals import STEPS, Charge, Totals, steps
 from tallystick.roles.ledger.account import Account, DataSet, Fingerprint, charge_facts, dataset_facts
 from tallystick.study.schema import Number, Schema
 

@@ -10,12 +10,13 @@ from tests.claims import servers_claim
 
 import tallystick
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
-from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, charge_of, covers, steps
+from tallystick.privacy.ledger import Budget, Ledger, charge_of, covers
 from tallystick.privacy.payment import Payment, paid_from
 from tallystick.privacy.plan import make_plan
 from tallystick.privacy.release import release
+from tallystick.privacy.totals import STEPS, Charge, Totals, steps
 
 STUDY = b"s" * 32
 

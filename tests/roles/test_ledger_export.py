@@ -27,9 +27,10 @@ from ledger_examples import (
 from tallystick.application import ledger as ledger_room
 from tallystick.core.errors import VerificationError
 from tallystick.core.identifiers import canonical
-from tallystick.privacy.accountant import pure_rho
+from tallystick.privacy.accountant import ORDERS, pure_rho
 from tallystick.privacy.chain import Head, genesis, make_link, signed_bytes
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
+from tallystick.privacy.ledger import Budget
+from tallystick.privacy.totals import STEPS, Charge, steps
 from tallystick.roles.ledger.account import dataset_facts
 from tallystick.roles.ledger.report import check_export
 

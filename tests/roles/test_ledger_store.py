@@ -29,7 +29,8 @@ from tallystick.core.errors import BudgetExceeded, LocalProtocolError, RoundAbor
 from tallystick.core.identifiers import format_hash
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import extend, genesis
-from tallystick.privacy.ledger import STEPS, Budget, Entry
+from tallystick.privacy.ledger import Budget, Entry
+from tallystick.privacy.totals import STEPS
 from tallystick.protocol.governance.statements import make, verify
 from tallystick.roles.ledger import turn_lock
 from tallystick.roles.ledger.report import check_export

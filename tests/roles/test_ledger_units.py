@@ -14,7 +14,7 @@ from ledger_examples import BUDGET, IDENTITIES, KEY, PARTY, WHOLE, charge, datab
 from tallystick.core.errors import BudgetExceeded, PrivacyRefused, VerificationError
 from tallystick.core.identifiers import canonical
 from tallystick.privacy.chain import make_link, parse_body, signed_bytes
-from tallystick.privacy.ledger import Charge
+from tallystick.privacy.totals import Charge
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.protocol.governance.statements import make
 from tallystick.roles.ledger.account import charge_facts

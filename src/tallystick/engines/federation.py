@@ -29,10 +29,11 @@ from tallystick.engines.run import Outcome, Progress, run_program
 from tallystick.engines.study_records import person_column, study_records
 from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
-from tallystick.privacy.ledger import Ledger, Spent
+from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan, make_plan
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
+from tallystick.privacy.totals import Spent
 from tallystick.study import Study
 from tallystick.study.schema import Column, FeatureLayout, Items, Missing, Schema
 from tallystick.study.trust import registered

@@ -24,11 +24,6 @@ from tallystick.core.errors import VerificationError
 from tallystick.core.identifiers import HASH_BYTES, canonical, digest, format_hash
 from tallystick.core.outside_text import read_json
 
-__all__ = [
-    "KINDS", "LEDGER_BYTES", "Head", "Link", "Verifier", "extend", "genesis", "make_link", "parse_body", "signed_bytes",
-    "verify_chain",
-]  # fmt: skip
-
 LEDGER_BYTES = 16
 MAX_BODY = 64 << 20
 """Of one link: a recovery carries every charge that is still known."""

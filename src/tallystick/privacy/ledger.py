@@ -23,11 +23,6 @@ from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.totals import STEPS, Charge, Spent, Totals, UnitTotals, steps
 
-__all__ = [
-    "ORDERS", "STEPS", "Budget", "Charge", "Entry", "Ledger", "Spent", "Totals", "UnitTotals", "admit", "charge_of",
-    "covers", "covers_sum", "steps",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:

@@ -13,8 +13,6 @@ from fractions import Fraction
 from tallystick.core.errors import LocalProtocolError
 from tallystick.privacy.ledger import Entry
 
-__all__ = ["PaidHead", "Payment", "paid_from"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PaidHead:

@@ -15,8 +15,6 @@ from tallystick.core.identifiers import HASH_BYTES, check_party_name
 from tallystick.crypto.signing import VerifyKey
 from tallystick.study.trust import TrustModel, registered
 
-__all__ = ["ANALYST", "CLIENT", "Cast", "Members"]
-
 ANALYST, CLIENT = "analyst", "client"
 
 

@@ -21,8 +21,6 @@ from tallystick.core.readable_text import what_is_unreadable, what_is_wrong_with
 from tallystick.study.proposed import MAX_NUMBER, check_value
 from tallystick.study.study import study_digest
 
-__all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_folded_names", "check_plan"]
-
 MAX_LIFE = 400 * 86400  # a proposal is open for at most so many seconds
 MAX_TIME = 253_402_300_799  # the last second of the year 9999: later ones have no date that could be shown
 MAX_STUDY = 4 << 20

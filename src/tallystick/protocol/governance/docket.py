@@ -29,8 +29,6 @@ from tallystick.protocol.governance.statements import Statement, verify
 from tallystick.protocol.members import Cast, Members
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["Docket", "check_speaker", "in_order", "order_of"]
-
 _SPEAKERS: dict[str, Callable[[Members], tuple[str, ...]]] = {
     "proposal": attrgetter("analysts"),
     "withdrawal": attrgetter("analysts"),

@@ -13,8 +13,6 @@ from tallystick.core.identifiers import canonical, digest, format_hash
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import state_privacy
 
-__all__ = ["fold", "noise_of", "plan_digest", "summarise", "unfold"]
-
 
 def fold(values: Sequence[Any]) -> list[list[Any]]:
     """One value per round, written only where it changes."""

@@ -27,8 +27,6 @@ from tallystick.protocol.governance.plan_summary import fold
 from tallystick.protocol.governance.statements import Statement
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["MAX_BYTES", "SCHEMA", "Unreadable", "make_receipt", "read_receipt", "study_facts"]
-
 SCHEMA = "tallystick/receipt/1"
 MAX_BYTES = 256 << 20
 SECTIONS: dict[str, type] = {

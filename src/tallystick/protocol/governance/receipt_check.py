@@ -37,8 +37,6 @@ from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.protocol.members import Members
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["Finding", "MembersOf", "PlanOf", "Report", "check_receipt"]
-
 MembersOf = Callable[[str], Members]
 """The members in a consortium file's text."""
 

@@ -24,11 +24,6 @@ from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Cast
 from tallystick.study.proposed import proposed_study
 
-__all__ = [
-    "MAKER", "Finding", "PlanOf", "agreed", "attested", "clients_of", "countersigned", "finding", "lacking", "paid",
-    "planned", "released",
-]  # fmt: skip
-
 PlanOf = Callable[[str, str], Mapping[str, Any]]
 """The plan's summary that follows from a study's canonical text and its program's text."""
 

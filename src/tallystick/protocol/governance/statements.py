@@ -24,8 +24,6 @@ from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.governance.bodies import BodyError, check_body
 
-__all__ = ["MAX_BYTES", "Statement", "decode", "ident_of", "make", "signed_bytes", "verify"]
-
 MAX_BYTES = 8 << 20
 _LABEL = b"tallystick/governance/1"
 _IDENT = b"tallystick/governance/statement/1"

@@ -16,10 +16,11 @@ from tallystick.core.outside_text import read_json
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation, Result, plan_study, public_facts
 from tallystick.engines.run import Progress, Rounds
 from tallystick.engines.thresholding import state_bytes
-from tallystick.privacy.ledger import Ledger, Spent, charge_of
+from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_ROUNDS
+from tallystick.privacy.totals import Spent
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.results import MAX_BYTES
 from tallystick.roles.identity.consortium import consortium_roles
@@ -28,8 +29,6 @@ from tallystick.roles.identity.role_config import load_role_config
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout, Missing, Schema
 from tallystick.study.trust import trust_model
-
-__all__ = ["ConnectedFederation", "took_part", "unpack_result"]
 
 
 def _analyst_config(consortium: Path) -> Path:

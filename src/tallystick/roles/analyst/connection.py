@@ -35,8 +35,6 @@ from tallystick.study.proposed import proposed_study
 from tallystick.transport.link import Envelope
 from tallystick.transport.wire import GOVERNANCE, STUDY, head, parse
 
-__all__ = ["AnalystConnection"]
-
 SETTLE_SECONDS = 5.0
 SYNC_SECONDS = 20.0
 ASK_SECONDS = 10.0

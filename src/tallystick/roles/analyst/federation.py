@@ -12,8 +12,6 @@ from tallystick.study.schema import Missing, Schema
 if TYPE_CHECKING:
     from tallystick.roles.analyst.connected import ConnectedFederation
 
-__all__ = ["Federation"]
-
 
 class Federation(SimulatingFederation):
     """What estimators fit on: :meth:`simulate` or :meth:`connect`."""

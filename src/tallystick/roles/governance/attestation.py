@@ -15,8 +15,6 @@ from tallystick.engines.setup import Setup
 from tallystick.protocol.governance.plan_summary import fold, noise_of, plan_digest, summarise
 from tallystick.roles.governance.exchange import Exchange
 
-__all__ = ["attest"]
-
 
 def attest(
     exchange: Exchange, study_hash: bytes, setup: Setup, notes: Mapping[int, Mapping[str, Any]], *, boot: int

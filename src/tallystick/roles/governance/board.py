@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from tallystick.protocol.governance.statements import Statement
 
-__all__ = ["FOR_ALL", "Board"]
-
 FOR_ALL = frozenset({"proposal", "withdrawal", "outcome"})
 
 

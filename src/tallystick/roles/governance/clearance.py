@@ -20,8 +20,6 @@ from tallystick.roles.governance.messages import Op, pack_parts
 from tallystick.roles.ledger.seen_heads import MAX_LINKS
 from tallystick.roles.ledger.store import LedgerStore
 
-__all__ = ["ASK_SECONDS", "CLEARANCE", "Clearance"]
-
 CLEARANCE = "clearance"
 ASK_SECONDS = 2.0
 

@@ -21,8 +21,6 @@ from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import LEDGER_BYTES, Head
 
-__all__ = ["MOST_PARTS", "Op", "pack_head", "pack_parts", "unpack_head", "unpack_parts"]
-
 _LENGTH = Struct("<I")
 _HEAD = Struct(f"<{LEDGER_BYTES}sQ{HASH_BYTES}s")
 MOST_PARTS = 1 << 13  # in one message; a batch of the shortest statements has fewer

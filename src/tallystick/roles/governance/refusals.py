@@ -14,8 +14,6 @@ from pathlib import Path
 from tallystick.core.readable_text import one_line
 from tallystick.roles.storage.database import connect, storage_guard
 
-__all__ = ["Refusal", "Refusals"]
-
 MAX_KEPT = 1000
 _WHAT = "the list of refusals"
 _SCHEMA = """

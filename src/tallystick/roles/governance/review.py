@@ -14,8 +14,9 @@ from tallystick.core.identifiers import format_hash
 from tallystick.core.readable_text import one_line
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.setup import Setup, set_up
-from tallystick.privacy.ledger import Charge, Spent, charge_of
+from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.plan import Plan
+from tallystick.privacy.totals import Charge, Spent
 from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
@@ -25,8 +26,6 @@ from tallystick.roles.identity.role_config import Policy, RoleConfig
 from tallystick.roles.ledger.datasets import check_fits, check_unit
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.study import Study
-
-__all__ = ["BY_POLICY", "DAY", "Effect", "Review", "decision_body", "lapsed", "proposal_statement", "review"]
 
 DAY = 86_400
 DEFAULT_DAYS = 30

@@ -36,8 +36,6 @@ from tallystick.roles.storage.database import (
     transaction_of,
 )
 
-__all__ = ["GovernanceStore"]
-
 SCHEMA_VERSION = "2"
 KNOWN_BYTES = 1 << 24  # of kept statements remembered as verified
 

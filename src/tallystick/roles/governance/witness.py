@@ -18,8 +18,6 @@ from tallystick.roles.governance.messages import Op, pack_head, pack_parts, unpa
 from tallystick.roles.ledger.seen_heads import MAX_LINKS, SeenHeads
 from tallystick.roles.operations.conduct import Conduct
 
-__all__ = ["Witness"]
-
 _log = logging.getLogger("tallystick.roles")
 HEADS_OF_A_STUDY = 4  # countersigned for one client: its charge, and again should its ledger have been recovered
 LINKS_A_SECOND = 1.0  # new in one client's ledger, once a whole message of them was shown; a study makes a handful

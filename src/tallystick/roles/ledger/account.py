@@ -21,13 +21,12 @@ from typing import Any
 
 from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash, parse_hash
+from tallystick.privacy.accountant import ORDERS
 from tallystick.privacy.chain import KINDS, Link, parse_body
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, steps
+from tallystick.privacy.ledger import Budget
+from tallystick.privacy.totals import STEPS, Charge, Totals, steps
 from tallystick.protocol.governance.bodies import MAX_DIGITS
 from tallystick.study.schema import Schema
-
-__all__ = ["Account", "DataSet", "Fingerprint", "Grant", "Group", "StudyCharge", "charge_facts", "dataset_facts"]
-
 
 _OF_A_PERSON = ("person", "max_records", "max_institutions")
 

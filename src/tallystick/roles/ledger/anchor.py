@@ -15,8 +15,6 @@ from tallystick.core.identifiers import canonical, format_hash, parse_hash
 from tallystick.core.outside_text import read_json
 from tallystick.privacy.chain import LEDGER_BYTES, Head
 
-__all__ = ["Anchor", "broken_ledger"]
-
 _LARGEST = 4096
 
 

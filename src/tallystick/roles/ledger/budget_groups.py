@@ -16,13 +16,12 @@ from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
-from tallystick.privacy.ledger import Budget, Charge, Spent, Totals, covers
+from tallystick.privacy.ledger import Budget, covers
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
+from tallystick.privacy.totals import Charge, Spent, Totals
 from tallystick.roles.ledger.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.roles.ledger.datasets import check_dataset, check_distinct, check_words
 from tallystick.roles.ledger.file import LedgerFile
-
-__all__ = ["BudgetGroups", "BudgetView"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,6 @@ from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.file import LedgerFile
 
-__all__ = ["add", "check_all", "head_of", "kept"]
-
 
 def head_of(statement: Statement) -> Head:
     """The head that a countersignature or a charge is about."""

@@ -44,8 +44,6 @@ from tallystick.roles.storage.database import (
     transaction_of,
 )
 
-__all__ = ["COLUMNS", "LedgerFile", "as_link", "create", "insert", "signed_link"]
-
 FORMAT = "1"
 _SALT_BYTES = 16
 SCHEMA = """

@@ -28,8 +28,6 @@ from tallystick.data.sources import column_names, read_table
 from tallystick.roles.ledger.account import Fingerprint
 from tallystick.study.schema import label_text
 
-__all__ = ["content_digest", "fingerprint", "is_address"]
-
 _LABEL = b"tallystick/content/1"
 _CELL_BYTES = 16
 _MISSING = b"\xff" * _CELL_BYTES

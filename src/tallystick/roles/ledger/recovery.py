@@ -26,9 +26,9 @@ from typing import Any
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
-from tallystick.privacy.accountant import epsilon_from_rho
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho
 from tallystick.privacy.chain import Head, Link, parse_body
-from tallystick.privacy.ledger import ORDERS, steps
+from tallystick.privacy.totals import steps
 from tallystick.protocol.governance.statements import Statement, verify
 from tallystick.roles.ledger.anchor import Anchor
 from tallystick.roles.ledger.countersignatures import head_of
@@ -38,8 +38,6 @@ from tallystick.roles.ledger.salvage import RECOVERED, Salvage, kept_statements,
 from tallystick.roles.ledger.turn_lock import TurnLock
 from tallystick.roles.storage.database import storage_guard, transaction_of
 from tallystick.study import Study
-
-__all__ = ["Recovery", "recover"]
 
 _FILES = ("", "-wal", "-shm")
 

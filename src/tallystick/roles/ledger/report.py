@@ -25,8 +25,6 @@ from tallystick.roles.ledger.account import Account, StudyCharge
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.file import LedgerFile
 
-__all__ = ["SCHEMA", "LedgerReport", "check_export", "events", "export", "verify_ledger"]
-
 SCHEMA = "tallystick/ledger/1"
 MAX_EXPORT = 256 << 20
 _WITHHELD = ("register", "changed")

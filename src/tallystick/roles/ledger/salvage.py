@@ -20,8 +20,6 @@ from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.anchor import Anchor
 from tallystick.roles.ledger.file import COLUMNS, as_link
 
-__all__ = ["RECOVERED", "Salvage", "kept_statements", "salvage"]
-
 RECOVERED = ".recovered"
 """The suffix of a recovered ledger that has not taken its place yet: it counts too, if a recovery was cut short."""
 

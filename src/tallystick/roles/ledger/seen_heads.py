@@ -20,8 +20,6 @@ from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import LEDGER_BYTES, Head, extend, genesis
 from tallystick.roles.storage.database import connect, make_durable, storage_guard, transaction_of
 
-__all__ = ["MAX_LINKS", "SeenHeads", "Verdict", "judge"]
-
 MAX_LINKS = 100_000
 """Contents in one message; a ledger that grew by more shows them in steps."""
 _MAX_SEQUENCE = 1 << 40

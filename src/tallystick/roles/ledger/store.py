@@ -21,17 +21,16 @@ from tallystick.core.errors import BudgetExceeded, LocalProtocolError, Verificat
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.chain import Head
-from tallystick.privacy.ledger import Charge, Entry, Spent, Totals, admit
+from tallystick.privacy.ledger import Entry, admit
+from tallystick.privacy.totals import Charge, Spent, Totals
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.ledger import countersignatures
 from tallystick.roles.ledger.account import Account, Group, StudyCharge, charge_facts, ratio
 from tallystick.roles.ledger.anchor import broken_ledger
-from tallystick.roles.ledger.budget_groups import BudgetGroups, BudgetView
+from tallystick.roles.ledger.budget_groups import BudgetGroups
 from tallystick.roles.ledger.datasets import check_unit
 from tallystick.roles.ledger.file import LedgerFile
 from tallystick.roles.ledger.report import LedgerReport, events, export, verify_ledger
-
-__all__ = ["LEDGER", "BudgetView", "LedgerStore"]
 
 LEDGER = "ledger.sqlite"
 """Its name in a client's state folder."""
