@@ -24,13 +24,13 @@ from tallystick.protocol.governance.docket import Docket, check_speaker, order_o
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, decode, ident_of, make
 from tallystick.protocol.members import Members
-from tallystick.roles.governance.board import FOR_ALL, Board
 from tallystick.roles.governance.early import EarlyStatements
 from tallystick.roles.governance.messages import Op, pack_parts, unpack_parts
 from tallystick.roles.governance.room import GRACE_SECONDS
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.transport.wire import GOVERNANCE, head
 
+FOR_ALL = frozenset({"proposal", "withdrawal", "outcome"})  # shown to every client, however many there are
 NOBODY = bytes(HASH_BYTES)
 BATCH_BYTES = 1 << 19
 IDENTS_OF_ONE = 1 << 12  # in a list that counts as one question; a longer one counts as several
@@ -42,6 +42,23 @@ ANSWER_BYTES_AT_ONCE, ANSWER_BYTES_A_SECOND = 32 << 20, float(1 << 20)
 AGAIN_SECONDS = 10.0  # after which notes are compared again with who was not listened to, or could not be told
 PRUNE_SECONDS = 3600.0
 PRESSED_SECONDS = 60.0  # between two prunings for want of room
+
+
+class _Board:
+    """What parties are told of a study before they are asked to take part, at one state of the file; made once for a
+    thousand of them."""
+
+    def __init__(self, place: tuple[bytes, int], statements: Sequence[Statement], quorum: Sequence[Statement]) -> None:
+        self.place = place
+        self.whole = list({s.ident: s for s in (*statements, *quorum)}.values())
+        self._common = {s.ident: s for s in (*(s for s in statements if s.kind in FOR_ALL), *quorum)}
+        self._signed: dict[str, list[Statement]] = {}
+        for statement in statements:
+            self._signed.setdefault(statement.signer, []).append(statement)
+
+    def for_one(self, client: str) -> list[Statement]:
+        """For one of many clients: what is for all, the quorum, and its own."""
+        return list({**self._common, **{s.ident: s for s in self._signed.get(client, ())}}.values())
 
 
 class Exchange:
@@ -84,7 +101,7 @@ class Exchange:
         self._clients = frozenset(members.clients)
         self._others = (*members.helpers, *members.analysts)
         self._dockets: dict[bytes, tuple[int, Docket]] = {}
-        self._board: Board | None = None
+        self._board: _Board | None = None
         self._held: dict[str, list[Statement]] | None = None  # to be passed on at the end of a turn
 
     def adopt(self, members: Members, running: Iterable[bytes]) -> None:
@@ -208,7 +225,7 @@ class Exchange:
         if self._board is None or self._board.place != place:
             standing = self.standing(study)
             quorum = [standing.approvals[name] for name in list(standing.approvals)[: standing.quorum]]
-            self._board = Board(place, self.store.statements(study), quorum)
+            self._board = _Board(place, self.store.statements(study), quorum)
         few = party in self._clients and len(self._clients) > SHARED_DECISIONS
         self._tell(party, self._board.for_one(party) if few else self._board.whole)
 
@@ -301,19 +318,16 @@ class Exchange:
             raise RemoteProtocolError(error.cause, party=sender, rule=error.rule) from None
         try:
             if statement.kind != "proposal" and statement.study_hash not in self.proposed:
-                self._put_early(sender, statement, raw)
+                # Perhaps the proposal is still on its way.
+                if not self._early.put(statement.signer, statement.study_hash, sender, raw):
+                    self._limited(statement.signer, "statements-without-proposal", 1)
                 return
-            self._keep(sender, statement, raw)
+            self._keep(sender, raw)
         except VerificationError as error:
             raise RemoteProtocolError(f"a forged statement: {error.cause}", party=sender, rule=error.rule) from error
         self._note(statement, sender)
 
-    def _put_early(self, sender: str, statement: Statement, raw: bytes) -> None:
-        """Nobody has proposed what this is about; perhaps the proposal is still on its way."""
-        if not self._early.put(statement.signer, statement.study_hash, sender, raw):
-            self._limited(statement.signer, "statements-without-proposal", 1)
-
-    def _keep(self, sender: str, statement: Statement, raw: bytes) -> None:
+    def _keep(self, sender: str, raw: bytes) -> None:
         try:
             self.store.add(raw, sender=sender)
         except RemoteProtocolError as error:

@@ -164,11 +164,6 @@ class Account:
                 remedy="Restore the newest copy of the state directory; if there is none: tallystick ledger recover.",
             ) from None
 
-    def group_of(self, name: str) -> Group | None:
-        """The group of this name, or of the data set of this name."""
-        dataset = self.datasets.get(name)
-        return self.groups.get(dataset.group if dataset is not None else name)
-
     def _register(self, link: Link, body: Mapping[str, Any]) -> None:
         name = body["name"]
         if name in self.datasets:

@@ -141,8 +141,10 @@ class BudgetGroups:
         return account.datasets[name]
 
     def _group(self, account: Account, name: str) -> Group:
-        group = account.group_of(name)
-        return group if group is not None else account.groups[self._dataset(account, name).group]
+        """The group of the data set of this name, or of this name itself."""
+        if name in account.datasets or name not in account.groups:
+            name = self._dataset(account, name).group
+        return account.groups[name]
 
     def grant(self, group: str, *, epsilon: float, delta: float, by: str, reason: str = "") -> BudgetView:
         """State the group's new total. It may be larger or smaller than before, never below what is spent."""

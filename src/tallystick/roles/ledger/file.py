@@ -136,7 +136,7 @@ class LedgerFile:
         if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             if self.anchor.exists():
                 raise broken_ledger("the ledger's database is gone, its anchor is not", party=self.party)
-            with self.transaction():
+            with transaction_of(self.db):
                 create(self.db, party=self.party, ledger=os.urandom(LEDGER_BYTES))
         known = dict(run("SELECT key, value FROM meta").fetchall())
         if known.get("format") != FORMAT or known.get("party") != self.party:
@@ -246,7 +246,7 @@ class LedgerFile:
         try:
             for link in links:
                 self._account.apply(link)  # before it is kept: a link that cannot follow would close the ledger
-            with self.transaction():
+            with transaction_of(self.db):
                 insert(self.db, links)
                 after_ledger_step(links[-1].kind, "written")
         except BaseException:
@@ -256,10 +256,6 @@ class LedgerFile:
         after_ledger_step(links[-1].kind, "kept")
         self.anchor.write(head)
         after_ledger_step(links[-1].kind, "anchored")
-
-    def transaction(self) -> contextlib.AbstractContextManager[None]:
-        """Within a turn: everything inside is kept, durably, or nothing is."""
-        return transaction_of(self.db)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -291,10 +287,6 @@ class LedgerFile:
             for (found,) in self.read(f"SELECT {column} FROM links WHERE sequence = ?", (place,)):
                 return found if isinstance(found, bytes) else None
         return None
-
-    def passed_over(self, sequence: int) -> bool:
-        """Whether this link was lost and the ledger recovered beyond it."""
-        return self.hash_at(sequence) is None and sequence < self.head().sequence
 
     def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Rows as they are."""

@@ -106,14 +106,12 @@ def _check_needed(path: Path, party: str, signing: SigningKey, heads: Sequence[H
         return
     try:
         with contextlib.closing(LedgerFile(path, party=party, signing=signing)) as file:
-            if all(h.ledger == file.ledger and file.hash_at(h.sequence) in (None, h.hash) for h in heads):
-                last = file.head().sequence
-                if all(h.sequence <= last for h in heads):
-                    raise StudyError(
-                        "the ledger is in order: there is nothing to recover", rule="ledger-in-order", party=party
-                    )
+            here, last = file.ledger, file.head().sequence
+            known = [h for h in heads if h.ledger == here and file.hash_at(h.sequence) in (None, h.hash)]
     except VerificationError:
         return
+    if len(known) == len(heads) and all(h.sequence <= last for h in heads):
+        raise StudyError("the ledger is in order: there is nothing to recover", rule="ledger-in-order", party=party)
 
 
 def _unit_of(study: str) -> dict[str, Any]:

@@ -113,10 +113,8 @@ _LARGEST_EXPONENT = 700  # e^709 is the largest power of e in float64
 
 def _event(entry: StudyCharge) -> dict[str, Any]:
     pure = entry.charge.pure_epsilon
-    if not entry.charge.private:
-        return {"event": "NonPrivateDpEvent", "arguments": {}}
-    if pure is not None and pure > _LARGEST_EXPONENT:
-        return {"event": "NonPrivateDpEvent", "arguments": {}}  # odds that no float64 holds: nothing is promised
+    if not entry.charge.private or (pure is not None and pure > _LARGEST_EXPONENT):
+        return {"event": "NonPrivateDpEvent", "arguments": {}}  # no noise, or odds that no float64 holds
     if pure is not None:
         p = 2 / (1 + math.exp(rounded_up(pure)))
         return {
