@@ -224,15 +224,11 @@ class AnalystConnection:
                 f"the study {format_hash(study)[:19]} has no result", rule="no-result", remedy="Run it: study run."
             )
         asked = ResultRequest(study, self._identity.party, self._identity.signing, system_stream())
-        self._answers.clear()
         wanted = (Op.RESULT, Op.NO_RESULT)
-        for _ in range(max(1, round(seconds / ASK_SECONDS))):  # a question that came too soon is not answered
-            self.exchange.send(aggregator, Op.RESULT_WANTED, asked.body, study)
-            if self.wait(lambda: any(op in wanted and of == study for op, of, _ in self._answers), ASK_SECONDS):
-                break
-        else:
+        found = self._ask(Op.RESULT_WANTED, asked.body, study, wanted, every=ASK_SECONDS, seconds=seconds)
+        if found is None:
             raise RoundAborted("the aggregator does not send the result", party=aggregator, rule="silent")
-        op, _, body = next(a for a in self._answers if a[0] in wanted and a[1] == study)
+        op, body = found
         if op == Op.NO_RESULT:
             cause = body.decode(errors="replace")
             raise NotApproved(cause, party=aggregator, rule="results-visible-to")
@@ -270,21 +266,28 @@ class AnalystConnection:
 
     def receipt(self, study: bytes, seconds: float = 20.0) -> bytes | None:
         """The study's privacy receipt; None if its last signature is not in yet."""
-        aggregator = self.members.board
-
-        def there() -> bytes | None:
-            return next((body for op, of, body in self._answers if op == Op.RECEIPT and of == study), None)
-
         kept = self.receipts.get(study)
         if kept is None:
-            for _ in range(max(1, int(seconds))):
-                self.exchange.send(aggregator, Op.RECEIPT_WANTED, b"", study)
-                if self.wait(lambda: there() is not None, 1.0):
-                    break
-            kept = there()
-            if kept is not None:
-                self.receipts.put(study, kept, sender=aggregator)
+            found = self._ask(Op.RECEIPT_WANTED, b"", study, (Op.RECEIPT,), every=1.0, seconds=seconds)
+            if found is not None:
+                kept = found[1]
+                self.receipts.put(study, kept, sender=self.members.board)
         return kept
+
+    def _ask(
+        self, op: Op, body: bytes, study: bytes, wanted: Sequence[Op], *, every: float, seconds: float
+    ) -> tuple[int, bytes] | None:
+        """The notice board's answer to a question, which is asked anew: one that came too soon is not answered."""
+
+        def there() -> tuple[int, bytes] | None:
+            return next(((op, body) for op, of, body in self._answers if op in wanted and of == study), None)
+
+        self._answers.clear()
+        for _ in range(max(1, round(seconds / every))):
+            self.exchange.send(self.members.board, op, body, study)
+            if self.wait(lambda: there() is not None, every):
+                break
+        return there()
 
     def _outcome(self, study: bytes) -> str:
         """The digest of the result, as the aggregator signed it; empty while there is none."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tallystick.core.identifiers import format_hash
 from tallystick.engines.setup import Setup
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.governance.exchange import Exchange
@@ -84,6 +83,3 @@ class Clearance:
             notice = pack_parts([charge.encode(), b"".join(links[:MAX_LINKS])])
             self._exchange.send(witness, Op.NOTICE, notice, self._study)
         self._again()
-
-    def __repr__(self) -> str:
-        return f"Clearance({format_hash(self._study)[:19]}, given={self._given})"

@@ -34,10 +34,9 @@ def add(file: LedgerFile, raw: bytes, identities: Mapping[str, VerifyKey] | None
     return statement
 
 
-def kept(file: LedgerFile, sequence: int | None = None) -> dict[tuple[int, str], bytes]:
-    """Those kept, all or at one head, by (sequence, server)."""
-    where, values = ("", ()) if sequence is None else (" WHERE sequence = ?", (sequence,))
-    rows = file.read(f"SELECT sequence, server, statement FROM countersignatures{where} ORDER BY 1, 2", values)
+def kept(file: LedgerFile) -> dict[tuple[int, str], bytes]:
+    """Those kept, by (sequence, server)."""
+    rows = file.read("SELECT sequence, server, statement FROM countersignatures ORDER BY 1, 2")
     return {(int(number), str(server)): raw for number, server, raw in rows}
 
 

@@ -85,7 +85,7 @@ def _check_admitted(account: Account, link: Link, party: str) -> None:
         )
 
 
-def events(account: Account) -> list[dict[str, Any]]:
+def events(file: LedgerFile) -> list[dict[str, Any]]:
     """Every charge that counts as spent, as the name and arguments of a ``dp_accounting`` event.
 
     ρ-zCDP is ``ZCDpEvent``. A pure-ε study is the randomised response of its ε, which dominates every ε-DP mechanism
@@ -93,7 +93,8 @@ def events(account: Account) -> list[dict[str, Any]]:
     into ``RdpAccountant(neighboring_relation=REPLACE_ONE)``; each study's own relation is in its ρ or ε already. Events
     of different units (``unit``, ``person`` and its caps) go into different accountants: they do not add up.
     """
-    spent = [entry for entry in account.studies.values() if entry.state != "voided"]
+    with file.reading() as account:
+        spent = [entry for entry in account.studies.values() if entry.state != "voided"]
     return [
         {
             "study": format_hash(entry.charge.study),

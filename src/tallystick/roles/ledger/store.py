@@ -30,7 +30,7 @@ from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.budget_groups import BudgetGroups
 from tallystick.roles.ledger.datasets import check_unit
 from tallystick.roles.ledger.file import LedgerFile
-from tallystick.roles.ledger.report import LedgerReport, events, export, verify_ledger
+from tallystick.roles.ledger.report import LedgerReport, verify_ledger
 
 LEDGER = "ledger.sqlite"
 """Its name in a client's state folder."""
@@ -152,10 +152,6 @@ class LedgerStore(BudgetGroups):
         """The contents (digests) of the links after ``since``: what a server follows the chain with."""
         return [link.content for link in self.file.links(since, until)]
 
-    def hash_at(self, sequence: int) -> bytes | None:
-        """The hash of that link, or None if this ledger does not reach so far."""
-        return self.file.hash_at(sequence)
-
     def compare(self, seen: Head, *, by: str) -> None:
         """Raise unless what a server has seen of this ledger is part of it: otherwise this is not the newest copy."""
         here = self.head()
@@ -163,7 +159,7 @@ class LedgerStore(BudgetGroups):
             cause = f"{by} knows another ledger of this institution"
         elif seen.sequence > here.sequence:
             cause = f"this ledger was rolled back: it ends at link {here.sequence}, {by} has seen link {seen.sequence}"
-        elif self.hash_at(seen.sequence) != seen.hash:
+        elif self.file.hash_at(seen.sequence) != seen.hash:
             cause = f"there are two copies of this ledger: {by} has seen another link {seen.sequence}"
         else:
             return
@@ -173,7 +169,7 @@ class LedgerStore(BudgetGroups):
         """The body of the ``charge`` statement: always the same for one reservation."""
         with self.file.reading() as account:
             known = self._study(account, study)
-            hashed = self.hash_at(known.sequence)
+            hashed = self.file.hash_at(known.sequence)
             if hashed is None or known.state == "voided":
                 raise LocalProtocolError("this study is not charged", party=self.party, remedy="Reserve it first.")
             return {
@@ -191,10 +187,6 @@ class LedgerStore(BudgetGroups):
         """Keep a server's signature under a head of this ledger."""
         countersignatures.add(self.file, raw, identities)
 
-    def countersignatures(self, sequence: int) -> dict[str, bytes]:
-        """The statements kept for this head, by server."""
-        return {server: raw for (_, server), raw in countersignatures.kept(self.file, sequence).items()}
-
     # -- proof ---------------------------------------------------------------------------------------------------------
 
     def verify(
@@ -202,15 +194,6 @@ class LedgerStore(BudgetGroups):
     ) -> LedgerReport:
         """Check everything; ``statements`` are countersignatures kept elsewhere. A report, or ``VerificationError``."""
         return verify_ledger(self.file, identities, statements)
-
-    def export_events(self) -> list[dict[str, Any]]:
-        """What was spent, as dp-accounting events."""
-        with self.file.reading() as account:
-            return events(account)
-
-    def export_chain(self) -> bytes:
-        """The chain as one file that anyone with the consortium file can check."""
-        return export(self.file)
 
     def close(self) -> None:
         """Give the file free."""
