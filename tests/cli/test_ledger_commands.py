@@ -16,8 +16,8 @@ from typer.models import OptionInfo
 from tallystick.application.party_files import client_ledger
 from tallystick.cli.budget import budget_app, ledger_app
 from tallystick.cli.data_sets import data_app
-from tallystick.privacy.accountant import rho_from_epsilon
-from tallystick.privacy.ledger import ORDERS, STEPS, Charge, steps
+from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
+from tallystick.privacy.totals import STEPS, Charge, steps
 
 Runner = Callable[..., Run]
 

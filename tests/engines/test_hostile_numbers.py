@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import TallystickError
+from tallystick.core.identifiers import canonical
 from tallystick.engines.designs import design_of, program_of
 from tallystick.engines.planning import layout_of, plan_study
 from tallystick.engines.round_vectors import result_limit
@@ -18,8 +19,8 @@ from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_COORDINATES, MIN_DELTA, MIN_EPSILON
-from tallystick.protocol.governance import canonical, summarise
 from tallystick.protocol.governance.bodies import check_plan
+from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.study import Study
 from tallystick.study.limits import RANGES
 
@@ -97,7 +98,7 @@ def plan_of(raw: dict[str, Any]) -> Plan:
     program_of(received, None)
     design = design_of(received, layout_of(received), None)
     plan = plan_study(received, design, allow_not_private=False)
-    check_plan(json.loads(canonical(summarise(plan))))
+    assert check_plan(json.loads(canonical(summarise(plan)))) is None
     charge = charge_of(received.hash, plan)
     result_limit(plan, received.data.records or 1)
     assert plan.rho > 0

@@ -422,7 +422,7 @@ def made_up_decisions(process: RoleProcess, spec: dict[str, Any]) -> None:
     """A client that signs decisions about studies nobody has proposed, a hundred in a message."""
     from tallystick.core.identifiers import format_hash
     from tallystick.protocol.governance.statements import make
-    from tallystick.roles.governance.exchange import Op, pack_parts
+    from tallystick.roles.governance.messages import Op, pack_parts
 
     key = process.parts.identity.signing
 
@@ -491,7 +491,7 @@ def babbles(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 def grants_nothing(process: RoleProcess, spec: dict[str, Any]) -> None:
     """A party that never grants a large message, and asks for everything there is, again and again."""
-    from tallystick.roles.governance.exchange import Op
+    from tallystick.roles.governance.messages import Op
     from tallystick.transport.network.connection import Connection
 
     async def never(_self: Connection, _incoming: Any) -> None:

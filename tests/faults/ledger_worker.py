@@ -22,7 +22,9 @@ from typing import Any
 
 from tallystick.core.errors import BudgetExceeded
 from tallystick.crypto.signing import SigningKey
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
+from tallystick.privacy.accountant import ORDERS
+from tallystick.privacy.ledger import Budget
+from tallystick.privacy.totals import STEPS, Charge, steps
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.storage import crash_points

@@ -18,8 +18,7 @@ from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
 from tallystick.application.studies import words as study_words
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
-from tallystick.core.identifiers import parse_hash
-from tallystick.protocol.governance.statements import canonical
+from tallystick.core.identifiers import canonical, parse_hash
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.study import Study

@@ -10,7 +10,7 @@ from consortium_fixture import Parties, health, wait_for
 
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.setup import set_up
-from tallystick.protocol.governance import summarise
+from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import make
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock

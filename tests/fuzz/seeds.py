@@ -15,7 +15,8 @@ from governance_examples import PROPOSAL, T0, finished
 from tallystick.crypto.prg import AesStream
 from tallystick.crypto.sealing import Sealer
 from tallystick.privacy.chain import KINDS
-from tallystick.protocol.governance import Docket, make_receipt
+from tallystick.protocol.governance.docket import Docket
+from tallystick.protocol.governance.receipt import make_receipt
 from tallystick.study import Study
 from tallystick.transport.network import frames
 

@@ -11,12 +11,12 @@ import json
 from pathlib import Path
 
 from tallystick.core.errors import PrivacyRefused, StudyError, TallystickError
+from tallystick.core.identifiers import canonical
 from tallystick.engines.designs import design_of, program_of
 from tallystick.engines.planning import layout_of, plan_study
 from tallystick.privacy.ledger import charge_of
 from tallystick.protocol.governance.bodies import check_plan
 from tallystick.protocol.governance.plan_summary import summarise
-from tallystick.protocol.governance.statements import canonical
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.requests import Request
 from tallystick.roles.identity.role_config import parse_role_config
@@ -75,7 +75,7 @@ def _derived(study: Study) -> None:
     except (StudyError, PrivacyRefused) as refusal:
         _shown(refusal)
         return
-    check_plan(json.loads(canonical(summarise(plan))))
+    assert check_plan(json.loads(canonical(summarise(plan)))) is None
     charge = charge_of(study.hash, plan)
     assert all(value >= 0 for value in charge.curve)
     spent = plan.spent_epsilon()

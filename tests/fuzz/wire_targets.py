@@ -33,8 +33,7 @@ from tallystick.protocol.secure_sum.records import ClientRecord, EquivocatorsRec
 from tallystick.protocol.sparse_model import expand, sparse_parts
 from tallystick.protocol.study import codec as study_codec
 from tallystick.roles.analyst.connected import _told
-from tallystick.roles.governance.clearance import unpack_head
-from tallystick.roles.governance.exchange import unpack_parts
+from tallystick.roles.governance.messages import unpack_head, unpack_parts
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.results import is_interim
 from tallystick.roles.ledger.account import Account

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -13,11 +14,12 @@ from tests.claims import servers_claim
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
-from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import Head, Link, make_link
 from tallystick.privacy.grid import Group
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, admit, charge_of, covers, steps
+from tallystick.privacy.ledger import Budget, admit, charge_of, covers
 from tallystick.privacy.sum_plan import make_plan
+from tallystick.privacy.totals import STEPS, Charge, Totals, steps
 from tallystick.roles.ledger.account import Account, DataSet, Fingerprint, charge_facts, dataset_facts
 from tallystick.study.schema import Number, Schema
 
@@ -257,3 +259,28 @@ def test_fingerprints_of_the_same_records() -> None:
     assert one.shared_with(Fingerprint(location="/x", bytes="y", content="z")) is None
     assert Fingerprint(location="/x").shared_with(Fingerprint(location="/y")) is None  # empty marks tell nothing
     assert "content" not in repr(one)
+
+
+# -- a long life -------------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_different_studies_fit_on_one_account() -> None:
+    """Their exact sum has more digits than Python turns into text; what is told of it has not, and is never less."""
+    book, exact, told_before = Book(), Fraction(0), Fraction(0)
+    for number in range(1000):
+        one = charge(0, Fraction(1, 10**12 + 2 * number + 1))  # coprime, or nearly: twelve more digits each
+        one = replace(one, study=number.to_bytes(32, "big"))
+        exact += one.rho
+        book.reserve(one)
+        known = book.account.studies[one.study].total_rho
+        assert book.account.groups["g"].totals.rho == exact  # sums are kept exactly
+        assert exact <= known < exact + Fraction(1, STEPS)
+        assert known >= told_before
+        assert (known == exact) == (max(exact.numerator, exact.denominator) < 10**4000)
+        assert len(str(known.denominator)) <= 4000  # what a charge statement may say
+        told_before = known
+    assert exact.denominator > 10**4300
+    assert book.account.groups["g"].totals.spent(1e-6).fits == 1000
+    last = book.account.studies[(999).to_bytes(32, "big")]
+    book.step("void", last.charge, last.sequence)
+    assert book.account.groups["g"].totals.rho == exact - last.charge.rho

@@ -12,7 +12,7 @@ import mpmath
 import pytest
 
 from tallystick.privacy.accountant import ORDERS, _estimate, epsilon_from_rho, rho_from_epsilon, rounded_up
-from tallystick.privacy.ledger import STEPS, Budget, Charge, Ledger, _caps, covers_sum, steps
+from tallystick.privacy.ledger import Budget, Ledger, _caps, covers_sum
 from tallystick.privacy.sampling import (
     _estimated_curve,
     _estimated_epsilon,
@@ -21,7 +21,7 @@ from tallystick.privacy.sampling import (
     sampled_budget,
     sampled_curve,
 )
-from tallystick.privacy.totals import UnitTotals
+from tallystick.privacy.totals import STEPS, Charge, UnitTotals, steps
 
 EPSILONS = (1e-6, 3.3e-6, 1e-5, 1e-4, 1e-3, 0.1, 1.0, 7.0, 100.0, 1e3)
 DELTAS = (1e-18, 1e-12, 1e-6, 1e-3, 0.1)

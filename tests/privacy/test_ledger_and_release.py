@@ -10,12 +10,13 @@ from tests.claims import servers_claim
 
 import tallystick
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
-from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, charge_of, covers, steps
+from tallystick.privacy.ledger import Budget, Ledger, charge_of, covers
 from tallystick.privacy.payment import Payment, paid_from
 from tallystick.privacy.release import release
 from tallystick.privacy.sum_plan import make_plan
+from tallystick.privacy.totals import STEPS, Charge, Totals, steps
 
 STUDY = b"s" * 32
 
@@ -127,7 +128,7 @@ def test_one_exit():
     """One function makes a Release, from a Payment; and what is a Payment is said in two places."""
     made = _makers("Release", "Payment", "release", "Ledger", "pack_outcome", "pack_interim")
     assert made["Release"] == {"privacy/release.py"}
-    assert made["Payment"] == {"privacy/payment.py", "protocol/governance/payment.py"}
+    assert made["Payment"] == {"privacy/payment.py", "protocol/governance/receipt_contents.py"}
     assert made["release"] - {"roles/governance/clearance.py"} == {
         "engines/engine.py"
     }  # there it is the ledger's own word

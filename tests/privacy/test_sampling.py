@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import PrivacyRefused
-from tallystick.privacy.ledger import ORDERS
+from tallystick.privacy.accountant import ORDERS
 from tallystick.privacy.sampling import LARGEST, curve_epsilon, round_curve, sampled_budget, sampled_curve
 
 CASES = [(rate, shift, variance) for rate in (0.01, 0.2, 0.7) for shift in (1, 3) for variance in (2.0, 9.0, 60.0)]

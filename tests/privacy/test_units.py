@@ -16,14 +16,15 @@ from tests.claims import servers_claim
 
 import tallystick as ts
 from tallystick.core.errors import BudgetExceeded, StudyError
-from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
-from tallystick.privacy.chain import canonical
+from tallystick.core.identifiers import canonical
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.grid import Grid, Group
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Ledger, Totals, admit, charge_of, covers, steps
+from tallystick.privacy.ledger import Budget, Ledger, admit, charge_of, covers
 from tallystick.privacy.release import state_privacy
 from tallystick.privacy.sensitivity import Neighbours, vector_sensitivity
 from tallystick.privacy.sum_plan import make_plan
+from tallystick.privacy.totals import STEPS, Charge, Totals, steps
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.roles.ledger.account import charge_facts
 

@@ -9,7 +9,8 @@ from typing import Any
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey
-from tallystick.protocol.governance import Statement, make, plan_digest
+from tallystick.protocol.governance.plan_summary import plan_digest
+from tallystick.protocol.governance.statements import Statement, make
 from tallystick.protocol.members import Members
 from tallystick.study import study_digest
 

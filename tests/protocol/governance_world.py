@@ -32,7 +32,7 @@ from governance_examples import (
 
 from tallystick.core.errors import TallystickError
 from tallystick.core.identifiers import parse_hash
-from tallystick.protocol.governance import Statement, decode
+from tallystick.protocol.governance.statements import Statement, decode
 
 MEMBERS = members()
 QUORUM = 3

@@ -14,8 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import StudyError
-from tallystick.protocol.governance import Facts, Limits, Policy, Rule, Verdict, facts_of, parse_rules
-from tallystick.protocol.governance.policy import CONDITIONS, UNREAD
+from tallystick.protocol.governance.policy import (
+    CONDITIONS,
+    UNREAD,
+    Facts,
+    Limits,
+    Policy,
+    Rule,
+    Verdict,
+    facts_of,
+    parse_rules,
+)
 
 FILE = "sha256:" + "ab" * 32
 FACTS = Facts(

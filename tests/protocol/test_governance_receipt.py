@@ -36,19 +36,15 @@ from governance_plain import plain_canonical, plain_digest, plain_verify
 from governance_world import mutated
 
 from tallystick.core.errors import LocalProtocolError, StudyError, VerificationError
+from tallystick.core.identifiers import canonical
 from tallystick.crypto.signing import SigningKey, VerifyKey
-from tallystick.protocol.governance import (
-    Docket,
-    Report,
-    Statement,
-    canonical,
-    check_receipt,
-    in_order,
-    lacking,
-    make_receipt,
-    plan_digest,
-)
 from tallystick.protocol.governance import receipt as receipts
+from tallystick.protocol.governance.docket import Docket, in_order
+from tallystick.protocol.governance.plan_summary import plan_digest
+from tallystick.protocol.governance.receipt import make_receipt
+from tallystick.protocol.governance.receipt_check import Report, check_receipt
+from tallystick.protocol.governance.receipt_contents import lacking
+from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Members
 
 MEMBERS = members()
@@ -127,7 +123,7 @@ def wheres(report: Report) -> str:
 def test_a_good_receipt_is_sound() -> None:
     report = check(GOOD)
     assert report.findings == ()
-    assert report.sound
+    assert not report.findings
     assert report.pinned
     assert report.recomputed
     report.check()
@@ -149,7 +145,7 @@ def test_it_is_what_its_description_says() -> None:
 
 def test_what_was_not_compared_is_said() -> None:
     report = check(GOOD, consortium_hash=None, plan_of=None, result=None)
-    assert report.sound
+    assert not report.findings
     assert not report.pinned
     assert not report.recomputed
 
@@ -227,7 +223,7 @@ def test_each_byte_flipped_in_turn_is_detected_and_the_report_says_where(monkeyp
         raw = bytearray(good)
         raw[at] ^= 1 << at % 7
         report = check(bytes(raw), **options)
-        assert not report.sound, at
+        assert report.findings, at
         assert all(f.what and f.who for f in report.findings)
         if rules(report) == {"receipt-unreadable"} or f"byte {at}" in wheres(report):
             continue
@@ -271,7 +267,7 @@ def test_a_truncated_receipt_is_detected(cut: int) -> None:
 )
 def test_what_is_no_receipt(raw: bytes, words: str | None) -> None:
     report = check(raw)
-    assert not report.sound
+    assert report.findings
     if words is None:
         assert rules(report) == {"receipt-form"}
         assert report.findings[0].where.startswith("byte ")
@@ -313,7 +309,7 @@ def test_each_missing_statement_is_named(gone: Statement) -> None:
 
 
 def test_a_refusal_may_be_left_out() -> None:
-    assert check(with_statements([s for s in finished() if s.signer != "c3"])).sound
+    assert not check(with_statements([s for s in finished() if s.signer != "c3"])).findings
 
 
 # -- what is untrue: the aggregator signs anything, the others only what they said ------------------------------------

@@ -11,8 +11,9 @@ from fractions import Fraction
 from pathlib import Path
 
 from tallystick.crypto.signing import SigningKey
-from tallystick.privacy.accountant import rho_from_epsilon
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
+from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
+from tallystick.privacy.ledger import Budget
+from tallystick.privacy.totals import STEPS, Charge, steps
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.store import LedgerStore

@@ -18,7 +18,7 @@ from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.privacy.chain import extend, genesis
 from tallystick.roles.governance import witness as server
-from tallystick.roles.governance.exchange import Op, pack_parts
+from tallystick.roles.governance.messages import Op, pack_parts
 from tallystick.roles.governance.witness import Witness
 from tallystick.roles.ledger.seen_heads import SeenHeads
 

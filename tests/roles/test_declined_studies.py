@@ -14,7 +14,7 @@ from test_hostile_proposals import KEYS, MEMBERS, NOW, Client, approval, changed
 
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.protocol import study as studies
-from tallystick.protocol.governance import make
+from tallystick.protocol.governance.statements import make
 from tallystick.protocol.study.messages import StudyOpen
 from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.processes.client import ClientProcess

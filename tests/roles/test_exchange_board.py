@@ -16,7 +16,8 @@ from governance_examples import HASH, KEYS, PROPOSAL, T0, charge, decision, memb
 from tallystick.core.identifiers import parse_hash
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.statements import Statement, decode
-from tallystick.roles.governance.exchange import SHARED_DECISIONS, Exchange, Op, unpack_parts
+from tallystick.roles.governance.exchange import SHARED_DECISIONS, Exchange
+from tallystick.roles.governance.messages import Op, unpack_parts
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.transport.wire import HEADER_BYTES
 

@@ -17,7 +17,7 @@ from tallystick.algorithms.program import pack_state
 from tallystick.application.studies import views
 from tallystick.application.studies import words as study_words
 from tallystick.core.errors import PrivacyRefused, RemoteProtocolError, StudyError, TallystickError
-from tallystick.core.identifiers import format_hash
+from tallystick.core.identifiers import canonical, format_hash
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey
 from tallystick.data.encoding import encode
@@ -25,8 +25,8 @@ from tallystick.engines.client_map import ClientMap
 from tallystick.engines.setup import _set_up, set_up
 from tallystick.privacy.contribution import Dense
 from tallystick.privacy.ledger import Budget
-from tallystick.protocol.governance import Statement, canonical, decode, make, summarise
-from tallystick.protocol.governance.statements import signed_bytes
+from tallystick.protocol.governance.plan_summary import summarise
+from tallystick.protocol.governance.statements import Statement, decode, make, signed_bytes
 from tallystick.protocol.members import Members
 from tallystick.roles.governance.exchange import Exchange
 from tallystick.roles.governance.review import review

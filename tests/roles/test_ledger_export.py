@@ -26,11 +26,14 @@ from ledger_examples import (
 
 from tallystick.application import ledger as ledger_room
 from tallystick.core.errors import VerificationError
-from tallystick.privacy.accountant import pure_rho
-from tallystick.privacy.chain import Head, canonical, genesis, make_link, signed_bytes
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, steps
+from tallystick.core.identifiers import canonical
+from tallystick.privacy.accountant import ORDERS, pure_rho
+from tallystick.privacy.chain import Head, genesis, make_link, signed_bytes
+from tallystick.privacy.ledger import Budget
+from tallystick.privacy.totals import STEPS, Charge, steps
 from tallystick.roles.ledger.account import dataset_facts
-from tallystick.roles.ledger.report import check_export
+from tallystick.roles.ledger.report import check_export, export
+from tallystick.roles.ledger.report import events as spent_events
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def exported(tmp_path: Path) -> bytes:
     with open_ledger(tmp_path) as ledger:
         ledger.reserve("default", short_charge(3))
         ledger.add_countersignature(countersign(ledger, 3).encode(), IDENTITIES)
-        return ledger.export_chain()
+        return export(ledger.file)
 
 
 def test_an_export_can_be_checked_by_anyone(exported: bytes) -> None:
@@ -153,7 +156,7 @@ def test_events_compose_in_dp_accounting_as_the_ledger_says(tmp_path: Path) -> N
         for number, part in enumerate((3, 7, 50), start=1):
             ledger.reserve("default", charge(number, WHOLE / part), study_name=f"study {number}")
         ledger.void(study(3))
-        events, spent = ledger.export_events(), ledger.view("default").spent
+        events, spent = spent_events(ledger.file), ledger.view("default").spent
     assert [(e["name"], e["event"], e["state"]) for e in events] == [
         ("study 1", "ZCDpEvent", "reserved"),
         ("study 2", "ZCDpEvent", "reserved"),
@@ -170,7 +173,7 @@ def test_pure_studies_become_the_worst_mechanism_of_their_epsilon(tmp_path: Path
         ledger.register(dataset(), Budget(epsilon=3.0, delta=0.0))
         for number, epsilon in enumerate((Fraction(1, 2), Fraction(3, 4))):
             ledger.reserve("default", pure_charge(number, epsilon))
-        events = ledger.export_events()
+        events = spent_events(ledger.file)
     assert {e["event"] for e in events} == {"RandomizedResponseDpEvent"}
     theirs = composed(events, PLDAccountant)
     assert theirs.get_epsilon(0.0) == pytest.approx(1.25, rel=1e-3)
@@ -185,7 +188,7 @@ def test_a_mixed_ledger_goes_into_one_accountant(tmp_path: Path) -> None:
         ledger.register(dataset(), Budget(epsilon=3.0))
         ledger.reserve("default", charge(1, WHOLE / 3))
         ledger.reserve("default", pure_charge(2, Fraction(1, 3)))
-        events = ledger.export_events()
+        events = spent_events(ledger.file)
         with ledger.file.reading() as account:
             ours = account.groups["default"].totals.curve
     theirs = composed(events, RdpAccountant, orders=[float(a) for a in ORDERS])
@@ -197,6 +200,6 @@ def test_exact_studies_are_events_too(tmp_path: Path) -> None:
     with open_ledger(tmp_path) as ledger:
         ledger.register(dataset(), BUDGET)
         ledger.reserve("default", charge(1, Fraction(0), private=False), allow_not_private=True)
-        (event,) = ledger.export_events()
+        (event,) = spent_events(ledger.file)
     assert (event["event"], event["arguments"]) == ("NonPrivateDpEvent", {})
     json.dumps(event)

@@ -134,8 +134,8 @@ def test_rolled_back_beyond_what_a_server_has_signed(folder: Path, tmp_path: Pat
     assert done.resumed == lost_head
     with open_ledger(backup) as ledger, SeenHeads(tmp_path / "server.sqlite", party="server-1") as server:
         assert ledger.head().sequence == lost_head.sequence + 1
-        assert ledger.hash_at(lost_head.sequence) == lost_head.hash
-        assert ledger.hash_at(lost_head.sequence - 1) is None
+        assert ledger.file.hash_at(lost_head.sequence) == lost_head.hash
+        assert ledger.file.hash_at(lost_head.sequence - 1) is None
         assert spent(ledger) == WHOLE / 8 * 2 + WHOLE / 4 + WHOLE / 16 + WHOLE / 32
         ledger.compare(server.last(PARTY), by="server-1")
         since = server.last(PARTY).sequence

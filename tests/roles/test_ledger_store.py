@@ -30,8 +30,11 @@ from tallystick.core.identifiers import format_hash
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from tallystick.privacy.chain import extend, genesis
 from tallystick.privacy.ledger import Budget, Entry
+from tallystick.privacy.totals import STEPS
 from tallystick.protocol.governance.statements import make, verify
 from tallystick.roles.ledger import turn_lock
+from tallystick.roles.ledger.countersignatures import kept
+from tallystick.roles.ledger.report import check_export, export
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.study.schema import Number, Schema
 
@@ -297,7 +300,33 @@ def test_a_server_can_follow(ledger: LedgerStore) -> None:
     assert extend(start, ledger.links(0))[-1] == head.hash
     assert extend(middle.hash, ledger.links(middle.sequence))[-1] == head.hash
     assert extend(start, ledger.links(0, middle.sequence))[-1] == middle.hash
-    assert (ledger.hash_at(middle.sequence), ledger.hash_at(0), ledger.hash_at(99)) == (middle.hash, start, None)
+    assert (ledger.file.hash_at(middle.sequence), ledger.file.hash_at(0), ledger.file.hash_at(99)) == (
+        middle.hash,
+        start,
+        None,
+    )
+
+
+def test_a_sum_too_long_to_be_written_is_told_rounded_up(ledger: LedgerStore, tmp_path: Path) -> None:
+    """Exact sums grow with every different study; Python turns 4300 digits into text, and a statement has 4000."""
+    parts = [Fraction(1, 10**2999 + 1), Fraction(1, 10**3000 + 3)]
+    for number, rho in enumerate(parts, 1):
+        ledger.reserve("default", charge(number, rho))
+        ledger.release(study(number))
+    bodies = [ledger.charge_body(study(number)) for number in (1, 2)]
+    assert bodies[0]["spent_rho"] == bodies[0]["rho"] == f"1/{10**2999 + 1}"
+    assert bodies[1]["rho"] == f"1/{10**3000 + 3}"
+    assert Fraction(bodies[1]["spent_rho"]) == Fraction(1, STEPS) > sum(parts)
+    for body in bodies:
+        make("charge", PARTY, body, KEY)
+    assert ledger.verify().links == 6
+    check_export(export(ledger.file), IDENTITIES)
+    rest = WHOLE - sum(parts)  # the budget is held against the exact sum: it can be used up, and not a bit more
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve("default", charge(3, rest + Fraction(1, 10**3000)))
+    ledger.close()
+    with open_ledger(tmp_path) as again:
+        assert [again.charge_body(study(number)) for number in (1, 2)] == bodies
 
 
 def test_the_charge_statement_is_always_the_same(ledger: LedgerStore) -> None:
@@ -306,7 +335,7 @@ def test_the_charge_statement_is_always_the_same(ledger: LedgerStore) -> None:
     ledger.reserve("default", charge(2))
     ledger.release(study(1))
     assert ledger.charge_body(study(1)) == body
-    assert (body["sequence"], body["head"]) == (entry.number, format_hash(ledger.hash_at(entry.number)))
+    assert (body["sequence"], body["head"]) == (entry.number, format_hash(ledger.file.hash_at(entry.number)))
     assert Fraction(body["rho"]) == Fraction(body["spent_rho"]) == WHOLE / 8
     assert Fraction(ledger.charge_body(study(2))["spent_rho"]) == WHOLE / 4
     assert body["dataset"] == ledger.dataset("default").ident
@@ -329,8 +358,7 @@ def test_countersignatures_are_kept_by_head_and_server(ledger: LedgerStore) -> N
     entry = ledger.reserve("default", charge(1))
     for server in ("server-1", "server-2"):
         ledger.add_countersignature(countersign(ledger, 1, server).encode(), IDENTITIES)
-    assert set(ledger.countersignatures(entry.number)) == {"server-1", "server-2"}
-    assert ledger.countersignatures(1) == {}
+    assert set(kept(ledger.file)) == {(entry.number, "server-1"), (entry.number, "server-2")}
     report = ledger.verify(IDENTITIES)
     assert report.countersigned == {"server-1": 3, "server-2": 3}
     assert "server-1 up to link 3" in report.words
@@ -351,7 +379,7 @@ def test_a_wrong_countersignature_is_refused(ledger: LedgerStore) -> None:
             ledger.add_countersignature(statement.encode())
     with pytest.raises(VerificationError, match="did not sign"):
         ledger.add_countersignature(make("countersignature", "server-1", good.body, KEY).encode(), IDENTITIES)
-    assert ledger.countersignatures(3) == {}
+    assert kept(ledger.file) == {}
 
 
 def test_register_again(ledger: LedgerStore) -> None:

@@ -12,12 +12,14 @@ import pytest
 from ledger_examples import BUDGET, IDENTITIES, KEY, PARTY, WHOLE, charge, database, dataset, open_ledger, study
 
 from tallystick.core.errors import BudgetExceeded, PrivacyRefused, VerificationError
-from tallystick.privacy.chain import canonical, make_link, parse_body, signed_bytes
-from tallystick.privacy.ledger import Charge
+from tallystick.core.identifiers import canonical
+from tallystick.privacy.chain import make_link, parse_body, signed_bytes
+from tallystick.privacy.totals import Charge
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.protocol.governance.statements import make
 from tallystick.roles.ledger.account import charge_facts
 from tallystick.roles.ledger.recovery import _carried, _unit_of
+from tallystick.roles.ledger.report import events as spent_events
 from tallystick.roles.ledger.salvage import Salvage
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.study import Study
@@ -62,7 +64,7 @@ def test_the_ledger_comes_back_with_its_units(tmp_path: Path) -> None:
         ledger.reserve("default", person(1))
         ledger.reserve("default", charge(2, WHOLE / 16))
         before = ledger.view("default").spent
-        events = ledger.export_events()
+        events = spent_events(ledger.file)
     with open_ledger(tmp_path) as ledger:
         assert ledger.view("default").spent == before
         ledger.void(study(1))

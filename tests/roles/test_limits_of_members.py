@@ -17,8 +17,9 @@ from governance_examples import KEYS, PROPOSAL, T0, WEEK, charge, decision, dige
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import parse_hash
 from tallystick.protocol.governance.statements import Statement, decode, make
-from tallystick.roles.governance import early, exchange, room
-from tallystick.roles.governance.exchange import Exchange, Op, pack_parts, unpack_parts
+from tallystick.roles.governance import early, exchange, messages, room
+from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.governance.messages import Op, pack_parts, unpack_parts
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.operations import logs
 from tallystick.roles.operations.conduct import Conduct
@@ -226,11 +227,11 @@ def test_a_long_list_of_idents_counts_as_many_questions(hub: Board) -> None:
 
 
 def test_a_message_of_empty_parts_is_not_taken_apart(hub: Board) -> None:
-    assert len(unpack_parts(bytes(4 * exchange.MOST_PARTS), "c3")) == exchange.MOST_PARTS
+    assert len(unpack_parts(bytes(4 * messages.MOST_PARTS), "c3")) == messages.MOST_PARTS
     with pytest.raises(RemoteProtocolError) as refusal:
-        hub.exchange.receive("c3", Op.STATEMENTS, bytes(4 * exchange.MOST_PARTS + 4))
+        hub.exchange.receive("c3", Op.STATEMENTS, bytes(4 * messages.MOST_PARTS + 4))
     assert (refusal.value.rule, refusal.value.party) == ("malformed", "c3")
-    assert min(len(s.encode()) for s in (PROPOSAL, decision("c0"), charge("c0"))) * exchange.MOST_PARTS > (
+    assert min(len(s.encode()) for s in (PROPOSAL, decision("c0"), charge("c0"))) * messages.MOST_PARTS > (
         exchange.BATCH_BYTES
     )
 

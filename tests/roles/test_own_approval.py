@@ -17,7 +17,8 @@ from test_hostile_proposals import KEYS, MEMBERS, NOW, Client, approval, changed
 from tallystick.core.errors import NotApproved, PrivacyRefused, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.privacy.ledger import Budget
-from tallystick.protocol.governance import Rule, Statement, make
+from tallystick.protocol.governance.policy import Rule
+from tallystick.protocol.governance.statements import Statement, make
 from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
 from tallystick.roles.governance.refusals import Refusal, Refusals
 from tallystick.roles.governance.review import review

@@ -9,10 +9,10 @@ from tallystick.application.party_files import client_ledger
 from tallystick.application.text_layout import day
 from tallystick.core.identifiers import format_hash
 from tallystick.privacy.accountant import epsilon_from_rho
-from tallystick.privacy.ledger import Budget, Spent
-from tallystick.privacy.totals import UnitSpent
+from tallystick.privacy.ledger import Budget
+from tallystick.privacy.totals import Spent, UnitSpent
 from tallystick.roles.ledger.account import StudyCharge
-from tallystick.roles.ledger.store import BudgetView
+from tallystick.roles.ledger.budget_groups import BudgetView
 
 __all__ = ["amount", "describe", "grant", "show"]
 

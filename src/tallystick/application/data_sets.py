@@ -17,8 +17,8 @@ from tallystick.core.outside_text import NotReadable, read_toml
 from tallystick.privacy.ledger import Budget
 from tallystick.roles.identity.identity_files import read_public
 from tallystick.roles.ledger.account import DataSet
+from tallystick.roles.ledger.budget_groups import BudgetView
 from tallystick.roles.ledger.datasets import make_dataset
-from tallystick.roles.ledger.store import BudgetView
 from tallystick.study.schema import Schema
 
 __all__ = ["add", "describe", "listing", "show"]

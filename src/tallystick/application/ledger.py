@@ -17,6 +17,8 @@ from tallystick.protocol.governance.statements import decode
 from tallystick.roles.identity.identity_files import read_consortium, read_public, write_public
 from tallystick.roles.ledger.recovery import recover as recover_ledger
 from tallystick.roles.ledger.report import MAX_EXPORT, check_export
+from tallystick.roles.ledger.report import events as export_events
+from tallystick.roles.ledger.report import export as export_chain
 from tallystick.roles.ledger.store import LEDGER
 
 __all__ = ["describe", "export", "recover", "verify", "verify_export"]
@@ -54,9 +56,9 @@ def export(config: Path, out: Path, *, chain: bool) -> dict[str, Any]:
         head = ledger.head()
         facts = {"party": ledger.party, "ledger": head.ledger.hex(), "head": format_hash(head.hash)}
         if chain:
-            content = ledger.export_chain()
+            content = export_chain(ledger.file)
         else:
-            events = {"schema": _EVENTS, **facts, "events": ledger.export_events()}
+            events = {"schema": _EVENTS, **facts, "events": export_events(ledger.file)}
             content = json.dumps(events, indent=1).encode() + b"\n"
     write_public(out, content)
     kind = "the signed chain" if chain else "dp-accounting events"

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.core.errors import StudyError
+from tallystick.core.identifiers import canonical
 from tallystick.core.version import __version__
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.protocol.governance.statements import canonical
 from tallystick.study import Study
 
 __all__ = ["RESULT", "describe_result", "result_document", "write_canonical", "write_result"]

@@ -16,7 +16,7 @@ from typing import Any
 
 from tallystick.application.result_document import RESULT, result_document
 from tallystick.core.errors import TallystickError, VerificationError
-from tallystick.core.identifiers import digest, format_hash, parse_hash
+from tallystick.core.identifiers import canonical, digest, format_hash, parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
 from tallystick.data.files import read_file
@@ -25,10 +25,10 @@ from tallystick.engines.setup import set_up
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.docket import Docket
-from tallystick.protocol.governance.payment import countersigned
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.receipt_check import Report, check_receipt
-from tallystick.protocol.governance.statements import Statement, canonical, decode
+from tallystick.protocol.governance.receipt_contents import countersigned
+from tallystick.protocol.governance.statements import Statement, decode
 from tallystick.protocol.members import Members
 from tallystick.protocol.study.messages import result_digest
 from tallystick.roles.analyst.connected import took_part, unpack_result

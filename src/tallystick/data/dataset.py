@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.core.errors import StudyError
-from tallystick.privacy.ledger import Budget, Ledger, Spent
+from tallystick.privacy.ledger import Budget, Ledger
+from tallystick.privacy.totals import Spent
 from tallystick.study.schema import Schema
 
 __all__ = ["Dataset"]

@@ -25,8 +25,9 @@ from tallystick.data.encoding import Records
 from tallystick.engines.engine import Computation, Engine, Progress, Result, SimulatedStudy, run_paid
 from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.study_records import person_column, study_records
-from tallystick.privacy.ledger import Ledger, Spent
+from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
+from tallystick.privacy.totals import Spent
 from tallystick.study import Study
 from tallystick.study.schema import Missing, Schema
 from tallystick.study.trust import registered

@@ -24,22 +24,6 @@ from tallystick.core.errors import VerificationError
 from tallystick.core.identifiers import HASH_BYTES, canonical, digest, format_hash
 from tallystick.core.outside_text import read_json
 
-__all__ = [
-    "KINDS",
-    "LEDGER_BYTES",
-    "Head",
-    "Link",
-    "Verifier",
-    "canonical",
-    "extend",
-    "genesis",
-    "link_content",
-    "make_link",
-    "parse_body",
-    "signed_bytes",
-    "verify_chain",
-]
-
 LEDGER_BYTES = 16
 MAX_BODY = 64 << 20
 """Of one link: a recovery carries every charge that is still known."""
@@ -73,6 +57,10 @@ class Link:
     previous: bytes
     hash: bytes
     signature: bytes
+
+    def head(self, ledger: bytes) -> Head:
+        """Where the ledger stands with it."""
+        return Head(ledger=ledger, sequence=self.sequence, hash=self.hash)
 
     @property
     def content(self) -> bytes:
@@ -135,7 +123,7 @@ def verify_chain(links: Iterable[Link], key: Verifier, *, after: Head) -> Head:
             raise _broken(link.sequence, "it does not follow the link before it")
         if extend(link.previous, [link.content]) != [link.hash]:
             raise _broken(link.sequence, "its content was changed")
-        head = Head(ledger=after.ledger, sequence=link.sequence, hash=link.hash)
+        head = link.head(after.ledger)
         try:
             key.verify(signed_bytes(head), link.signature)
         except VerificationError:
@@ -149,11 +137,7 @@ def _over_gap(link: Link, head: Head) -> Head:
         told = parse_body(link).get("resumed")
         if told == {"sequence": link.sequence - 1, "head": format_hash(link.previous)}:
             return Head(ledger=head.ledger, sequence=link.sequence - 1, hash=link.previous)
-    raise VerificationError(
-        f"the ledger's link {head.sequence + 1} is missing",
-        rule="ledger-chain",
-        remedy=_REMEDY,
-    )
+    raise VerificationError(f"the ledger's link {head.sequence + 1} is missing", rule="ledger-chain", remedy=_REMEDY)
 
 
 def _broken(sequence: int, why: str) -> VerificationError:

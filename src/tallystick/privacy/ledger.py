@@ -23,23 +23,6 @@ from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.totals import STEPS, Charge, Spent, Totals, UnitTotals, steps
 
-__all__ = [
-    "ORDERS",
-    "STEPS",
-    "Budget",
-    "Charge",
-    "Entry",
-    "Ledger",
-    "Spent",
-    "Totals",
-    "UnitTotals",
-    "admit",
-    "charge_of",
-    "covers",
-    "covers_sum",
-    "steps",
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
@@ -129,14 +112,9 @@ def covers_sum(budget: Budget, totals: UnitTotals) -> bool:
         return False
     # Every charge is zCDP: Σρ under the budget's own ρ is the same test at every real order at once, so that a
     # study asking for exactly the whole budget is admitted (equality is allowed).
-    if totals.rho <= _whole_rho(budget.epsilon, budget.delta):
+    if totals.rho <= rho_from_epsilon(budget.epsilon, budget.delta):
         return True
     return any(spent <= cap for spent, cap in zip(totals.curve, _caps(budget.epsilon, budget.delta)))
-
-
-@lru_cache(maxsize=256)
-def _whole_rho(epsilon: float, delta: float) -> Fraction:
-    return rho_from_epsilon(epsilon, delta)
 
 
 @lru_cache(maxsize=256)

@@ -2,7 +2,7 @@
 
 In a simulation that is the ledger's own committed entry. Deployed, every institution keeps its own ledger, and proof is
 what all of them have signed and the witnesses countersigned: a head per client, each with the whole charge.
-``protocol.governance.payment`` puts it together from the statements; a receipt carries them.
+``protocol.governance.receipt_contents`` puts it together from the statements; a receipt carries them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from fractions import Fraction
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.privacy.ledger import Entry
-
-__all__ = ["PaidHead", "Payment", "paid_from"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,6 @@ from typing import Any, NoReturn
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.core.readable_text import one_line, what_is_unreadable
 
-__all__ = [
-    "HEADER_BYTES", "KINDS", "TEXT_BYTES", "Codec", "Fixed", "Layout", "Varying", "end_of", "nested", "refuse", "text",
-]  # fmt: skip
-
 HEADER_BYTES = 8
 TEXT_BYTES = 500  # a cause, rule or remedy; longer ones are cut when written
 _HEADER = struct.Struct("<4sHBB")

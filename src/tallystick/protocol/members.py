@@ -15,8 +15,6 @@ from tallystick.core.identifiers import HASH_BYTES, check_party_name
 from tallystick.crypto.signing import VerifyKey
 from tallystick.study.trust import TrustModel, registered
 
-__all__ = ["ANALYST", "CLIENT", "Cast", "Members"]
-
 ANALYST, CLIENT = "analyst", "client"
 
 
@@ -66,14 +64,12 @@ class Members:
     @cached_property
     def witnesses(self) -> tuple[str, ...]:
         """Parties that countersign ledgers in some trust model."""
-        roles = {model.witnesses for model in registered()}
-        return tuple(name for role in self.roles if role in roles for name in self.roles[role])
+        return self._in_any({model.witnesses for model in registered()})
 
     @cached_property
     def makers(self) -> tuple[str, ...]:
         """Parties that make noise, and attest to it, in some trust model."""
-        roles = {model.makers for model in registered()}
-        return tuple(name for role in self.roles if role in roles for name in self.roles[role])
+        return self._in_any({model.makers for model in registered()})
 
     @cached_property
     def helpers_by_model(self) -> tuple[tuple[str, ...], ...]:
@@ -83,7 +79,9 @@ class Members:
     @cached_property
     def coordinators(self) -> tuple[str, ...]:
         """Parties that open studies in some trust model."""
-        roles = {model.coordinator for model in registered()}
+        return self._in_any({model.coordinator for model in registered()})
+
+    def _in_any(self, roles: set[str]) -> tuple[str, ...]:
         return tuple(name for role in self.roles if role in roles for name in self.roles[role])
 
     @property

@@ -21,8 +21,6 @@ from tallystick.core.readable_text import what_is_unreadable, what_is_wrong_with
 from tallystick.study.proposed import MAX_NUMBER, check_value
 from tallystick.study.study import study_digest
 
-__all__ = ["KINDS", "MAX_LIFE", "BodyError", "check_body", "check_folded_names", "check_plan"]
-
 MAX_LIFE = 400 * 86400  # a proposal is open for at most so many seconds
 MAX_TIME = 253_402_300_799  # the last second of the year 9999: later ones have no date that could be shown
 MAX_STUDY = 4 << 20
@@ -126,7 +124,7 @@ def _terms(value: Any) -> str | None:
     return _list(_text(200, least=1), 10_000, distinct=True)(value["columns"]) if "columns" in value else None
 
 
-def _plan(value: Any) -> str | None:
+def check_plan(value: Any) -> str | None:
     """A plan's summary: its rounds, whole cost and noise in exact numbers, its words, and whatever else is shown."""
     if type(value) is not dict:
         return "is not an object"
@@ -152,6 +150,7 @@ _time, _number = _count(most=MAX_TIME), _count()
 _hash = _ident = _pattern(_HASH, "a hash sha256:<64 hex digits>")
 _name, _ledger = _pattern(_NAME, "a party's name"), _pattern(_LEDGER, "32 hex digits")
 _names = _list(_name, 100_000, distinct=True)
+check_folded_names = _folded(_names)
 _short, _long = _text(200), _text(4000)
 
 _PLAN: dict[str, _Check] = {
@@ -171,7 +170,7 @@ KINDS: dict[str, dict[str, _Check]] = {
         "expires": _time,
         "supersedes": _either(None, _hash),
         "purpose": _long,
-        "plan": _plan,
+        "plan": check_plan,
     },
     "decision": {
         "hash": _hash,
@@ -211,7 +210,7 @@ KINDS: dict[str, dict[str, _Check]] = {
         "plan": _hash,
         "rounds": _count(1),
         "noise": _folded(_list(_fraction, 10_000)),
-        "participants": _folded(_names),
+        "participants": check_folded_names,
         "partials": _list(_either("", _hash), 100_000),  # "": a tick of a stream this server released nothing in
         "boot": _number,
     },
@@ -280,15 +279,3 @@ _TOGETHER: dict[str, Callable[[Mapping[str, Any]], str | None]] = {
     "decision": _decision,
     "attestation": _attestation,
 }
-
-
-def check_folded_names(value: Any) -> str | None:
-    """Party names by round: what is wrong with them, or None."""
-    return _folded(_names)(value)
-
-
-def check_plan(plan: Any) -> None:
-    """Raise :class:`BodyError` unless this is a plan's summary."""
-    wrong = _plan(plan)
-    if wrong is not None:
-        raise BodyError(f"the plan {wrong}")

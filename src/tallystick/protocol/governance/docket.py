@@ -19,7 +19,8 @@ its own clock (``taking_part``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.core.identifiers import format_hash
@@ -28,17 +29,15 @@ from tallystick.protocol.governance.statements import Statement, verify
 from tallystick.protocol.members import Cast, Members
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["Docket", "check_speaker", "in_order", "order_of"]
-
-_SPEAKERS = {
-    "proposal": "analyst",
-    "withdrawal": "analyst",
-    "decision": "client",
-    "charge": "client",
-    "start": "coordinator",
-    "outcome": "coordinator",
-    "countersignature": "witness",
-    "attestation": "maker",
+_SPEAKERS: dict[str, Callable[[Members], tuple[str, ...]]] = {
+    "proposal": attrgetter("analysts"),
+    "withdrawal": attrgetter("analysts"),
+    "decision": attrgetter("clients"),
+    "charge": attrgetter("clients"),
+    "start": attrgetter("coordinators"),
+    "outcome": attrgetter("coordinators"),
+    "countersignature": attrgetter("witnesses"),
+    "attestation": attrgetter("makers"),
 }
 _ORDER = {kind: i for i, kind in enumerate(_SPEAKERS)}
 
@@ -55,15 +54,15 @@ def order_of(statement: Statement) -> int:
 
 def check_speaker(members: Members, statement: Statement) -> None:
     """Raise unless the party that signs such a statement is of the kind that may."""
-    if statement.signer not in _parties(members, _SPEAKERS[statement.kind]):
+    if statement.signer not in _SPEAKERS[statement.kind](members):
         raise _refuse(f"a {statement.kind} is made by no such party", statement, "wrong-signer")
 
 
 class Docket:
-    """The statements about one study. ``quorum`` is the study's own unless given."""
+    """The statements about one study."""
 
-    def __init__(self, study_hash: bytes, members: Members, *, quorum: int | None = None) -> None:
-        self.study_hash, self.members, self._quorum = study_hash, members, quorum
+    def __init__(self, study_hash: bytes, members: Members) -> None:
+        self.study_hash, self.members = study_hash, members
         self._hash = format_hash(study_hash)
         self._kept: dict[str, dict[str, Statement]] = {kind: {} for kind in _SPEAKERS}
 
@@ -95,7 +94,7 @@ class Docket:
             return False
         body, members = statement.body, self.members
         verify(statement, members.identities)
-        if self._hash not in (body["hash"], body.get("supersedes")):
+        if not self.bears_on(statement):
             raise _refuse("a statement about another study", statement, "not-this-study")
         check_speaker(members, statement)
         if statement.kind == "proposal" and body["consortium"] != format_hash(members.consortium_hash):
@@ -138,9 +137,9 @@ class Docket:
         in_force, equivocators = self._in_force()
         proposal = self._leading(in_force, started, now)
         if proposal is None:
-            quorum = self._quorum or DEFAULT_QUORUM
-            return Standing(state="unknown", words="Nobody has proposed this study.", quorum=quorum, missing=quorum)
-        quorum = self._quorum_for(proposal)
+            words = "Nobody has proposed this study."
+            return Standing(state="unknown", words=words, quorum=DEFAULT_QUORUM, missing=DEFAULT_QUORUM)
+        quorum = quorum_of(proposal.body["study"])
         if started:
             return self._running(proposal, started, quorum, equivocators)
         sorted_out: dict[str, dict[str, Statement]] = {"approve": {}, "reject": {}, "counter": {}}
@@ -177,9 +176,6 @@ class Docket:
             waiting=waiting,
             equivocators=equivocators,
         )
-
-    def _quorum_for(self, proposal: Statement) -> int:
-        return self._quorum if self._quorum is not None else quorum_of(proposal.body["study"])
 
     def cast(self, proposal: Statement) -> Cast | None:
         """Who does what in the study as it is proposed; None if nobody here knows such a study."""
@@ -253,7 +249,7 @@ class Docket:
             return False
         if body["parties"] != [*cast.helpers, *(c for c in cast.clients if c in body["approvals"])]:
             return False  # without somebody who must be there, or with somebody who has no part in such a study
-        if len(body["approvals"]) < self._quorum_for(proposal):
+        if len(body["approvals"]) < quorum_of(proposal.body["study"]):
             return False
         for client, ident in body["approvals"].items():
             approval = self._kept["decision"].get(ident)
@@ -297,16 +293,6 @@ class Docket:
             start=start,
             outcome=ends[0] if ends else None,
         )
-
-
-def _parties(members: Members, role: str) -> tuple[str, ...]:
-    return {
-        "analyst": members.analysts,
-        "client": members.clients,
-        "witness": members.witnesses,
-        "maker": members.makers,
-        "coordinator": members.coordinators,
-    }[role]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -10,13 +10,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from tallystick.core.identifiers import digest, format_hash
+from tallystick.core.identifiers import canonical, digest, format_hash
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import state_privacy
 from tallystick.privacy.sum_plan import SumPlan
-from tallystick.protocol.governance.statements import canonical
-
-__all__ = ["fold", "noise_of", "plan_digest", "summarise", "unfold", "within_reservation"]
 
 
 def fold(values: Sequence[Any]) -> list[list[Any]]:
@@ -39,17 +36,16 @@ def _written(value: Fraction) -> str:
     return f"{value.numerator}/{value.denominator}"
 
 
-def summarise(plan: Plan, *, words: Sequence[str] = (), **more: Any) -> dict[str, Any]:
-    """The summary: rounds, whole cost in zCDP, noise, the privacy statement of a result, and ``words`` to show."""
+def summarise(plan: Plan) -> dict[str, Any]:
+    """The summary: rounds, whole cost in zCDP, noise, the privacy statement of a result, and words to show."""
     privacy = state_privacy(plan).as_dict()
     return {
-        **more,
         "rounds": plan.claim.rounds,
         "rho": _written(plan.rho),
         "noise": noise_of(plan.noise_parameters()),
         **_left_open(plan),
         "privacy": privacy,
-        "words": [privacy["statement"], *words, *plan.notes, *([plan.hopeless] if plan.hopeless else [])],
+        "words": [privacy["statement"], *plan.notes, *([plan.hopeless] if plan.hopeless else [])],
     }
 
 

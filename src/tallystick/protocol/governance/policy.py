@@ -28,8 +28,6 @@ from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import what_is_unreadable
 from tallystick.protocol.governance.standing import DEFAULT_QUORUM
 
-__all__ = ["CONDITIONS", "UNREAD", "Facts", "Limits", "Policy", "Rule", "Verdict", "facts_of", "parse_rules"]
-
 OUTCOMES = ("approve", "reject", "ask")
 UNREAD = "program-file"  # the verdict on code that no rule names by its hash
 MAX_TEXT = 2000

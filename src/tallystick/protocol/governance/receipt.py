@@ -19,15 +19,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.core.errors import LocalProtocolError
-from tallystick.core.identifiers import digest, format_hash
+from tallystick.core.identifiers import canonical, digest, format_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.governance.docket import Docket, in_order
 from tallystick.protocol.governance.plan_summary import fold
-from tallystick.protocol.governance.statements import Statement, canonical
+from tallystick.protocol.governance.statements import Statement
 from tallystick.study.proposed import proposed_study
-
-__all__ = ["MAX_BYTES", "SCHEMA", "Unreadable", "make_receipt", "read_receipt", "study_facts"]
 
 SCHEMA = "tallystick/receipt/1"
 MAX_BYTES = 256 << 20

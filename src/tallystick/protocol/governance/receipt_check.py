@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.core.errors import TallystickError, VerificationError
-from tallystick.core.identifiers import check_party_name, format_hash
+from tallystick.core.identifiers import canonical, check_party_name, format_hash
 from tallystick.protocol.governance.bodies import KINDS
 from tallystick.protocol.governance.docket import in_order
 from tallystick.protocol.governance.receipt import Document, Unreadable, read_receipt
@@ -28,15 +28,14 @@ from tallystick.protocol.governance.receipt_contents import (
     agreed,
     attested,
     clients_of,
+    finding,
     paid,
     planned,
     released,
 )
-from tallystick.protocol.governance.statements import Statement, canonical, decode, verify
+from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.protocol.members import Members
 from tallystick.study.proposed import proposed_study
-
-__all__ = ["Finding", "MembersOf", "PlanOf", "Report", "check_receipt"]
 
 MembersOf = Callable[[str], Members]
 """The members in a consortium file's text."""
@@ -61,13 +60,8 @@ class Report:
     privacy: Mapping[str, Any] = field(default_factory=dict)
     """What is promised, and for whom."""
 
-    @property
-    def sound(self) -> bool:
-        """Whether nothing was found."""
-        return not self.findings
-
     def check(self) -> None:
-        """Return if sound; raise a ``VerificationError`` (exit 6) with everything that was found otherwise."""
+        """Return if nothing was found; otherwise raise a ``VerificationError`` (exit 6) that says everything."""
         if self.findings:
             raise VerificationError(
                 " ".join(map(str, self.findings[:20])),
@@ -89,7 +83,7 @@ def check_receipt(
     try:
         document = read_receipt(raw)
     except Unreadable as error:
-        found = Finding(rule="receipt-unreadable", where="the file", what=f"{error}.", who=_HOLDER)
+        found = finding("receipt-unreadable", "the file", f"{error}.", _HOLDER)
         return Report(findings=(found,), pinned=pinned, recomputed=recomputed, study={})
     sections = document.sections
     findings = [*_bytes(document)]
@@ -98,7 +92,7 @@ def check_receipt(
         members = members_of(sections["consortium"])
     except TallystickError as error:
         what = f"its file cannot be read: {error.cause}."
-        findings.append(Finding(rule="consortium", where="the consortium", what=what, who=_HOLDER))
+        findings.append(finding("consortium", "the consortium", what, _HOLDER))
     else:
         findings += _consortium(document, members, consortium_hash)
         unsound, known = _statements(sections["statements"], members)
@@ -119,17 +113,17 @@ def check_receipt(
 def _bytes(document: Document) -> Iterator[Finding]:
     if document.out_of_form is not None:
         what = "it is not written in the one form a receipt has."
-        yield Finding(rule="receipt-form", where=f"byte {document.out_of_form}", what=what, who=_HOLDER)
+        yield finding("receipt-form", f"byte {document.out_of_form}", what, _HOLDER)
     for name in document.changed():
         what = "it is not what the aggregator put its digest to."
-        yield Finding(rule="receipt-section", where=f"section {name}", what=what, who=_HOLDER)
+        yield finding("receipt-section", f"section {name}", what, _HOLDER)
 
 
 def _consortium(document: Document, members: Members, own: bytes | None) -> Iterator[Finding]:
     if own is not None and own != members.consortium_hash:
         what = f"it has {format_hash(members.consortium_hash)}, yours has {format_hash(own)}."
         who = "It is another consortium, or another version of yours."
-        yield Finding(rule="other-consortium", where="the consortium", what=what, who=who)
+        yield finding("other-consortium", "the consortium", what, who)
     key = members.identities.get(members.board)
     try:
         if key is None:
@@ -137,7 +131,7 @@ def _consortium(document: Document, members: Members, own: bytes | None) -> Iter
         document.verify(key)
     except VerificationError:
         what = f"it is not that of {members.board} over these digests."
-        yield Finding(rule="receipt-signature", where="the receipt's signature", what=what, who=_HOLDER)
+        yield finding("receipt-signature", "the receipt's signature", what, _HOLDER)
 
 
 def _statements(values: Sequence[Any], members: Members) -> tuple[list[Finding], list[Statement]]:
@@ -155,10 +149,10 @@ def _statements(values: Sequence[Any], members: Members) -> tuple[list[Finding],
                 f"statement {number}, the {kind} of {signer}",
                 f"Whoever had it after {signer} signed could have.",
             )
-            findings.append(Finding(rule="statement", where=where, what=f"{error.cause}.", who=who))
+            findings.append(finding("statement", where, f"{error.cause}.", who))
     if tuple(known) != in_order(known):
         what = "they are not in their order, or one is there twice."
-        findings.append(Finding(rule="statement-order", where="section statements", what=what, who=MAKER))
+        findings.append(finding("statement-order", "section statements", what, MAKER))
     return findings, known
 
 
@@ -182,18 +176,18 @@ def _contents(
     start = next((s for s in known if s.kind == "start"), None)
     if start is None:
         yield from released(sections, members.board, known, result)
-        yield Finding(rule="missing-start", where="the start", what="it is missing.", who=MAKER)
+        yield finding("missing-start", "the start", "it is missing.", MAKER)
         return
     yield from released(sections, start.signer, known, result)
     proposal = next((s for s in known if s.kind == "proposal" and s.ident == start.body["proposal"]), None)
     if proposal is None:
         what = f"{start.body['proposal']}, on which the study was started, is missing."
-        yield Finding(rule="missing-proposal", where="the proposal", what=what, who=MAKER)
+        yield finding("missing-proposal", "the proposal", what, MAKER)
         return
     model = proposed_study(proposal.body["study"]).trust_model
     if model is None:
         what = "it names a trust model that this program does not know."
-        yield Finding(rule="trust-model", where="the study", what=what, who=f"{proposal.signer} proposed it.")
+        yield finding("trust-model", "the study", what, f"{proposal.signer} proposed it.")
         return
     cast = members.cast(model)
     yield from agreed(sections, cast, known, start, proposal)
@@ -202,7 +196,7 @@ def _contents(
     wrong = model.check_plan(plan.get("privacy", {}).get("trust", {}), cast.counts())
     if wrong is not None:
         rule, what = wrong
-        yield Finding(rule=rule, where="the plan", what=what, who="Every party that took part let it.")
+        yield finding(rule, "the plan", what, "Every party that took part let it.")
     took_part = clients_of(sections)
     yield from paid(known, [c for c in members.clients if c in took_part], cast.witnesses, plan["rho"])
     yield from attested(sections, cast, known, plan)

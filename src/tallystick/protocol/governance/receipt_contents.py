@@ -7,21 +7,22 @@ by what follows from it. ``who`` says who could have done it, since that is what
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError, TallystickError
+from tallystick.core.identifiers import canonical
+from tallystick.privacy.payment import PaidHead, Payment
 from tallystick.protocol.governance.bodies import check_folded_names
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold, within_reservation
 from tallystick.protocol.governance.receipt import study_facts
 from tallystick.protocol.governance.standing import quorum_of
-from tallystick.protocol.governance.statements import Statement, canonical
+from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Cast
 from tallystick.study.proposed import proposed_study
-
-__all__ = ["MAKER", "Finding", "PlanOf", "agreed", "attested", "clients_of", "lacking", "paid", "planned", "released"]
 
 PlanOf = Callable[[str, str], Mapping[str, Any]]
 """The plan's summary that follows from a study's canonical text and its program's text."""
@@ -42,7 +43,8 @@ class Finding:
         return f"{self.where}: {self.what} [{self.rule}] {self.who}"
 
 
-def _finding(rule: str, where: str, what: str, who: str) -> Finding:
+def finding(rule: str, where: str, what: str, who: str) -> Finding:
+    """One, in so many words."""
     return Finding(rule=rule, where=where, what=what, who=who)
 
 
@@ -77,34 +79,34 @@ def agreed(
                 raise RemoteProtocolError("a statement about another study")
         except TallystickError as error:
             where = f"{statement.kind} of {statement.signer}"
-            yield _finding("not-this-study", where, f"{error.cause}: it does not belong here.", MAKER)
+            yield finding("not-this-study", where, f"{error.cause}: it does not belong here.", MAKER)
     if sections["study"] != study_facts(proposal):
-        yield _finding("study", "section study", "it is not the study that was proposed and approved.", MAKER)
+        yield finding("study", "section study", "it is not the study that was proposed and approved.", MAKER)
     if len(_of(known, "start")) > 1:
         what = "the study was started twice, or by different accounts of it."
-        yield _finding("start", "the start", what, f"{cast.coordinator} signed them.")
+        yield finding("start", "the start", what, f"{cast.coordinator} signed them.")
     expires, quorum = proposal.body["expires"], quorum_of(proposal.body["study"])
     if start.body["at"] >= expires:
         what = "it was made after the proposal had expired."
-        yield _finding("start", "the start", what, f"{cast.coordinator} started it, and the clients took part.")
+        yield finding("start", "the start", what, f"{cast.coordinator} started it, and the clients took part.")
     by_ident = {s.ident: s for s in _of(known, "decision")}
     approvals = start.body["approvals"]
     if len(approvals) < quorum:
         what = f"{len(approvals)} clients, and the study asks for {quorum} approvals."
-        yield _finding("quorum", "the start", what, f"{cast.coordinator} started it.")
+        yield finding("quorum", "the start", what, f"{cast.coordinator} started it.")
     for client, ident in approvals.items():
         where, approval = f"approval of {client}", by_ident.get(ident)
         if approval is None:
-            yield _finding("missing-approval", where, f"{ident}, on which the study was started, is missing.", MAKER)
+            yield finding("missing-approval", where, f"{ident}, on which the study was started, is missing.", MAKER)
         elif approval.signer != client or approval.body["decision"] != "approve":
             what = f"what the study was started on is a {approval.body['decision']} of {approval.signer}."
-            yield _finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
+            yield finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
         elif approval.body["proposal"] != proposal.ident or approval.body["at"] >= expires:
             what = "it is of another proposal, or was given after this one had expired."
-            yield _finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
+            yield finding("not-approved", where, what, f"{cast.coordinator} started it all the same.")
     rounds = _participants(sections)
     if not any(names for _, names in rounds):
-        yield _finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
+        yield finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
     stream = proposed_study(proposal.body["study"]).is_stream
     for number, names in rounds:
         if stream and not names:
@@ -112,10 +114,10 @@ def agreed(
         strangers = [name for name in names if name not in approvals]
         if strangers:
             what = f"{', '.join(strangers)} took part, and the study was not started with them."
-            yield _finding("participants", f"round {number}", what, f"{cast.coordinator} and all that sum let them.")
+            yield finding("participants", f"round {number}", what, f"{cast.coordinator} and all that sum let them.")
         if len(names) < quorum:
             what = f"{len(names)} clients took part, and the study asks for {quorum}."
-            yield _finding("quorum", f"round {number}", what, f"{cast.coordinator} and all that sum went on.")
+            yield finding("quorum", f"round {number}", what, f"{cast.coordinator} and all that sum went on.")
 
 
 # -- paid: charges and their countersignatures -------------------------------------------------------------------------
@@ -129,27 +131,42 @@ def paid(
         where = f"charge of {client}"
         own = sorted(_of(known, "charge", client), key=lambda s: (s.body["sequence"], s.ident))
         if not own:
-            yield _finding(
-                "missing-charge", where, "it is missing.", f"{client} did not charge its ledger, or: {MAKER}"
-            )
+            yield finding("missing-charge", where, "it is missing.", f"{client} did not charge its ledger, or: {MAKER}")
             continue
         last = own[-1].body
         if any(s.body["sequence"] == last["sequence"] and s.body["head"] != last["head"] for s in own):
             what = f"its ledger has two different heads at entry {last['sequence']}."
-            yield _finding("forked-ledger", where, what, f"{client} signed both: its ledger was copied or rolled back.")
+            yield finding("forked-ledger", where, what, f"{client} signed both: its ledger was copied or rolled back.")
         if rho is not None and last["rho"] != rho:
             what = f"it charged rho = {last['rho']}, and the study costs {rho}."
-            yield _finding("wrong-charge", where, what, f"{client} signed it.")
+            yield finding("wrong-charge", where, what, f"{client} signed it.")
         for witness in witnesses:
             place = f"countersignature of {witness} for {client}"
             mine = [s for s in _of(known, "countersignature", witness) if s.body["client"] == client]
             if not mine:
-                yield _finding(
+                yield finding(
                     "missing-countersignature", place, "it is missing.", f"{witness} did not sign, or: {MAKER}"
                 )
             elif not any(all(s.body[k] == last[k] for k in ("ledger", "sequence", "head")) for s in mine):
                 what = f"it is of another head than the one {client} charged the study on."
-                yield _finding("wrong-countersignature", place, what, f"{client} told {witness} something else.")
+                yield finding("wrong-countersignature", place, what, f"{client} told {witness} something else.")
+
+
+def countersigned(
+    known: Sequence[Statement], cast: Cast, participants: Iterable[Sequence[str]], *, study: bytes, rho: Fraction
+) -> Payment | None:
+    """The payment that these statements prove, for everybody who took part in a round; None if one is missing.
+
+    ``known`` are about this study, and their signatures were checked when they came in.
+    """
+    took_part = {name for names in participants for name in names}
+    clients = [name for name in cast.clients if name in took_part]
+    cost = f"{rho.numerator}/{rho.denominator}"
+    if not clients or len(clients) != len(took_part) or next(paid(known, clients, cast.witnesses, cost), None):
+        return None
+    heads = {s.signer: str(s.body["head"]) for s in known if s.kind == "charge"}
+    proof = tuple(PaidHead(client=name, head=heads[name], witnesses=cast.witnesses) for name in clients)
+    return Payment(study=study, rho=rho, proof=proof)
 
 
 # -- attested, planned, released ---------------------------------------------------------------------------------------
@@ -178,15 +195,15 @@ def attested(
     lost = {number for number, names in enumerate(unfold(told, span), start=1) if not names}
     if not 1 <= rounds <= plan["rounds"]:
         what = f"{rounds} rounds were run, and the plan has {plan['rounds']}."
-        yield _finding("rounds", "section rounds", what, "Everybody who sums went on, or it was changed.")
+        yield finding("rounds", "section rounds", what, "Everybody who sums went on, or it was changed.")
     for maker in cast.makers:
         where, own = f"attestation of {maker}", _of(known, "attestation", maker)
         if not own:
-            yield _finding("missing-attestation", where, "it is missing.", f"{maker} did not make it, or: {MAKER}")
+            yield finding("missing-attestation", where, "it is missing.", f"{maker} did not make it, or: {MAKER}")
             continue
         body = own[0].body
         if any(s.body[key] != body[key] for s in own for key in ("partials", *_ATTESTED)):
-            yield _finding("two-attestations", where, "it says two different things.", f"{maker} signed both.")
+            yield finding("two-attestations", where, "it says two different things.", f"{maker} signed both.")
         attests = fold([[] if n in lost else names for n, names in enumerate(_padded(body, span), start=1)])
         reaches = body["rounds"] <= rounds and all(n in lost for n in range(body["rounds"] + 1, rounds + 1))
         noise: Any = [entry for entry in plan["noise"] if entry[0] <= body["rounds"]]
@@ -204,7 +221,7 @@ def attested(
         different = [key for key, value in wanted.items() if has[key] != value]
         if different:
             what = f"{', '.join(different)} differ from what was approved and from the rest of the receipt."
-            yield _finding("wrong-attestation", where, what, f"{maker} did, or signed, something else than agreed.")
+            yield finding("wrong-attestation", where, what, f"{maker} did, or signed, something else than agreed.")
 
 
 def planned(
@@ -218,14 +235,14 @@ def planned(
             plan = json.loads(canonical(plan_of(proposal.body["study"], proposal.body["program"])))
         except TallystickError as error:
             what = f"it has no plan at all: {error.cause}."
-            findings.append(_finding("plan", "the study", what, f"{proposal.signer} proposed it."))
+            findings.append(finding("plan", "the study", what, f"{proposal.signer} proposed it."))
     different = sorted(key for key in {*plan, *stated} if plan.get(key) != stated.get(key))
     if different:
         what = f"{', '.join(different)} are not what follows from the study (another release may compute other words)."
-        findings.append(_finding("plan", f"proposal of {proposal.signer}", what, f"{proposal.signer} signed it."))
+        findings.append(finding("plan", f"proposal of {proposal.signer}", what, f"{proposal.signer} signed it."))
     if sections["privacy"] != plan.get("privacy", {}):
         what = "it promises something else than the study's plan."
-        findings.append(_finding("privacy", "section privacy", what, MAKER))
+        findings.append(finding("privacy", "section privacy", what, MAKER))
     return plan, findings
 
 
@@ -235,13 +252,13 @@ def released(
     """One result, the one that was announced, and the one at hand."""
     told = {(s.body["result"], s.body["code"]) for s in _of(known, "outcome")}
     if not told:
-        yield _finding("missing-outcome", "the outcome", "it is missing.", MAKER)
+        yield finding("missing-outcome", "the outcome", "it is missing.", MAKER)
     elif told != {(sections["result"], next(iter(told))[1])}:
         what = "the result that was announced is another one, or several were."
-        yield _finding("outcome", "the outcome", what, f"{teller} signed it.")
+        yield finding("outcome", "the outcome", what, f"{teller} signed it.")
     if result is not None and result != sections["result"]:
         what = f"this result is {result}, the receipt is of {sections['result']}."
-        yield _finding("result", "the result", what, "Whoever had the result, or swapped the receipts, could have.")
+        yield finding("result", "the result", what, "Whoever had the result, or swapped the receipts, could have.")
 
 
 def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str, ...]:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from tallystick.protocol.governance.statements import Statement
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["DEFAULT_QUORUM", "STATES", "Standing", "quorum_of"]
-
 DEFAULT_QUORUM = 3
 STATES = (
     "unknown",

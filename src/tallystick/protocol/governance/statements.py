@@ -5,7 +5,7 @@
     ident     = SHA-256 over ("tallystick/governance/statement/1", the statement's bytes), written sha256:<hex>
 
 Canonical JSON: keys sorted, no blanks, ASCII, finite numbers in Python's shortest form. A statement has exactly one
-encoding and anything else is refused (``encode(decode(raw)) == raw``), so that its bytes can be kept, compared, named
+encoding and anything else is refused (``decode(raw).encode() == raw``), so that its bytes can be kept, compared, named
 by their hash and passed on by parties that need not be trusted: the aggregator carries statements, it cannot make one.
 """
 
@@ -21,31 +21,14 @@ from typing import Any, NoReturn
 from tallystick.core.errors import RemoteProtocolError, StudyError, VerificationError
 from tallystick.core.identifiers import canonical, check_party_name, digest, format_hash, parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
-from tallystick.core.readable_text import one_line
 from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.governance.bodies import BodyError, check_body
-
-__all__ = [
-    "MAX_BYTES",
-    "Statement",
-    "canonical",
-    "decode",
-    "encode",
-    "ident_of",
-    "make",
-    "shown",
-    "signed_bytes",
-    "verify",
-]
 
 MAX_BYTES = 8 << 20
 _LABEL = b"tallystick/governance/1"
 _IDENT = b"tallystick/governance/statement/1"
 _KEYS = {"kind", "signer", "body", "signature"}
 _SIGNATURE = re.compile(rf"[0-9a-f]{{{2 * SIGNATURE_BYTES}}}")
-
-
-shown = one_line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +72,6 @@ class Statement:
 def ident_of(raw: bytes) -> str:
     """The name of the statement with these bytes, if it is one."""
     return format_hash(digest(_IDENT, raw))
-
-
-def encode(statement: Statement) -> bytes:
-    """The statement's one encoding."""
-    return statement.encode()
 
 
 def signed_bytes(kind: str, signer: str, body: Mapping[str, Any]) -> bytes:

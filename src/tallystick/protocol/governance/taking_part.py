@@ -18,8 +18,6 @@ from tallystick.core.errors import NotApproved
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 
-__all__ = ["check_approved", "check_taking_part"]
-
 _SHOWN = 300  # characters of a reason that somebody gave
 
 

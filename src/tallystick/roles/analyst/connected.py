@@ -17,23 +17,20 @@ from tallystick.engines.engine import Computed, Progress, Result
 from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation
 from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.thresholding import state_bytes
-from tallystick.privacy.ledger import Ledger, Spent, charge_of
+from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_ROUNDS
 from tallystick.privacy.sum_plan import rounds_of
+from tallystick.privacy.totals import Spent
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.results import MAX_BYTES
-from tallystick.roles.identity.consortium import Consortium, consortium_roles
-from tallystick.roles.identity.identity_files import Identity, load_identity, read_consortium, wall_clock
-from tallystick.roles.identity.role_config import RoleConfig, load_role_config
+from tallystick.roles.identity.consortium import consortium_roles
+from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.role_config import load_role_config
 from tallystick.study import Study
 from tallystick.study.schema import Missing, Schema
 from tallystick.study.trust import trust_model
-
-__all__ = ["ConnectedFederation", "connect", "unpack_result"]
-
-_RESULT_LIMIT = 1 << 30
 
 
 def _analyst_config(consortium: Path) -> Path:
@@ -53,52 +50,28 @@ def _analyst_config(consortium: Path) -> Path:
     return matches[0]
 
 
-def connect(
-    path: Path,
-    *,
-    config: Path | None,
-    schema: Schema | None,
-    records: int | None,
-    missing: Missing | None,
-    trust: dict[str, Any],
-    timeout: float,
-    approval_timeout: float = 60.0,
-) -> ConnectedFederation:
-    """See :meth:`tallystick.Federation.connect`."""
-    return ConnectedFederation(
-        load_role_config(config if config is not None else _analyst_config(path), role="analyst"),
-        read_consortium(path),
-        schema=schema,
-        records=records,
-        missing=missing,
-        trust=trust,
-        connect_timeout=timeout,
-        approval_timeout=approval_timeout,
-    )
-
-
 class ConnectedFederation(Federation):
     """A consortium's institutions, reached over mutual TLS. Records stay where they are, and so do exact counts."""
 
     def __init__(
         self,
-        config: RoleConfig,
-        consortium: Consortium,
+        path: Path,
         *,
+        config: Path | None,
         schema: Schema | None,
         records: int | None,
         missing: Missing | None,
         trust: dict[str, Any],
-        connect_timeout: float = 30.0,
-        approval_timeout: float = 60.0,
+        connect_timeout: float,
+        approval_timeout: float,
     ) -> None:
-        self.schema = schema
-        self.missing = missing
-        self.ledger = Ledger()
-        self._config, self._consortium = config, consortium
-        self._records, self._trust, self._timeout = records, trust, connect_timeout
-        self._approval_timeout = approval_timeout
-        self._identity: Identity = load_identity(config, consortium, wall_clock())
+        """See :meth:`tallystick.Federation.connect`."""
+        self.schema, self.missing, self.ledger = schema, missing, Ledger()
+        self._config = load_role_config(config if config is not None else _analyst_config(path), role="analyst")
+        self._consortium = read_consortium(path)
+        self._records, self._trust = records, trust
+        self._timeout, self._approval_timeout = connect_timeout, approval_timeout
+        load_identity(self._config, self._consortium, wall_clock())  # what is wrong with its files is said at once
         self._lock = threading.Lock()
 
     @property

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from tallystick.core.errors import NotApproved, RoundAborted, TallystickError, TooFewParties, VerificationError
@@ -18,12 +17,13 @@ from tallystick.crypto.prg import system_stream
 from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.protocol import study as studies
-from tallystick.protocol.governance.payment import countersigned
+from tallystick.protocol.governance.receipt_contents import countersigned
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles.governance.exchange import Exchange, Op
+from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.governance.messages import Op
 from tallystick.roles.governance.receipts import ReceiptBook
-from tallystick.roles.governance.results import ResultRequest, is_interim
+from tallystick.roles.governance.results import MAX_BYTES, ResultRequest, is_interim
 from tallystick.roles.governance.review import DEFAULT_DAYS, proposal_statement
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.consortium import Consortium
@@ -35,9 +35,6 @@ from tallystick.study.proposed import proposed_study
 from tallystick.transport.link import Envelope
 from tallystick.transport.wire import GOVERNANCE, STUDY, head, parse
 
-__all__ = ["AnalystConnection"]
-
-_RESULT_LIMIT = 1 << 30
 SETTLE_SECONDS = 5.0
 SYNC_SECONDS = 20.0
 ASK_SECONDS = 10.0
@@ -65,7 +62,7 @@ class AnalystConnection:
             wall=unix_time,
         )
         self._node = node_for(self._identity, consortium, listen=None)
-        self._node.allow(_RESULT_LIMIT, self.members.board)
+        self._node.allow(MAX_BYTES, self.members.board)
         self.receipts = ReceiptBook(config.state)
         self._study: Callable[[Envelope], None] | None = None
         self._answers: list[tuple[int, bytes, bytes]] = []
@@ -89,9 +86,7 @@ class AnalystConnection:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -229,15 +224,11 @@ class AnalystConnection:
                 f"the study {format_hash(study)[:19]} has no result", rule="no-result", remedy="Run it: study run."
             )
         asked = ResultRequest(study, self._identity.party, self._identity.signing, system_stream())
-        self._answers.clear()
         wanted = (Op.RESULT, Op.NO_RESULT)
-        for _ in range(max(1, round(seconds / ASK_SECONDS))):  # a question that came too soon is not answered
-            self.exchange.send(aggregator, Op.RESULT_WANTED, asked.body, study)
-            if self.wait(lambda: any(op in wanted and of == study for op, of, _ in self._answers), ASK_SECONDS):
-                break
-        else:
+        found = self._ask(Op.RESULT_WANTED, asked.body, study, wanted, every=ASK_SECONDS, seconds=seconds)
+        if found is None:
             raise RoundAborted("the aggregator does not send the result", party=aggregator, rule="silent")
-        op, _, body = next(a for a in self._answers if a[0] in wanted and a[1] == study)
+        op, body = found
         if op == Op.NO_RESULT:
             cause = body.decode(errors="replace")
             raise NotApproved(cause, party=aggregator, rule="results-visible-to")
@@ -275,21 +266,28 @@ class AnalystConnection:
 
     def receipt(self, study: bytes, seconds: float = 20.0) -> bytes | None:
         """The study's privacy receipt; None if its last signature is not in yet."""
-        aggregator = self.members.board
-
-        def there() -> bytes | None:
-            return next((body for op, of, body in self._answers if op == Op.RECEIPT and of == study), None)
-
         kept = self.receipts.get(study)
         if kept is None:
-            for _ in range(max(1, int(seconds))):
-                self.exchange.send(aggregator, Op.RECEIPT_WANTED, b"", study)
-                if self.wait(lambda: there() is not None, 1.0):
-                    break
-            kept = there()
-            if kept is not None:
-                self.receipts.put(study, kept, sender=aggregator)
+            found = self._ask(Op.RECEIPT_WANTED, b"", study, (Op.RECEIPT,), every=1.0, seconds=seconds)
+            if found is not None:
+                kept = found[1]
+                self.receipts.put(study, kept, sender=self.members.board)
         return kept
+
+    def _ask(
+        self, op: Op, body: bytes, study: bytes, wanted: Sequence[Op], *, every: float, seconds: float
+    ) -> tuple[int, bytes] | None:
+        """The notice board's answer to a question, which is asked anew: one that came too soon is not answered."""
+
+        def there() -> tuple[int, bytes] | None:
+            return next(((op, body) for op, of, body in self._answers if op in wanted and of == study), None)
+
+        self._answers.clear()
+        for _ in range(max(1, round(seconds / every))):
+            self.exchange.send(self.members.board, op, body, study)
+            if self.wait(lambda: there() is not None, every):
+                break
+        return there()
 
     def _outcome(self, study: bytes) -> str:
         """The digest of the result, as the aggregator signed it; empty while there is none."""

@@ -12,8 +12,6 @@ from tallystick.study.schema import Missing, Schema
 if TYPE_CHECKING:
     from tallystick.roles.analyst.connected import ConnectedFederation
 
-__all__ = ["Federation"]
-
 
 class Federation(SimulatingFederation):
     """What estimators fit on: :meth:`simulate` or :meth:`connect`."""
@@ -39,15 +37,17 @@ class Federation(SimulatingFederation):
         below it) is used. ``records`` is the public number of records of all institutions together (replace-one).
         A fit proposes its study and waits up to ``approval_timeout_s`` for the data stewards' decisions.
         """
-        from tallystick.roles.analyst.connected import connect  # the network's libraries, when they are needed
+        from tallystick.roles.analyst.connected import (
+            ConnectedFederation,  # the network's libraries, when they are needed
+        )
 
-        return connect(
+        return ConnectedFederation(
             Path(consortium),
             config=None if config is None else Path(config),
             schema=schema,
             records=records,
             missing=missing,
             trust=trust_settings(trust, colluding=colluding, min_clients=min_clients, round_timeout_s=round_timeout_s),
-            timeout=connect_timeout_s,
+            connect_timeout=connect_timeout_s,
             approval_timeout=approval_timeout_s,
         )

@@ -18,8 +18,6 @@ from tallystick.protocol.governance.plan_summary import fold, noise_of, plan_dig
 from tallystick.roles.governance.exchange import Exchange
 from tallystick.roles.storage.stores import RoleStore
 
-__all__ = ["attest"]
-
 
 def attest(
     exchange: Exchange, store: RoleStore, study_hash: bytes, setup: Setup, notes: Mapping[int, Mapping[str, Any]]

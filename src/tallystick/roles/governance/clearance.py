@@ -11,35 +11,16 @@ anything twice; and the receipt of the study shows that each participant's accou
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from struct import Struct
 
-from tallystick.core.errors import RemoteProtocolError
-from tallystick.core.identifiers import HASH_BYTES, format_hash
 from tallystick.engines.setup import Setup
-from tallystick.privacy.chain import LEDGER_BYTES, Head
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles.governance.exchange import Exchange, Op, pack_parts
+from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.governance.messages import Op, pack_parts
 from tallystick.roles.ledger.seen_heads import MAX_LINKS
 from tallystick.roles.ledger.store import LedgerStore
 
-__all__ = ["ASK_SECONDS", "CLEARANCE", "Clearance", "pack_head", "unpack_head"]
-
 CLEARANCE = "clearance"
 ASK_SECONDS = 2.0
-_HEAD = Struct(f"<{LEDGER_BYTES}sQ{HASH_BYTES}s")
-
-
-def pack_head(head: Head) -> bytes:
-    """A head of a ledger as witnesses and clients tell it each other."""
-    return _HEAD.pack(head.ledger, head.sequence, head.hash)
-
-
-def unpack_head(raw: bytes, sender: str) -> Head:
-    """Inverse of :func:`pack_head`."""
-    if len(raw) != _HEAD.size:
-        raise RemoteProtocolError("a ledger's head is not one", rule="malformed", party=sender)
-    ledger, sequence, hashed = _HEAD.unpack(raw)
-    return Head(ledger=ledger, sequence=sequence, hash=hashed)
 
 
 class Clearance:
@@ -102,6 +83,3 @@ class Clearance:
             notice = pack_parts([charge.encode(), b"".join(links[:MAX_LINKS])])
             self._exchange.send(witness, Op.NOTICE, notice, self._study)
         self._again()
-
-    def __repr__(self) -> str:
-        return f"Clearance({format_hash(self._study)[:19]}, given={self._given})"

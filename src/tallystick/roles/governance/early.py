@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 
-__all__ = ["EarlyStatements"]
-
 OF_A_SIGNER = 32
 BYTES_OF_A_SIGNER = 1 << 18
 

@@ -1,15 +1,5 @@
 """How signed statements get around: the aggregator is the notice board, everybody keeps a copy.
 
-    op (1) ‖ body       STATEMENTS  statements, each after its length
-                        HAVE        the idents of what I hold: send me what I lack, ask for what you lack
-                        WANT        idents: send me these
-                        NOTICE      client to server: the charge of a study, and the links of my ledger up to it
-                        HEAD        client to server: which head of my ledger have you seen last?
-                        SEEN        server to client: this one
-                        RESULT_WANTED / RESULT / NO_RESULT    the result of a study, sealed to who may see it
-                        RECEIPT_WANTED / RECEIPT              its privacy receipt, for everybody
-                        TICK / TICK_SEEN    a stream's client to server and back: the last tick seen (streams/ticks)
-
 Nothing here is believed because of who sent it: a statement counts by its signature, whoever passes it on. What is lost
 on the way is found by HAVE, said anew whenever a line comes up, and after something was not taken or did not fit.
 
@@ -24,8 +14,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import IntEnum, unique
-from struct import Struct
 from typing import Any
 
 from tallystick.core.allowance import Allowances
@@ -36,18 +24,15 @@ from tallystick.protocol.governance.docket import Docket, check_speaker, order_o
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement, decode, ident_of, make
 from tallystick.protocol.members import Members
-from tallystick.roles.governance.board import FOR_ALL, Board
 from tallystick.roles.governance.early import EarlyStatements
+from tallystick.roles.governance.messages import Op, pack_parts, unpack_parts
 from tallystick.roles.governance.room import GRACE_SECONDS
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.transport.wire import GOVERNANCE, head
 
-__all__ = ["Exchange", "Op", "pack_parts", "unpack_parts"]
-
-_LENGTH = Struct("<I")
+FOR_ALL = frozenset({"proposal", "withdrawal", "outcome"})  # shown to every client, however many there are
 NOBODY = bytes(HASH_BYTES)
 BATCH_BYTES = 1 << 19
-MOST_PARTS = 1 << 13  # in one message; a batch of the shortest statements has fewer
 IDENTS_OF_ONE = 1 << 12  # in a list that counts as one question; a longer one counts as several
 SHARED_DECISIONS = 100  # up to so many clients, each client is shown what the others decided
 STATEMENTS_AT_ONCE, STATEMENTS_A_SECOND = 256, 20.0  # new ones from one party; four more at once for every party
@@ -59,46 +44,21 @@ PRUNE_SECONDS = 3600.0
 PRESSED_SECONDS = 60.0  # between two prunings for want of room
 
 
-@unique
-class Op(IntEnum):
-    """What a message of this layer is."""
+class _Board:
+    """What parties are told of a study before they are asked to take part, at one state of the file; made once for a
+    thousand of them."""
 
-    STATEMENTS = 1
-    HAVE = 2
-    WANT = 3
-    NOTICE = 4
-    HEAD = 5
-    SEEN = 6
-    RESULT_WANTED = 7
-    RESULT = 8
-    NO_RESULT = 9
-    RECEIPT_WANTED = 10
-    RECEIPT = 11
-    TICK = 12
-    TICK_SEEN = 13
+    def __init__(self, place: tuple[bytes, int], statements: Sequence[Statement], quorum: Sequence[Statement]) -> None:
+        self.place = place
+        self.whole = list({s.ident: s for s in (*statements, *quorum)}.values())
+        self._common = {s.ident: s for s in (*(s for s in statements if s.kind in FOR_ALL), *quorum)}
+        self._signed: dict[str, list[Statement]] = {}
+        for statement in statements:
+            self._signed.setdefault(statement.signer, []).append(statement)
 
-
-def pack_parts(parts: Iterable[bytes]) -> bytes:
-    """Byte strings after one another, each behind its length."""
-    return b"".join(_LENGTH.pack(len(part)) + part for part in parts)
-
-
-def unpack_parts(raw: bytes | memoryview, sender: str) -> list[bytes]:
-    """Inverse of :func:`pack_parts`; lengths are compared with what is there before anything is made of them."""
-    parts: list[bytes] = []
-    at = 0
-    while at < len(raw):
-        if at + 4 > len(raw):
-            raise RemoteProtocolError("a message claims more than it holds", rule="malformed", party=sender)
-        if len(parts) == MOST_PARTS:  # a megabyte of empty ones would take half a second of the loop
-            raise RemoteProtocolError("a message has more parts than are read", rule="malformed", party=sender)
-        size = _LENGTH.unpack_from(raw, at)[0]
-        at += 4
-        if at + size > len(raw):
-            raise RemoteProtocolError("a message claims more than it holds", rule="malformed", party=sender)
-        parts.append(bytes(raw[at : at + size]))
-        at += size
-    return parts
+    def for_one(self, client: str) -> list[Statement]:
+        """For one of many clients: what is for all, the quorum, and its own."""
+        return list({**self._common, **{s.ident: s for s in self._signed.get(client, ())}}.values())
 
 
 class Exchange:
@@ -141,7 +101,7 @@ class Exchange:
         self._clients = frozenset(members.clients)
         self._others = (*members.helpers, *members.analysts)
         self._dockets: dict[bytes, tuple[int, Docket]] = {}
-        self._board: Board | None = None
+        self._board: _Board | None = None
         self._held: dict[str, list[Statement]] | None = None  # to be passed on at the end of a turn
 
     def adopt(self, members: Members, running: Iterable[bytes]) -> None:
@@ -265,7 +225,7 @@ class Exchange:
         if self._board is None or self._board.place != place:
             standing = self.standing(study)
             quorum = [standing.approvals[name] for name in list(standing.approvals)[: standing.quorum]]
-            self._board = Board(place, self.store.statements(study), quorum)
+            self._board = _Board(place, self.store.statements(study), quorum)
         few = party in self._clients and len(self._clients) > SHARED_DECISIONS
         self._tell(party, self._board.for_one(party) if few else self._board.whole)
 
@@ -358,19 +318,16 @@ class Exchange:
             raise RemoteProtocolError(error.cause, party=sender, rule=error.rule) from None
         try:
             if statement.kind != "proposal" and statement.study_hash not in self.proposed:
-                self._put_early(sender, statement, raw)
+                # Perhaps the proposal is still on its way.
+                if not self._early.put(statement.signer, statement.study_hash, sender, raw):
+                    self._limited(statement.signer, "statements-without-proposal", 1)
                 return
-            self._keep(sender, statement, raw)
+            self._keep(sender, raw)
         except VerificationError as error:
             raise RemoteProtocolError(f"a forged statement: {error.cause}", party=sender, rule=error.rule) from error
         self._note(statement, sender)
 
-    def _put_early(self, sender: str, statement: Statement, raw: bytes) -> None:
-        """Nobody has proposed what this is about; perhaps the proposal is still on its way."""
-        if not self._early.put(statement.signer, statement.study_hash, sender, raw):
-            self._limited(statement.signer, "statements-without-proposal", 1)
-
-    def _keep(self, sender: str, statement: Statement, raw: bytes) -> None:
+    def _keep(self, sender: str, raw: bytes) -> None:
         try:
             self.store.add(raw, sender=sender)
         except RemoteProtocolError as error:

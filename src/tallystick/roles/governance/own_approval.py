@@ -14,8 +14,6 @@ from tallystick.roles.governance.review import lapsed, review
 from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.store import LedgerStore
 
-__all__ = ["check_own_approval", "check_own_rules"]
-
 
 def check_own_approval(
     study: bytes, exchange: Exchange, ledger: LedgerStore, config: RoleConfig, *, in_time: bool = False

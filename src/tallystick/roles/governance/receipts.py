@@ -18,8 +18,6 @@ from tallystick.protocol.governance.receipt_contents import lacking
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import write_public
 
-__all__ = ["ReceiptBook", "complete_receipt"]
-
 
 class ReceiptBook:
     """The receipts a party has, one file each: ``state/receipts/<study hash>.json``."""

@@ -11,10 +11,8 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick.protocol.governance.statements import shown
+from tallystick.core.readable_text import one_line
 from tallystick.roles.storage.database import connect, storage_guard
-
-__all__ = ["Refusal", "Refusals"]
 
 MAX_KEPT = 1000
 _WHAT = "the list of refusals"
@@ -47,7 +45,7 @@ class Refusals:
     def note(self, study: bytes, *, at: float, rule: str, cause: str) -> None:
         """This party has refused; the newest reason stays."""
         with self._lock, storage_guard(_WHAT, party=self._party):
-            row = (study, int(at), shown(rule, 200), shown(cause, 2000))
+            row = (study, int(at), one_line(rule, 200), one_line(cause, 2000))
             self._db.execute("INSERT OR REPLACE INTO refusals VALUES (?, ?, ?, ?)", row)
             self._db.execute(
                 "DELETE FROM refusals WHERE study IN (SELECT study FROM refusals ORDER BY at DESC LIMIT -1 OFFSET ?)",

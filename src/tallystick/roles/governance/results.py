@@ -17,8 +17,6 @@ from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey, VerifyKey
 from tallystick.protocol.study.messages import result_digest
 from tallystick.study import Study
 
-__all__ = ["MAX_BYTES", "ResultRequest", "is_interim", "may_see", "seal_result"]
-
 PROPOSER = "analyst"
 MAX_BYTES = 1 << 30
 """Of a packed result: all states a study has released."""

@@ -11,21 +11,21 @@ from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, StudyError, TallystickError
 from tallystick.core.identifiers import format_hash
+from tallystick.core.readable_text import one_line
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.setup import Setup, set_up
-from tallystick.privacy.ledger import Charge, Spent, charge_of
+from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.plan import Plan
+from tallystick.privacy.totals import Charge, Spent
 from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
-from tallystick.protocol.governance.statements import Statement, make, shown
+from tallystick.protocol.governance.statements import Statement, make
 from tallystick.protocol.members import Members
 from tallystick.roles.identity.role_config import Policy, RoleConfig
 from tallystick.roles.ledger.datasets import check_fits, check_unit
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.study import Study
-
-__all__ = ["BY_POLICY", "DAY", "Effect", "Review", "decision_body", "lapsed", "proposal_statement", "review"]
 
 DAY = 86_400
 DEFAULT_DAYS = 30
@@ -105,8 +105,8 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, memb
                 check_unit(known, ledger.datasets(), charge)
     except TallystickError as error:
         # The cause may repeat what the proposer wrote, at any length: it is cut to what can be signed and shown.
-        verdict = governance.Verdict(decision="reject", rule=error.rule or "study", because=shown(error.cause))
-        problem = shown(str(error), 2000)
+        verdict = governance.Verdict(decision="reject", rule=error.rule or "study", because=one_line(error.cause))
+        problem = one_line(str(error), 2000)
         return Review(proposal=proposal, setup=None, charge=None, effect=None, verdict=verdict, problem=problem)
     effect = _effect(config, ledger, charge)
     facts = governance.facts_of(

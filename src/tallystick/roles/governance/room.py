@@ -18,8 +18,6 @@ import sqlite3
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.protocol.governance.statements import Statement
 
-__all__ = ["GRACE_SECONDS", "check_room", "prune"]
-
 GRACE_SECONDS = 30 * 86_400  # what has expired is shown for so long
 OF_A_KIND = 64  # of one signer about one study; of countersignatures, four for every party besides
 UNSTARTED_STATEMENTS = 1000  # of one signer about studies that have not started, first decisions not counted

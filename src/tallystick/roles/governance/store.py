@@ -18,7 +18,6 @@ import contextlib
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tallystick.core.errors import TallystickError, VerificationError
@@ -36,8 +35,6 @@ from tallystick.roles.storage.database import (
     storage_guard,
     transaction_of,
 )
-
-__all__ = ["GovernanceStore"]
 
 SCHEMA_VERSION = "2"
 KNOWN_BYTES = 1 << 24  # of kept statements remembered as verified
@@ -188,22 +185,14 @@ class GovernanceStore:
         rows = self._read("SELECT study FROM statements GROUP BY study ORDER BY min(number)")
         return tuple([bytes(row[0]) for row in rows])
 
-    def is_proposed(self, study: bytes) -> bool:
-        """Whether a proposal of this study is kept."""
-        return bool(self._read("SELECT 1 FROM statements WHERE kind = 'proposal' AND study = ? LIMIT 1", study))
-
     def proposed(self) -> frozenset[bytes]:
         """Every study of which a proposal is kept."""
         rows = self._read("SELECT DISTINCT study FROM statements WHERE kind = 'proposal'")
         return frozenset([bytes(row[0]) for row in rows])
 
-    def idents(self, study: bytes | None = None) -> frozenset[str]:
-        """The names of all statements, or of those about one study: what need not be sent here again."""
-        if study is None:
-            rows = self._read("SELECT ident FROM statements")
-        else:
-            rows = self._read("SELECT ident FROM statements WHERE study = ?", study)
-        return frozenset([str(row[0]) for row in rows])
+    def idents(self) -> frozenset[str]:
+        """The names of all statements: what need not be sent here again."""
+        return frozenset([str(row[0]) for row in self._read("SELECT ident FROM statements")])
 
     def statement(self, ident: str) -> Statement | None:
         """The statement of this name."""
@@ -251,7 +240,5 @@ class GovernanceStore:
     def __enter__(self) -> GovernanceStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

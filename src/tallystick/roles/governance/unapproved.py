@@ -6,8 +6,6 @@ from tallystick.core.errors import NotApproved
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.study.messages import Failed, Message, Propose, StudyCode, StudyRefused
 
-__all__ = ["answer_of", "not_approved"]
-
 
 def not_approved(standing: Standing) -> NotApproved:
     """Why a study is not run."""

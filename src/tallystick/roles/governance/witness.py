@@ -11,14 +11,13 @@ from collections.abc import Callable, Sequence
 
 from tallystick.core.allowance import Allowances
 from tallystick.core.errors import RemoteProtocolError
-from tallystick.core.identifiers import HASH_BYTES, parse_hash
+from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import Head
-from tallystick.roles.governance.clearance import pack_head
-from tallystick.roles.governance.exchange import Exchange, Op, pack_parts, unpack_parts
+from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.governance.messages import Op, pack_head, pack_parts, unpack_parts
+from tallystick.roles.ledger.countersignatures import head_of
 from tallystick.roles.ledger.seen_heads import MAX_LINKS, SeenHeads
 from tallystick.roles.operations.conduct import Conduct
-
-__all__ = ["Witness"]
 
 _log = logging.getLogger("tallystick.roles")
 HEADS_OF_A_STUDY = 4  # countersigned for one client: its charge, and again should its ledger have been recovered
@@ -58,11 +57,8 @@ class Witness:
                 rule="unknown-study",
                 remedy="It is not countersigned. The client asks again; its approval may be on its way.",
             )
-        told = charge.body
-        head = Head(ledger=bytes.fromhex(told["ledger"]), sequence=told["sequence"], hash=parse_hash(str(told["head"])))
         links = [parts[1][i : i + HASH_BYTES] for i in range(0, len(parts[1]), HASH_BYTES)]
-        named = {"hash": told["hash"], "client": client}
-        body_of = {**named, "ledger": told["ledger"], "sequence": told["sequence"], "head": told["head"]}
+        body_of = {"client": client, **{key: charge.body[key] for key in ("hash", "ledger", "sequence", "head")}}
         own = [
             s
             for s in self.exchange.store.statements(study_hash)
@@ -74,7 +70,7 @@ class Witness:
                 raise RemoteProtocolError(
                     "more charges of one study than a client can have", party=client, rule="too-many-statements"
                 )
-            if not self._follow(client, head, links):
+            if not self._follow(client, head_of(charge), links):
                 return
             signed = self.exchange.say("countersignature", body_of)
         self.exchange.send(client, Op.STATEMENTS, pack_parts([signed.encode()]))

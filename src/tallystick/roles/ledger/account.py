@@ -21,12 +21,12 @@ from typing import Any
 
 from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash, parse_hash
+from tallystick.privacy.accountant import ORDERS
 from tallystick.privacy.chain import KINDS, Link, parse_body
-from tallystick.privacy.ledger import ORDERS, STEPS, Budget, Charge, Totals, steps
+from tallystick.privacy.ledger import Budget
+from tallystick.privacy.totals import STEPS, Charge, Totals, steps
+from tallystick.protocol.governance.bodies import MAX_DIGITS
 from tallystick.study.schema import Schema
-
-__all__ = ["Account", "DataSet", "Fingerprint", "Grant", "Group", "StudyCharge", "charge_facts", "dataset_facts"]
-
 
 _OF_A_PERSON = ("person", "max_records", "max_institutions")
 
@@ -89,7 +89,8 @@ class StudyCharge:
     sequence: int
     at: int
     total_rho: Fraction
-    """The group's Σρ right after the reservation; where units are mixed, of the largest figure that bounds them all."""
+    """The group's Σρ right after the reservation, as it can be written; where units are mixed, of the largest figure
+    that bounds them all."""
     result: str = ""
 
 
@@ -113,8 +114,8 @@ def charge_facts(charge: Charge) -> dict[str, Any]:
     named = (charge.person, charge.max_records, charge.max_institutions)
     return {
         "study": format_hash(charge.study),
-        "rho": _ratio(charge.rho),
-        "pure_epsilon": None if pure is None else _ratio(pure),
+        "rho": ratio(charge.rho),
+        "pure_epsilon": None if pure is None else ratio(pure),
         "curve": [steps(value) for value in charge.curve],
         "private": charge.private,
         "neighbours": charge.neighbours,
@@ -162,11 +163,6 @@ class Account:
                 rule="ledger-account",
                 remedy="Restore the newest copy of the state directory; if there is none: tallystick ledger recover.",
             ) from None
-
-    def group_of(self, name: str) -> Group | None:
-        """The group of this name, or of the data set of this name."""
-        dataset = self.datasets.get(name)
-        return self.groups.get(dataset.group if dataset is not None else name)
 
     def _register(self, link: Link, body: Mapping[str, Any]) -> None:
         name = body["name"]
@@ -218,7 +214,7 @@ class Account:
             state="reserved",
             sequence=link.sequence,
             at=body["at"],
-            total_rho=totals.rho,
+            total_rho=_writable(totals.rho),
         )
 
     def _release(self, link: Link, body: Mapping[str, Any]) -> None:
@@ -294,6 +290,17 @@ def _person(body: Mapping[str, Any]) -> tuple[str | None, int, int]:
     return person, caps[0], caps[1]
 
 
+def _writable(total: Fraction) -> Fraction:
+    """The sum itself, or, where it has more digits than a statement may, rounded up to whole steps.
+
+    Every study with a denominator of its own adds some ten digits, and neither Python nor a statement writes more than
+    some 4000. The sums in :class:`Totals`, which budgets are held against, stay exact: only what is told is rounded,
+    upwards, and only where it could not be told at all. So every statement ever made says what it said.
+    """
+    longest = max(total.numerator, total.denominator)
+    return total if longest < 10**MAX_DIGITS else Fraction(steps(total), STEPS)
+
+
 _MOST_OF_A_PERSON = 1_000_000  # as in a study: privacy.ranges
 _RATIO = re.compile(r"(0|[1-9][0-9]*)/([1-9][0-9]*)")
 _MOST = 10**24
@@ -301,7 +308,7 @@ _MOST = 10**24
 
 
 def _exact(text: str) -> Fraction:
-    """Inverse of :func:`_ratio`. ``Fraction(text)`` would take "1e999999999" as well, and all the memory there is."""
+    """Inverse of :func:`ratio`. ``Fraction(text)`` would take "1e999999999" as well, and all the memory there is."""
     found = _RATIO.fullmatch(text)
     value = Fraction(int(found[1]), int(found[2])) if found is not None else Fraction(-1)
     if not 0 <= value <= _MOST:
@@ -309,5 +316,6 @@ def _exact(text: str) -> Fraction:
     return value
 
 
-def _ratio(value: Fraction) -> str:
+def ratio(value: Fraction) -> str:
+    """How an exact number is written: n/d."""
     return f"{value.numerator}/{value.denominator}"

@@ -11,11 +11,9 @@ import os
 from pathlib import Path
 
 from tallystick.core.errors import VerificationError
-from tallystick.core.identifiers import HASH_BYTES, format_hash, parse_hash
+from tallystick.core.identifiers import canonical, format_hash, parse_hash
 from tallystick.core.outside_text import read_json
-from tallystick.privacy.chain import LEDGER_BYTES, Head, canonical
-
-__all__ = ["Anchor", "broken_ledger"]
+from tallystick.privacy.chain import LEDGER_BYTES, Head
 
 _LARGEST = 4096
 
@@ -71,7 +69,5 @@ class Anchor:
             os.close(folder)
 
     def _encode(self, head: Head) -> bytes:
-        if len(head.hash) != HASH_BYTES:
-            raise ValueError("a hash has 32 bytes")
         facts = {"ledger": head.ledger.hex(), "sequence": head.sequence, "hash": format_hash(head.hash)}
         return canonical({**facts, "party": self._party}) + b"\n"

@@ -16,13 +16,12 @@ from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
-from tallystick.privacy.ledger import Budget, Charge, Spent, Totals, covers
+from tallystick.privacy.ledger import Budget, covers
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
+from tallystick.privacy.totals import Charge, Spent, Totals
 from tallystick.roles.ledger.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.roles.ledger.datasets import check_dataset, check_distinct, check_words
 from tallystick.roles.ledger.file import LedgerFile
-
-__all__ = ["BudgetGroups", "BudgetView"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +141,10 @@ class BudgetGroups:
         return account.datasets[name]
 
     def _group(self, account: Account, name: str) -> Group:
-        group = account.group_of(name)
-        return group if group is not None else account.groups[self._dataset(account, name).group]
+        """The group of the data set of this name, or of this name itself."""
+        if name in account.datasets or name not in account.groups:
+            name = self._dataset(account, name).group
+        return account.groups[name]
 
     def grant(self, group: str, *, epsilon: float, delta: float, by: str, reason: str = "") -> BudgetView:
         """State the group's new total. It may be larger or smaller than before, never below what is spent."""

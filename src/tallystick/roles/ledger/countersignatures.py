@@ -15,8 +15,7 @@ from tallystick.privacy.chain import Head
 from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.file import LedgerFile
-
-__all__ = ["add", "check_all", "head_of", "kept"]
+from tallystick.roles.storage.database import transaction_of
 
 
 def head_of(statement: Statement) -> Head:
@@ -29,16 +28,15 @@ def add(file: LedgerFile, raw: bytes, identities: Mapping[str, VerifyKey] | None
     """Keep a countersignature of this ledger; refused if it is about another one, or about a head it never had."""
     statement = decode(raw)
     _check(file, statement, identities)
-    with file.turn(), file.transaction():
+    with file.turn(), transaction_of(file.db):
         row = (statement.body["sequence"], statement.signer, raw)
         file.db.execute("INSERT OR REPLACE INTO countersignatures VALUES (?, ?, ?)", row)
     return statement
 
 
-def kept(file: LedgerFile, sequence: int | None = None) -> dict[tuple[int, str], bytes]:
-    """Those kept, all or at one head, by (sequence, server)."""
-    where, values = ("", ()) if sequence is None else (" WHERE sequence = ?", (sequence,))
-    rows = file.read(f"SELECT sequence, server, statement FROM countersignatures{where} ORDER BY 1, 2", values)
+def kept(file: LedgerFile) -> dict[tuple[int, str], bytes]:
+    """Those kept, by (sequence, server)."""
+    rows = file.read("SELECT sequence, server, statement FROM countersignatures ORDER BY 1, 2")
     return {(int(number), str(server)): raw for number, server, raw in rows}
 
 
@@ -73,8 +71,8 @@ def _check(file: LedgerFile, statement: Statement, identities: Mapping[str, Veri
     if head.ledger != file.ledger:
         raise broken_ledger(f"{statement.signer} has signed another ledger of this institution", party=file.party)
     here = file.hash_at(head.sequence)
-    if here == head.hash or (here is None and file.passed_over(head.sequence)):
-        return
+    if here == head.hash or (here is None and head.sequence < file.head().sequence):
+        return  # or it was lost, and the ledger recovered beyond it
     what = "it ends before that" if here is None else "another link stands there"
     raise broken_ledger(
         f"this is not the ledger whose link {head.sequence} {statement.signer} has signed: {what}",

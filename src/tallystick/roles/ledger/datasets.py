@@ -10,22 +10,11 @@ from pathlib import Path
 from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.core.readable_text import check_name, check_readable
 from tallystick.data.sources import column_names
-from tallystick.privacy.ledger import Charge
+from tallystick.privacy.totals import Charge
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.fingerprints import fingerprint, is_address
 from tallystick.study import Study
 from tallystick.study.schema import Schema
-
-__all__ = [
-    "DataSet",
-    "Fingerprint",
-    "check_dataset",
-    "check_distinct",
-    "check_fits",
-    "check_unit",
-    "check_words",
-    "make_dataset",
-]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,62}")
 UNITS = ("record", "person")

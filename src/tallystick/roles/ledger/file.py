@@ -19,7 +19,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,6 @@ from tallystick.roles.storage.database import (
     transaction_of,
 )
 
-__all__ = ["COLUMNS", "FORMAT", "SCHEMA", "LedgerFile"]
-
 FORMAT = "1"
 _SALT_BYTES = 16
 SCHEMA = """
@@ -57,6 +55,36 @@ CREATE TABLE IF NOT EXISTS countersignatures (
     sequence INTEGER NOT NULL, server TEXT NOT NULL, statement BLOB NOT NULL, PRIMARY KEY (sequence, server));
 """
 COLUMNS = "sequence, kind, body, previous, hash, signature"
+
+
+def create(db: sqlite3.Connection, *, party: str, ledger: bytes) -> None:
+    """The tables of a ledger without links, within the caller's transaction."""
+    create_tables(db, SCHEMA)
+    facts = (("format", FORMAT), ("party", party), ("ledger", ledger))
+    db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
+
+
+def insert(db: sqlite3.Connection, links: Sequence[Link]) -> None:
+    """Keep these links, within the caller's transaction."""
+    db.executemany(f"INSERT INTO links ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", map(astuple, links))
+
+
+def as_link(row: tuple[Any, ...]) -> Link | None:
+    """A row of the table of links, if it is of the form of one."""
+    sequence, kind, body, previous, hashed, signature = row
+    sizes = ((body, None), (previous, HASH_BYTES), (hashed, HASH_BYTES), (signature, SIGNATURE_BYTES))
+    if not (isinstance(sequence, int) and sequence > 0 and isinstance(kind, str)):
+        return None
+    if not all(isinstance(value, bytes) and size in (None, len(value)) for value, size in sizes):
+        return None
+    return Link(sequence=sequence, kind=kind, body=body, previous=previous, hash=hashed, signature=signature)
+
+
+def signed_link(after: Head, kind: str, body: Mapping[str, Any], signing: SigningKey) -> Link:
+    """The next link, dated, salted and signed."""
+    now, salt = int(wall_clock().timestamp()), os.urandom(_SALT_BYTES).hex()
+    link = make_link(after, kind, {**body, "at": now, "salt": salt})
+    return replace(link, signature=signing.sign(signed_bytes(link.head(after.ledger))))
 
 
 class LedgerFile:
@@ -108,10 +136,8 @@ class LedgerFile:
         if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             if self.anchor.exists():
                 raise broken_ledger("the ledger's database is gone, its anchor is not", party=self.party)
-            with self.transaction():
-                create_tables(self.db, SCHEMA)
-                facts = (("format", FORMAT), ("party", self.party), ("ledger", os.urandom(LEDGER_BYTES)))
-                self.db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
+            with transaction_of(self.db):
+                create(self.db, party=self.party, ledger=os.urandom(LEDGER_BYTES))
         known = dict(run("SELECT key, value FROM meta").fetchall())
         if known.get("format") != FORMAT or known.get("party") != self.party:
             raise broken_ledger(
@@ -153,12 +179,10 @@ class LedgerFile:
         return [self._link(row) for row in self.read(sql, (since, last))]
 
     def _link(self, row: tuple[Any, ...]) -> Link:
-        sequence, kind, body, previous, hashed, signature = row
-        texts = isinstance(sequence, int) and sequence > 0 and isinstance(kind, str)
-        sizes = ((body, None), (previous, HASH_BYTES), (hashed, HASH_BYTES), (signature, SIGNATURE_BYTES))
-        if not texts or not all(isinstance(v, bytes) and n in (None, len(v)) for v, n in sizes):
-            raise broken_ledger(f"link {sequence!a} of the ledger is not as it was written", party=self.party)
-        return Link(sequence=sequence, kind=kind, body=body, previous=previous, hash=hashed, signature=signature)
+        link = as_link(row)
+        if link is None:
+            raise broken_ledger(f"link {row[0]!a} of the ledger is not as it was written", party=self.party)
+        return link
 
     # -- the anchor --------------------------------------------------------------------------------------------------
 
@@ -211,26 +235,19 @@ class LedgerFile:
             self._check_anchor()
             yield self._account
 
-    def append(self, *entries: tuple[str, dict[str, Any]], at: int | None = None) -> tuple[Link, ...]:
+    def append(self, *entries: tuple[str, dict[str, Any]]) -> None:
         """Within a turn: these links together or none; durable and anchored when this returns."""
         if not self._turn_taken:
             raise LocalProtocolError("links are appended within a turn", party=self.party)
         head, links = self._head, []
-        now = int(wall_clock().timestamp()) if at is None else at
         for kind, body in entries:
-            link = make_link(head, kind, {**body, "at": now, "salt": os.urandom(_SALT_BYTES).hex()})
-            head = Head(ledger=self.ledger, sequence=link.sequence, hash=link.hash)
-            links.append(replace(link, signature=self._signing.sign(signed_bytes(head))))
-        self._insert(head, links)
-        return tuple(links)
-
-    def _insert(self, head: Head, links: Sequence[Link]) -> None:
+            links.append(signed_link(head, kind, body, self._signing))
+            head = links[-1].head(self.ledger)
         try:
             for link in links:
                 self._account.apply(link)  # before it is kept: a link that cannot follow would close the ledger
-            with self.transaction():
-                for link in links:
-                    self.db.execute(f"INSERT INTO links ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", astuple(link))
+            with transaction_of(self.db):
+                insert(self.db, links)
                 crashpoint(f"ledger-{links[-1].kind}-written")
         except BaseException:
             self._forget()
@@ -239,10 +256,6 @@ class LedgerFile:
         crashpoint(f"ledger-{links[-1].kind}-kept")
         self.anchor.write(head)
         crashpoint(f"ledger-{links[-1].kind}-anchored")
-
-    def transaction(self) -> contextlib.AbstractContextManager[None]:
-        """Within a turn: everything inside is kept, durably, or nothing is."""
-        return transaction_of(self.db)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
@@ -274,10 +287,6 @@ class LedgerFile:
             for (found,) in self.read(f"SELECT {column} FROM links WHERE sequence = ?", (place,)):
                 return found if isinstance(found, bytes) else None
         return None
-
-    def passed_over(self, sequence: int) -> bool:
-        """Whether this link was lost and the ledger recovered beyond it."""
-        return self.hash_at(sequence) is None and sequence < self.head().sequence
 
     def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Rows as they are."""

@@ -28,13 +28,10 @@ from tallystick.data.sources import column_names, read_table
 from tallystick.roles.ledger.account import Fingerprint
 from tallystick.study.schema import label_text
 
-__all__ = ["content_digest", "fingerprint", "is_address"]
-
 _LABEL = b"tallystick/content/1"
 _CELL_BYTES = 16
 _MISSING = b"\xff" * _CELL_BYTES
 _ROWS = 1 << 16
-_PIECE = 1 << 20
 
 
 def is_address(source: str) -> bool:
@@ -48,10 +45,8 @@ def fingerprint(source: str | Path, *, party: str | None = None) -> Fingerprint:
         return Fingerprint(location=str(source))
     path = Path(source).resolve()
     content = content_digest(path, party=party)  # first: it says in words what is wrong with a file
-    hashed = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            hashed.update(piece)
+        hashed = hashlib.file_digest(file, "sha256")
     return Fingerprint(location=str(path), bytes=format_hash(hashed.digest()), content=content)
 
 

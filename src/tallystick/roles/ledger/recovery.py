@@ -18,7 +18,7 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -26,21 +26,18 @@ from typing import Any
 from tallystick.core.errors import StudyError, TallystickError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
-from tallystick.privacy.accountant import epsilon_from_rho
-from tallystick.privacy.chain import Head, Link, make_link, parse_body, signed_bytes
-from tallystick.privacy.ledger import ORDERS, steps
+from tallystick.privacy.accountant import ORDERS, epsilon_from_rho
+from tallystick.privacy.chain import Head, Link, parse_body
+from tallystick.privacy.totals import steps
 from tallystick.protocol.governance.statements import Statement, verify
-from tallystick.roles.identity.identity_files import wall_clock
 from tallystick.roles.ledger.anchor import Anchor
 from tallystick.roles.ledger.countersignatures import head_of
 from tallystick.roles.ledger.datasets import check_words
-from tallystick.roles.ledger.file import COLUMNS, FORMAT, SCHEMA, LedgerFile
+from tallystick.roles.ledger.file import LedgerFile, create, insert, signed_link
 from tallystick.roles.ledger.salvage import RECOVERED, Salvage, kept_statements, salvage
 from tallystick.roles.ledger.turn_lock import TurnLock
-from tallystick.roles.storage.database import storage_guard
+from tallystick.roles.storage.database import storage_guard, transaction_of
 from tallystick.study import Study
-
-__all__ = ["Recovery", "recover"]
 
 _FILES = ("", "-wal", "-shm")
 
@@ -109,14 +106,12 @@ def _check_needed(path: Path, party: str, signing: SigningKey, heads: Sequence[H
         return
     try:
         with contextlib.closing(LedgerFile(path, party=party, signing=signing)) as file:
-            if all(h.ledger == file.ledger and file.hash_at(h.sequence) in (None, h.hash) for h in heads):
-                last = file.head().sequence
-                if all(h.sequence <= last for h in heads):
-                    raise StudyError(
-                        "the ledger is in order: there is nothing to recover", rule="ledger-in-order", party=party
-                    )
+            here, last = file.ledger, file.head().sequence
+            known = [h for h in heads if h.ledger == here and file.hash_at(h.sequence) in (None, h.hash)]
     except VerificationError:
         return
+    if len(known) == len(heads) and all(h.sequence <= last for h in heads):
+        raise StudyError("the ledger is in order: there is nothing to recover", rule="ledger-in-order", party=party)
 
 
 def _unit_of(study: str) -> dict[str, Any]:
@@ -149,12 +144,8 @@ def _link(
         "reason": reason,
         "resumed": gap,
         "carried": _carried(found, [s for s in charges if s.body["ledger"] == found.ledger.hex()], units),
-        "at": int(wall_clock().timestamp()),
-        "salt": os.urandom(16).hex(),
     }
-    link = make_link(after, "recovered", body)
-    head = Head(ledger=found.ledger, sequence=link.sequence, hash=link.hash)
-    return replace(link, signature=signing.sign(signed_bytes(head)))
+    return signed_link(after, "recovered", body, signing)
 
 
 def _carried(found: Salvage, charges: Sequence[Statement], units: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -229,7 +220,7 @@ def _replace(path: Path, party: str, found: Salvage, link: Link) -> tuple[str, .
             if suffix:  # the log of the old file must not be read into the new one
                 old.unlink()
     ready.replace(path)
-    anchor.write(Head(ledger=found.ledger, sequence=link.sequence, hash=link.hash))
+    anchor.write(link.head(found.ledger))
     return tuple(sorted(aside))
 
 
@@ -238,11 +229,6 @@ def _write(file: Path, party: str, links: Sequence[Link], ledger: bytes) -> None
     os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = FULL")
-        db.execute("BEGIN IMMEDIATE")
-        for statement in SCHEMA.split(";"):
-            db.execute(statement)
-        facts = (("format", FORMAT), ("party", party), ("ledger", ledger))
-        db.executemany("INSERT INTO meta VALUES (?, ?)", facts)
-        rows = [astuple(link) for link in links]
-        db.executemany(f"INSERT INTO links ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", rows)
-        db.execute("COMMIT")
+        with transaction_of(db):
+            create(db, party=party, ledger=ledger)
+            insert(db, links)

@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError, VerificationError
-from tallystick.core.identifiers import format_hash, parse_hash
+from tallystick.core.identifiers import canonical, format_hash, parse_hash
 from tallystick.core.outside_text import read_json
 from tallystick.crypto.signing import VerifyKey
 from tallystick.privacy.accountant import rounded_up
-from tallystick.privacy.chain import Head, Link, canonical, extend, genesis, parse_body, signed_bytes
+from tallystick.privacy.chain import Head, Link, extend, genesis, parse_body, signed_bytes
 from tallystick.privacy.ledger import covers, covers_sum
 from tallystick.protocol.governance.statements import Statement, decode, verify
 from tallystick.roles.ledger import countersignatures
 from tallystick.roles.ledger.account import Account, StudyCharge
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.file import LedgerFile
-
-__all__ = ["SCHEMA", "LedgerReport", "check_export", "events", "export", "verify_ledger"]
 
 SCHEMA = "tallystick/ledger/1"
 MAX_EXPORT = 256 << 20
@@ -87,7 +85,7 @@ def _check_admitted(account: Account, link: Link, party: str) -> None:
         )
 
 
-def events(account: Account) -> list[dict[str, Any]]:
+def events(file: LedgerFile) -> list[dict[str, Any]]:
     """Every charge that counts as spent, as the name and arguments of a ``dp_accounting`` event.
 
     ρ-zCDP is ``ZCDpEvent``. A pure-ε study is the randomised response of its ε, which dominates every ε-DP mechanism
@@ -95,7 +93,8 @@ def events(account: Account) -> list[dict[str, Any]]:
     into ``RdpAccountant(neighboring_relation=REPLACE_ONE)``; each study's own relation is in its ρ or ε already. Events
     of different units (``unit``, ``person`` and its caps) go into different accountants: they do not add up.
     """
-    spent = [entry for entry in account.studies.values() if entry.state != "voided"]
+    with file.reading() as account:
+        spent = [entry for entry in account.studies.values() if entry.state != "voided"]
     return [
         {
             "study": format_hash(entry.charge.study),
@@ -115,10 +114,8 @@ _LARGEST_EXPONENT = 700  # e^709 is the largest power of e in float64
 
 def _event(entry: StudyCharge) -> dict[str, Any]:
     pure = entry.charge.pure_epsilon
-    if not entry.charge.private:
-        return {"event": "NonPrivateDpEvent", "arguments": {}}
-    if pure is not None and pure > _LARGEST_EXPONENT:
-        return {"event": "NonPrivateDpEvent", "arguments": {}}  # odds that no float64 holds: nothing is promised
+    if not entry.charge.private or (pure is not None and pure > _LARGEST_EXPONENT):
+        return {"event": "NonPrivateDpEvent", "arguments": {}}  # no noise, or odds that no float64 holds
     if pure is not None:
         p = 2 / (1 + math.exp(rounded_up(pure)))
         return {
@@ -184,7 +181,7 @@ def _follow(told: Mapping[str, Any], identities: Mapping[str, VerifyKey]) -> tup
             raise ValueError(f"link {sequence!a} does not follow")
         if body is not None and link.content != content:
             raise ValueError(f"link {sequence} says something else than was signed")
-        head = Head(ledger=ledger, sequence=sequence, hash=hashed)
+        head = link.head(ledger)
         hashes[sequence - 1], hashes[sequence] = previous, hashed
         signed.append((link, head, _hex(entry["signature"])))
     if told["head"] != format_hash(head.hash):

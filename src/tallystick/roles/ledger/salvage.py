@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.core.errors import TallystickError, VerificationError
-from tallystick.core.identifiers import HASH_BYTES
-from tallystick.crypto.signing import SIGNATURE_BYTES, SigningKey
+from tallystick.crypto.signing import SigningKey
 from tallystick.privacy.chain import LEDGER_BYTES, Head, Link, extend, genesis, parse_body, signed_bytes, verify_chain
 from tallystick.protocol.governance.statements import Statement, decode
 from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.anchor import Anchor
-from tallystick.roles.ledger.file import COLUMNS
-
-__all__ = ["RECOVERED", "Salvage", "kept_statements", "salvage"]
+from tallystick.roles.ledger.file import COLUMNS, as_link
 
 RECOVERED = ".recovered"
 """The suffix of a recovered ledger that has not taken its place yet: it counts too, if a recovery was cut short."""
@@ -77,7 +74,8 @@ def salvage(path: Path, party: str, signing: SigningKey, heads: Sequence[Head]) 
 
 def _rows(path: Path) -> tuple[list[Link], bytes | None]:
     """Every row that is of the form of a link, and the ledger's id if it is there."""
-    links, ident = [], None
+    links: list[Link] = []
+    ident = None
     if not path.exists():
         return [], None
     with contextlib.closing(sqlite3.connect(path, isolation_level=None, timeout=5.0)) as db:
@@ -87,13 +85,9 @@ def _rows(path: Path) -> tuple[list[Link], bytes | None]:
             ident = row[0] if row and isinstance(row[0], bytes) and len(row[0]) == LEDGER_BYTES else None
         with contextlib.suppress(sqlite3.Error):
             for row in db.execute(f"SELECT {COLUMNS} FROM links ORDER BY sequence"):
-                sizes = ((2, None), (3, HASH_BYTES), (4, HASH_BYTES), (5, SIGNATURE_BYTES))
-                right = all(isinstance(row[i], bytes) and n in (None, len(row[i])) for i, n in sizes)
-                if right and row[0] > 0 and isinstance(row[1], bytes):
-                    kind = row[1].decode("ascii", errors="replace")
-                    links.append(
-                        Link(sequence=row[0], kind=kind, body=row[2], previous=row[3], hash=row[4], signature=row[5])
-                    )
+                kind = row[1].decode("ascii", errors="replace") if isinstance(row[1], bytes) else None
+                if (link := as_link((row[0], kind, *row[2:]))) is not None:
+                    links.append(link)
     return links, ident
 
 
@@ -106,15 +100,15 @@ def _follow(rows: Sequence[Link], ledger: bytes, party: str, signing: SigningKey
         except VerificationError:
             break
         kept.append(link)
-        head = Head(ledger=ledger, sequence=link.sequence, hash=link.hash)
+        head = link.head(ledger)
         hashes[link.sequence] = link.hash
     if any(hashes.get(h.sequence, h.hash) != h.hash for h in heads):  # this copy went another way than the servers saw
         last = max((h.sequence for h in heads if hashes.get(h.sequence) == h.hash), default=0)
         kept = [link for link in kept if link.sequence <= last]
-    account, head = Account(), start
+    account = Account()
     for link in kept:
         account.apply(link)
-        head = Head(ledger=ledger, sequence=link.sequence, hash=link.hash)
+    head = kept[-1].head(ledger) if kept else start
     loose = tuple(link for link in rows if link not in kept and _stands_alone(link, ledger, signing))
     return Salvage(ledger=ledger, kept=tuple(kept), loose=loose, account=account, head=head)
 
@@ -133,7 +127,7 @@ def _next(rows: Sequence[Link], head: Head, signing: SigningKey) -> Link | None:
 
 def _stands_alone(link: Link, ledger: bytes, signing: SigningKey) -> bool:
     try:
-        signing.public.verify(signed_bytes(Head(ledger=ledger, sequence=link.sequence, hash=link.hash)), link.signature)
+        signing.public.verify(signed_bytes(link.head(ledger)), link.signature)
         parse_body(link)
     except VerificationError:
         return False

@@ -15,13 +15,10 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import LEDGER_BYTES, Head, extend, genesis
 from tallystick.roles.storage.database import connect, make_durable, storage_guard, transaction_of
-
-__all__ = ["MAX_LINKS", "SeenHeads", "Verdict", "judge"]
 
 MAX_LINKS = 100_000
 """Contents in one message; a ledger that grew by more shows them in steps."""
@@ -120,7 +117,5 @@ class SeenHeads:
     def __enter__(self) -> SeenHeads:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -15,24 +15,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, VerificationError
 from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.chain import Head
-from tallystick.privacy.ledger import Charge, Entry, Spent, Totals, admit
+from tallystick.privacy.ledger import Entry, admit
+from tallystick.privacy.totals import Charge, Spent, Totals
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.ledger import countersignatures
-from tallystick.roles.ledger.account import Account, Group, StudyCharge, charge_facts
+from tallystick.roles.ledger.account import Account, Group, StudyCharge, charge_facts, ratio
 from tallystick.roles.ledger.anchor import broken_ledger
-from tallystick.roles.ledger.budget_groups import BudgetGroups, BudgetView
+from tallystick.roles.ledger.budget_groups import BudgetGroups
 from tallystick.roles.ledger.datasets import check_unit
 from tallystick.roles.ledger.file import LedgerFile
-from tallystick.roles.ledger.report import LedgerReport, events, export, verify_ledger
-
-__all__ = ["LEDGER", "BudgetView", "LedgerStore"]
+from tallystick.roles.ledger.report import LedgerReport, verify_ledger
 
 LEDGER = "ledger.sqlite"
 """Its name in a client's state folder."""
@@ -154,10 +152,6 @@ class LedgerStore(BudgetGroups):
         """The contents (digests) of the links after ``since``: what a server follows the chain with."""
         return [link.content for link in self.file.links(since, until)]
 
-    def hash_at(self, sequence: int) -> bytes | None:
-        """The hash of that link, or None if this ledger does not reach so far."""
-        return self.file.hash_at(sequence)
-
     def compare(self, seen: Head, *, by: str) -> None:
         """Raise unless what a server has seen of this ledger is part of it: otherwise this is not the newest copy."""
         here = self.head()
@@ -165,7 +159,7 @@ class LedgerStore(BudgetGroups):
             cause = f"{by} knows another ledger of this institution"
         elif seen.sequence > here.sequence:
             cause = f"this ledger was rolled back: it ends at link {here.sequence}, {by} has seen link {seen.sequence}"
-        elif self.hash_at(seen.sequence) != seen.hash:
+        elif self.file.hash_at(seen.sequence) != seen.hash:
             cause = f"there are two copies of this ledger: {by} has seen another link {seen.sequence}"
         else:
             return
@@ -175,7 +169,7 @@ class LedgerStore(BudgetGroups):
         """The body of the ``charge`` statement: always the same for one reservation."""
         with self.file.reading() as account:
             known = self._study(account, study)
-            hashed = self.hash_at(known.sequence)
+            hashed = self.file.hash_at(known.sequence)
             if hashed is None or known.state == "voided":
                 raise LocalProtocolError("this study is not charged", party=self.party, remedy="Reserve it first.")
             return {
@@ -184,18 +178,14 @@ class LedgerStore(BudgetGroups):
                 "dataset": known.dataset,
                 "sequence": known.sequence,
                 "head": format_hash(hashed),
-                "rho": f"{known.charge.rho.numerator}/{known.charge.rho.denominator}",
-                "spent_rho": f"{known.total_rho.numerator}/{known.total_rho.denominator}",
+                "rho": ratio(known.charge.rho),
+                "spent_rho": ratio(known.total_rho),
                 "at": known.at,
             }
 
     def add_countersignature(self, raw: bytes, identities: Mapping[str, VerifyKey] | None = None) -> None:
         """Keep a server's signature under a head of this ledger."""
         countersignatures.add(self.file, raw, identities)
-
-    def countersignatures(self, sequence: int) -> dict[str, bytes]:
-        """The statements kept for this head, by server."""
-        return {server: raw for (_, server), raw in countersignatures.kept(self.file, sequence).items()}
 
     # -- proof ---------------------------------------------------------------------------------------------------------
 
@@ -205,15 +195,6 @@ class LedgerStore(BudgetGroups):
         """Check everything; ``statements`` are countersignatures kept elsewhere. A report, or ``VerificationError``."""
         return verify_ledger(self.file, identities, statements)
 
-    def export_events(self) -> list[dict[str, Any]]:
-        """What was spent, as dp-accounting events."""
-        with self.file.reading() as account:
-            return events(account)
-
-    def export_chain(self) -> bytes:
-        """The chain as one file that anyone with the consortium file can check."""
-        return export(self.file)
-
     def close(self) -> None:
         """Give the file free."""
         self.file.close()
@@ -221,9 +202,7 @@ class LedgerStore(BudgetGroups):
     def __enter__(self) -> LedgerStore:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

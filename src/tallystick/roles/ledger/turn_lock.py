@@ -13,8 +13,6 @@ from pathlib import Path
 
 from tallystick.core.errors import RoundAborted
 
-__all__ = ["PATIENCE_SECONDS", "TurnLock"]
-
 PATIENCE_SECONDS = 30.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.008
 

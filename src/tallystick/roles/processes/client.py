@@ -13,8 +13,7 @@ from tallystick.core.errors import (
 from tallystick.core.redaction import Secret
 from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles.governance.clearance import unpack_head
-from tallystick.roles.governance.exchange import Op
+from tallystick.roles.governance.messages import Op, unpack_head
 from tallystick.roles.governance.results import ResultRequest, may_see
 from tallystick.roles.governance.review import BY_POLICY, decision_body, review
 from tallystick.roles.identity.consortium import Consortium

@@ -23,7 +23,7 @@ from tallystick.engines.study_records import study_records
 from tallystick.privacy.ledger import charge_of
 from tallystick.protocol.instructions import Compute
 from tallystick.roles.governance.clearance import ASK_SECONDS, CLEARANCE, Clearance
-from tallystick.roles.governance.exchange import Op
+from tallystick.roles.governance.messages import Op
 from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
 from tallystick.roles.processes.part import ClientPart
 from tallystick.roles.processes.participant import ParticipantSession

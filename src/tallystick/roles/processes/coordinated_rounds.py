@@ -25,7 +25,7 @@ from tallystick.engines.rounds import is_lost_tick
 from tallystick.engines.setup import Setup
 from tallystick.engines.totals import NoisyTotal, RoundRequest, SumRequest
 from tallystick.privacy.payment import Payment
-from tallystick.protocol.governance.payment import countersigned
+from tallystick.protocol.governance.receipt_contents import countersigned
 from tallystick.protocol.instructions import NoisySum
 from tallystick.roles.processes.packed import pack_interim, pack_outcome, pack_total, unpack_total
 from tallystick.roles.processes.part import CoordinatorPart

@@ -26,7 +26,7 @@ from tallystick.protocol.study.messages import (
 )
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.governance.attestation import attest
-from tallystick.roles.governance.exchange import Op
+from tallystick.roles.governance.messages import Op
 from tallystick.roles.governance.receipts import complete_receipt
 from tallystick.roles.governance.results import may_see, seal_result
 from tallystick.roles.governance.unapproved import answer_of, not_approved

@@ -20,7 +20,7 @@ from tallystick.protocol.members import Members
 from tallystick.protocol.study.messages import StudyCode, StudyDeclined, StudyEnd, StudyOpen, StudyReady
 from tallystick.protocol.study.participant import ParticipantMachine, ParticipantState
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.governance.exchange import Op
+from tallystick.roles.governance.messages import Op
 from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.identity.consortium_watch import change_of_members, left
 from tallystick.roles.processes.driver import Driver

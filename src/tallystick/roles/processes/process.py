@@ -16,7 +16,8 @@ from typing import Any
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Cast
-from tallystick.roles.governance.exchange import Exchange, Op
+from tallystick.roles.governance.exchange import Exchange
+from tallystick.roles.governance.messages import Op
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.governance.witness import Witness
