@@ -287,7 +287,11 @@ COMMANDS = [
         for c in consortium_app.registered_commands
         if c.callback
     ),
-    *(((role, "start"), c.callback) for role, does in role_words().items() for c in role_app(role, does).registered_commands),
+    *(
+        ((role, "start"), c.callback)
+        for role, does in role_words().items()
+        for c in role_app(role, does).registered_commands
+    ),
     (("doctor",), doctor),
 ]
 

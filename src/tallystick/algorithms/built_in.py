@@ -61,15 +61,13 @@ def _checked(
 
 
 BUILT_IN: dict[str, BuiltIn] = {
-    "logistic_regression": _checked(
-        DescentSettings, settings_from, design_logistic, "logistic_regression:LogisticRegression"
-    ),
-    "linear_svc": _checked(DescentSettings, settings_from, design_hinge, "linear_svc:LinearSVC"),
+    "logistic_regression": _checked(DescentSettings, settings_from, design_logistic, "linear:LogisticRegression"),
+    "linear_svc": _checked(DescentSettings, settings_from, design_hinge, "linear:LinearSVC"),
     "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, "kmeans:KMeans"),
     "frequent_itemsets": _checked(
         ItemsetSettings, itemset_settings, design_itemsets, "frequent_itemsets:FrequentItemsets"
     ),
-    "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator="ridge:Ridge"),
+    "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator="linear:Ridge"),
     "summary": BuiltIn(
         keys=frozenset({"columns", "bins", "cuts", "correlations"}), design=design_summary, estimator="summary:Summary"
     ),

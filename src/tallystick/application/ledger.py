@@ -19,8 +19,6 @@ from tallystick.roles.ledger.recovery import recover as recover_ledger
 from tallystick.roles.ledger.report import MAX_EXPORT, check_export
 from tallystick.roles.ledger.store import LEDGER
 
-__all__ = ["describe", "export", "recover", "verify", "verify_export"]
-
 _EVENTS = "tallystick/ledger-events/1"
 
 

@@ -11,8 +11,6 @@ from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.release import state_privacy
 from tallystick.study.trust import trust_model
 
-__all__ = ["describe", "plan"]
-
 
 def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = ()) -> dict[str, Any]:
     """The plan as data."""

@@ -31,8 +31,6 @@ from tallystick.study import Study
 DEMO_CLIENTS = 10
 """Institutions that the built-in census is split over when --clients is left out."""
 
-__all__ = ["encoded", "evaluate_split", "simulate", "split_source"]
-
 
 def simulate(
     path: Path,

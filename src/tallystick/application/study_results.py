@@ -38,8 +38,6 @@ from tallystick.roles.identity.identity_files import read_consortium
 from tallystick.roles.identity.places import members_of
 from tallystick.study import Study
 
-__all__ = ["describe_verdict", "document", "estimator_of", "fitted", "read_receipt", "verify"]
-
 MAX_RESULT = 1 << 30
 _LABEL = b"tallystick/result/analyst/1"
 

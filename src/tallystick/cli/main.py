@@ -24,8 +24,6 @@ from tallystick.cli.study_commands import study_app, verify
 from tallystick.core.errors import StudyError, TallystickError
 from tallystick.core.readable_text import escaped
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="tallystick",
     cls=CommandsAndRoles,

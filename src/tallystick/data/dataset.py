@@ -8,8 +8,6 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.ledger import Budget, Ledger, Spent
 from tallystick.study.schema import Schema
 
-__all__ = ["Dataset"]
-
 
 class Dataset:
     """Records in one place, and the most that may ever be spent on them.

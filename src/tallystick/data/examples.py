@@ -36,8 +36,6 @@ from tallystick.study.schema import Category, Integer, Number, Schema
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["census", "census_schema"]
-
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 

@@ -11,12 +11,12 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import State
@@ -27,12 +27,12 @@ from tallystick.engines.designs import design_of, layout_of
 from tallystick.engines.federation import Federation, Result, SimulatedFederation, public_facts
 from tallystick.engines.run import Progress
 from tallystick.engines.thresholding import state_bytes
-from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
+from tallystick.estimators.plain import frame_columns, matrix_columns, target_column, undeclared, with_target
 from tallystick.privacy.ledger import Ledger
 from tallystick.study import Study
 from tallystick.study.schema import Column, FeatureLayout, Missing, Schema
 
-__all__ = ["PrivateEstimator"]
+P = TypeVar("P")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -42,6 +42,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     program_name: ClassVar[str]
     evaluates_its_own_records: ClassVar[bool] = False
     """Whether a simulation without records kept back measures the model on those it was fitted to (clusters, sets)."""
+
+    ignores_y: ClassVar[bool] = False
+    """Whether ``y`` of ``fit(X, y)`` is there for pipelines alone, as unsupervised estimators have it."""
 
     epsilon: float = 1.0
     delta: float | None = None
@@ -124,7 +127,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             "trust": fed.trust_settings(),
             "data": {
                 "columns": schema.to_dict(),
-                "missing": None if missing is None else {"marker": missing.marker, "policy": missing.policy},
+                "missing": None if missing is None else missing.to_dict(),
             },
         }
         return Study.from_dict(raw)
@@ -161,6 +164,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if study.study.program != self.program_name:
             raise StudyError(f"the study is one of {study.study.program}, not of {self.program_name}")
         return design_of(study, layout, None)
+
+    def _program_run(self, *kinds: type[P]) -> P:
+        """The program of the fit, which is one of these."""
+        if not isinstance(self._program, kinds):
+            raise StudyError(f"the run was not one of {self.program_name}")
+        return self._program
 
     def _take(self, result: Result) -> None:
         self._layout = result.layout
@@ -204,23 +213,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise undeclared(X)
         by_name = self.schema is not None and (isinstance(X, Mapping) or hasattr(X, "columns"))
         target = target_column(self.schema, y)
+        y = None if self.ignores_y else y
         if by_name and self.schema is not None:
-            y = self._check_labels(y)
-            data = plain_frame(
-                X, y, schema=self.schema, target=target, labels=self._labels(y), declared=self._declared_target()
-            )
+            y, schema = self._check_labels(y), self.schema
+            frame = frame_columns(X, y, schema, target)
         else:
             X, y = self._check_plain(X, y)
-            data = plain_matrix(
-                X,
-                y,
-                names=self._plain_names(X.shape[1]),
-                schema=self.schema,
-                bounds=self.bounds,
-                target=target,
-                labels=self._labels(y),
-                declared=self._declared_target(),
-            )
+            names = self._plain_names(X.shape[1])
+            frame, schema = matrix_columns(X, names=names, schema=self.schema, bounds=self.bounds, target=target)
+        data = with_target(frame, schema, y, target, labels=self._labels(y), declared=self._declared_target())
         warnings.warn(
             "fit(X, y) has no ledger: each further fit on the same records spends epsilon again. "
             "Use ts.Dataset(frame, budget=...) or a federation to have fits counted."
@@ -229,11 +230,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             stacklevel=3,
         )
         fed = SimulatedFederation(
-            frames=(data.frame,),
-            schema=data.schema,
-            trust={"model": "servers"},
-            names=("caller",),
-            ledger=Ledger(),
+            frames=(data.frame,), schema=data.schema, trust={"model": "servers"}, names=("caller",), ledger=Ledger()
         )
         given = getattr(self, "feature_names_in_", None)
         study = self.study_for(fed, target=data.target, features=data.features, schema=data.schema)
@@ -276,6 +273,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _encode(self, X: Any) -> NDArray[np.float64]:
         """New data as the model reads it: encoded by the public schema of the fit."""
+        check_is_fitted(self)
         columns = list(self._layout.columns)
         schema = Schema({name: self._schema[name] for name in columns})
         if not self._by_name:

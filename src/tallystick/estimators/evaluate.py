@@ -20,8 +20,6 @@ from tallystick.privacy.release import PrivacyStatement
 from tallystick.study import Study
 from tallystick.study.schema import Category, FeatureLayout, Missing, Schema, label_text
 
-__all__ = ["ClassifierEvaluation", "Evaluation", "evaluate"]
-
 LEVEL = 0.95
 
 
@@ -181,7 +179,7 @@ def _with_missing(study: Study, model: Missing | None, fed: Missing | None) -> S
     chosen = model
     if model is None and fed is not None and fed.policy != "category":
         chosen = fed
-    return study.replace("data", missing=None if chosen is None else {"marker": chosen.marker, "policy": chosen.policy})
+    return study.replace("data", missing=chosen and chosen.to_dict())
 
 
 def _pair(values: tuple[Any, Any]) -> tuple[float, float]:

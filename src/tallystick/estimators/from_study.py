@@ -12,8 +12,6 @@ from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.custom import ProgramEstimator
 from tallystick.study import Study
 
-__all__ = ["estimator_class", "estimator_for"]
-
 
 def estimator_class(program: str) -> type[PrivateEstimator]:
     """The estimator of a built-in program, imported when it is asked for."""

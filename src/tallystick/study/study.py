@@ -30,8 +30,6 @@ from tallystick.study.sections import (
 )
 from tallystick.study.trust import DEFAULT_TRUST, TrustModel, registered, trust_model
 
-__all__ = ["CANONICAL_BYTES", "Study", "json_schema", "study_digest"]
-
 CANONICAL_BYTES = 64 << 20
 """Of the JSON form. What is proposed has 4 MiB at most; a simulation's own may be longer than its TOML."""
 

@@ -16,8 +16,6 @@ from typing import Any, ClassVar
 from tallystick.core.errors import StudyError, TrustModelError
 from tallystick.privacy.trust import Trust
 
-__all__ = ["DEFAULT_TRUST", "Role", "TrustModel", "register", "registered", "trust_model"]
-
 DEFAULT_TRUST = "servers"
 _BUILT_IN = {"servers": "tallystick.trust.servers"}
 _PLANNED = ("masks", "proxy", "parties", "gossip")  # docs/roadmap.md

@@ -26,8 +26,6 @@ from tallystick.roles.identity.identity_files import unix_time
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.study import Study
 
-__all__ = ["propose", "propose_study", "receipt", "result", "run", "withdraw"]
-
 
 def propose(
     path: Path,
