@@ -28,6 +28,7 @@ from tallystick.data.partitions import fold_indices
 from tallystick.data.sources import read_table
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.client_maps import ClientMaps
+from tallystick.engines.designs import layout_of
 from tallystick.engines.federation import Federation, Result, SimulatedFederation, plan_study, public_facts
 from tallystick.engines.run import Progress, run_program
 from tallystick.engines.totals import NoisyTotal, RoundRequest
@@ -132,7 +133,7 @@ def pooled(
     """The study's own measures: on fold number ``fold`` of ``folds``, or without one on all records."""
     study, folder = load_study(path, settings)
     estimator, study = estimator_for(study, read_program_from(folder))
-    layout = estimator.layout_for(study)
+    layout = layout_of(study)
     wanted = list(dict.fromkeys((*layout.columns, *((study.study.target,) if study.study.target else ()))))
     table: Any = read_table(data, wanted)
     table = table if rows is None else table.slice(0, rows)

@@ -18,6 +18,7 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.examples import census
 from tallystick.engines import run as loop
 from tallystick.engines.client_map import ClientMap
+from tallystick.engines.designs import layout_of
 from tallystick.engines.federation import plan_study
 from tallystick.engines.thresholding import StateBytes, state_bytes, thresholded
 from tallystick.engines.totals import NoisyTotal
@@ -305,7 +306,7 @@ def test_every_algorithm_takes_a_threshold(name: str, threshold: float) -> None:
     assert 0 <= estimator.cost_["bytes_state_per_client"] <= estimator.cost_["bytes_state_dense_per_client"]
     plain = estimator.plan_.rounds
     without = plan_study(
-        study.replace("privacy", threshold=None), estimator.design_for(study, estimator.layout_for(study)),
+        study.replace("privacy", threshold=None), estimator.design_for(study, layout_of(study)),
         allow_not_private=True,
     )  # fmt: skip
     assert plain == without.rounds

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.application.study_files import check_records_stated, load_study, read_program_from
+from tallystick.engines.designs import layout_of
 from tallystick.engines.federation import plan_study
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.release import state_privacy
@@ -19,7 +20,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
     if records is not None:
         study = study.replace("data", records=records)
     check_records_stated(study)
-    layout = estimator.layout_for(study)
+    layout = layout_of(study)
     design = estimator.design_for(study, layout)
     made = plan_study(study, design, allow_not_private=True)
     n = study.data.records if study.stream is None else study.stream.records_per_tick

@@ -23,6 +23,7 @@ from tallystick.data.encoding import Records, encode
 from tallystick.data.examples import census
 from tallystick.data.partitions import fold_indices, holdout_split, parse_partition
 from tallystick.data.sources import read_table
+from tallystick.engines.designs import layout_of
 from tallystick.engines.federation import Federation, seed_bytes
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
@@ -55,7 +56,7 @@ def simulate(
         raise StudyError("--clients with several --data files", remedy="One file is one client; leave --clients out.")
     study, folder = load_study(path, settings)
     estimator, study = estimator_for(study, read_program_from(folder))
-    layout = estimator.layout_for(study)
+    layout = layout_of(study)
     extra = parse_partition(partition).column
     table, owner = _read(study, (*layout.columns, *((extra,) if extra else ())), data)
     source, everything = split_source(seed, b"split"), np.arange(table.num_rows)

@@ -20,6 +20,7 @@ from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
 from tallystick.data.files import read_file
+from tallystick.engines.designs import layout_of
 from tallystick.engines.federation import plan_study
 from tallystick.engines.setup import set_up
 from tallystick.estimators.base import PrivateEstimator
@@ -73,7 +74,7 @@ def fitted(proposal: Statement, packed: bytes, known: Sequence[Statement], membe
     """The estimator that a packed result makes, if these statements prove that it was paid for."""
     study, program = Study.from_canonical(proposal.body["study"]), str(proposal.body["program"])
     estimator, study = estimator_for(study, (lambda _name: program) if program else None)
-    layout = estimator.layout_for(study)
+    layout = layout_of(study)
     design = estimator.design_for(study, layout)
     plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
     cast = members.cast(study.trust_model)

@@ -131,13 +131,8 @@ def doctor(
 
     report = health.examine(config)
     show_result(report, format, health.describe)
-    if exit_code(report):
-        raise typer.Exit(exit_code(report))
-
-
-def exit_code(report: dict[str, Any]) -> int:
-    """0 if the role can run, 4 if not."""
-    return 0 if report["ok"] else 4
+    if not report["ok"]:
+        raise typer.Exit(4)
 
 
 def role_words() -> dict[str, str]:

@@ -11,7 +11,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,8 +31,6 @@ from tallystick.estimators.plain import frame_columns, matrix_columns, target_co
 from tallystick.privacy.ledger import Ledger
 from tallystick.study import Study
 from tallystick.study.schema import Column, FeatureLayout, Missing, Schema
-
-P = TypeVar("P")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -134,7 +132,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def fit_study(self, fed: Federation, study: Study, *, progress: Progress | None = None) -> Self:
         """Fit a study that is already written (``tallystick simulate`` and the roles come in here)."""
-        layout = self.layout_for(study)
+        layout = layout_of(study)
         if study.data.records is None and study.counts_are_public:
             study = study.replace("data", records=fed.count_records(study))
         design = self.design_for(study, layout)
@@ -151,27 +149,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def take_result(self, design: Design, result: Result) -> Self:
         """The fitted attributes of a study that was run elsewhere, or earlier."""
-        self._program = design.program
-        self._take(result)
-        return self
-
-    def layout_for(self, study: Study) -> FeatureLayout:
-        """How the study's records are encoded."""
-        return layout_of(study)
-
-    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
-        """The design of a study, by the keywords it states, as every role has it; reads no record."""
-        if study.study.program != self.program_name:
-            raise StudyError(f"the study is one of {study.study.program}, not of {self.program_name}")
-        return design_of(study, layout, None)
-
-    def _program_run(self, *kinds: type[P]) -> P:
-        """The program of the fit, which is one of these."""
-        if not isinstance(self._program, kinds):
-            raise StudyError(f"the run was not one of {self.program_name}")
-        return self._program
-
-    def _take(self, result: Result) -> None:
+        self._program: Any = design.program
         self._layout = result.layout
         self._schema = result.study.schema_of_data()
         self._missing = result.study.missing_policy()
@@ -199,6 +177,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self.feature_names_in_ = np.array(result.layout.names, dtype=object)
         self.n_features_in_ = len(result.layout)
         self._accept(release.value, result.layout)
+        return self
+
+    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
+        """The design of a study, by the keywords it states, as every role has it; reads no record."""
+        if study.study.program != self.program_name:
+            raise StudyError(f"the study is one of {study.study.program}, not of {self.program_name}")
+        return design_of(study, layout, None)
 
     def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
         """How well the model does on ``test``, beside what ``train`` gives without privacy. Only a simulation asks:
@@ -219,7 +204,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             frame = frame_columns(X, y, schema, target)
         else:
             X, y = self._check_plain(X, y)
-            names = self._plain_names(X.shape[1])
+            given = getattr(self, "feature_names_in_", None)
+            names = [f"x{i}" for i in range(X.shape[1])] if given is None else [str(n) for n in given]
             frame, schema = matrix_columns(X, names=names, schema=self.schema, bounds=self.bounds, target=target)
         data = with_target(frame, schema, y, target, labels=self._labels(y), declared=self._declared_target())
         warnings.warn(
@@ -266,10 +252,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _accept_plain(self, classes: NDArray[Any] | None) -> None:
         """Put classes back and coefficients into the caller's own units."""
-
-    def _plain_names(self, count: int) -> list[str]:
-        given = getattr(self, "feature_names_in_", None)
-        return [str(n) for n in given] if given is not None else [f"x{i}" for i in range(count)]
 
     def _encode(self, X: Any) -> NDArray[np.float64]:
         """New data as the model reads it: encoded by the public schema of the fit."""

@@ -80,7 +80,7 @@ class FrequentItemsets(PrivateEstimator):
     classes: int | str = "auto"
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
-        program = self._program_run(BasisProgram, LevelsProgram)
+        program: BasisProgram | LevelsProgram = self._program
         if isinstance(program, BasisProgram):
             self._levels, self.min_support_ = program.levels(state)
         else:
@@ -97,7 +97,7 @@ class FrequentItemsets(PrivateEstimator):
         """PEM's loss over lengths from 2 on (its §7.2), and how many of the sets found are frequent and vice versa."""
         if len(test) == 0:
             raise DataError("nothing to evaluate: no record was kept back", remedy="Use a larger --holdout.")
-        program = self._program_run(BasisProgram, LevelsProgram)
+        program: BasisProgram | LevelsProgram = self._program
         items, settings = program.items, program.settings
         least = least_count(settings.min_support, len(test))
         truth = mine(items.present(test.features), items.block, least=least, longest=settings.max_length)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from tallystick.algorithms.clustering.kmeans import KMeansProgram
 from tallystick.algorithms.program import State
 from tallystick.core.errors import DataError
 from tallystick.data.encoding import Records
@@ -73,7 +72,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
         return program
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
-        self._encoded_centers, self.counts_ = self._program_run(KMeansProgram).model(state)
+        self._encoded_centers, self.counts_ = self._program.model(state)
         self.cluster_centers_ = in_declared_units(self._encoded_centers, layout)
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------

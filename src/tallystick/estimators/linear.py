@@ -13,8 +13,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from tallystick.algorithms.elementwise import sigmoid
 from tallystick.algorithms.evaluation.public_classifiers import linear_table
-from tallystick.algorithms.linear.descent_program import DescentProgram
-from tallystick.algorithms.linear.ridge import RidgeProgram
 from tallystick.algorithms.program import State
 from tallystick.core.errors import BoundsError, DataError, StudyError
 from tallystick.data.encoding import Records
@@ -54,7 +52,7 @@ class LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
     average: bool = True
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
-        self._take_model(*self._program_run(DescentProgram).model(state))
+        self._take_model(*self._program.model(state))
         mixed = len({type(c) for c in layout.classes or ()}) > 1
         self.classes_ = np.array(layout.classes, dtype=object if mixed else None)
 
@@ -263,7 +261,7 @@ class Ridge(RegressorMixin, _LinearModel):  # type: ignore[misc]
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         noise = self.plan_.rounds[0]
         std = {n.group.name: noise.std_of(n.group.name) for n in noise.noise}
-        self._take_model(*self._program_run(RidgeProgram).model(state, std))
+        self._take_model(*self._program.model(state, std))
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class Summary(PrivateEstimator):
         return Study.from_dict(raw)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
-        program = self._program_run(SummaryProgram)
+        program: SummaryProgram = self._program
         noise = self.plan_.rounds[0]
         study: Study = self.study_
         schema, missing = study.schema_of_data(), study.missing_policy()
