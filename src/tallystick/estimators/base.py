@@ -32,6 +32,9 @@ from tallystick.privacy.ledger import Ledger
 from tallystick.study import Study
 from tallystick.study.schema import Column, FeatureLayout, Missing, Schema
 
+PROMISE = ("epsilon", "delta", "neighbours", "mechanism")
+"""The keywords of every estimator that are keys of [privacy]."""
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
@@ -85,10 +88,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 raise StudyError("fit(federation, y): name the target column", remedy='Use fit(fed, target="…").')
             return self.fit_study(X, self.study_for(X, target=target, features=features))
         if isinstance(X, Dataset):
-            fed = Federation.simulate(
-                [X.frame], schema=X.schema if self.schema is None else self.schema, names=["dataset"]
-            )
-            fed.ledger = X.ledger
+            fed = federation_of(X, self.schema)
             return self.fit_study(fed, self.study_for(fed, target=target, features=features))
         return self._fit_plain(X, y)
 
@@ -116,12 +116,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 "accept_noise": True,
             },
             "program": self._study_program(),
-            "privacy": {
-                "epsilon": self.epsilon,
-                "delta": self.delta,
-                "neighbours": self.neighbours,
-                "mechanism": self.mechanism,
-            },
+            "privacy": {name: getattr(self, name) for name in PROMISE},
             "trust": fed.trust_settings(),
             "data": {
                 "columns": schema.to_dict(),
@@ -265,6 +260,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if missing is not None and missing.policy == "drop":
             missing = None  # a prediction is asked for every row; the caller decides what to do with incomplete ones
         return encode(X, schema, features=columns, missing=missing).features
+
+
+def federation_of(data: Dataset, schema: Schema | None = None) -> Federation:
+    """A data set as a federation of one institution, on the data set's own account."""
+    fed = Federation.simulate([data.frame], schema=data.schema if schema is None else schema, names=["dataset"])
+    fed.ledger = data.ledger
+    return fed
 
 
 def _check_kinds(schema: Any, missing: Any, features: Any) -> None:

@@ -13,7 +13,7 @@ from tallystick.algorithms.program import State
 from tallystick.core.errors import StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.engines.federation import Federation
-from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.base import PrivateEstimator, federation_of
 from tallystick.estimators.noise_intervals import interval, quantile
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import PrivacyStatement
@@ -128,9 +128,7 @@ def evaluate(
             remedy="Pass a fitted classifier of this library (LogisticRegression, LinearSVC, ...).",
         )
     if isinstance(fed, Dataset):
-        ledger = fed.ledger
-        fed = Federation.simulate([fed.frame], schema=fed.schema, names=["dataset"])
-        fed.ledger = ledger
+        fed = federation_of(fed)
     if not isinstance(fed, Federation):
         raise StudyError("evaluate needs a federation", remedy="Use ts.Federation.simulate(…) or .connect(…).")
     columns = list(model._layout.columns)

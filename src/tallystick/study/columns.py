@@ -76,13 +76,30 @@ class Missing:
 @dataclass(frozen=True)
 class _ColumnType:
     """What every column type has: a name in the study file; ``check``, which raises :class:`BoundsError` unless the
-    declaration is possible; and ``encoded``, the names, kinds and scaling of the encoded columns."""
+    declaration is possible; and ``shape``, its encoded columns when no value is missing."""
 
     type_name: ClassVar[str]
 
     def __post_init__(self) -> None:
         for f in fields(self):
             object.__setattr__(self, f.name, plain(getattr(self, f.name)))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The canonical texts of its public values."""
+        return ()
+
+    def shape(self, name: str) -> Encoded:
+        raise NotImplementedError
+
+    def encoded(self, name: str, missing: Missing | None) -> Encoded:
+        """Names, kinds and scaling of the encoded columns, and one more where missing values have their own:
+        ``age=?``, or ``age=(missing)`` where ``?`` is itself declared."""
+        made = self.shape(name)
+        if missing is None or missing.policy != "category" or (made.kind == "onehot" and missing.marker in self.labels):
+            return made
+        mark = f"{name}=?" if "?" not in self.labels else f"{name}=(missing)"
+        return made._replace(names=(*made.names, mark), kinds=(*made.kinds, "missing"))
 
     def to_dict(self) -> dict[str, Any]:
         """The line of the study file, without what is default."""
@@ -134,18 +151,17 @@ class Number(_ColumnType):
         if self.log:
             raise impossible(name, "bins and log together", remedy="Cut points are on the plain scale: drop log.")
 
-    def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        mark = _mark(name, missing)
+    def shape(self, name: str) -> Encoded:
         if self.bins is not None:
             cuts = [shown(b) for b in self.bins]
             names = [f"{name}<{cuts[0]}"]
             names += [f"{a}<={name}<{b}" for a, b in itertools.pairwise(cuts)]
             names += [f"{name}>={cuts[-1]}"]
-            return Encoded("onehot", (*names, *mark), ("bin",) * len(names) + ("missing",) * len(mark))
+            return Encoded("onehot", tuple(names), ("bin",) * len(names))
         if self.log:
             half = math.log1p(float(self.upper) - float(self.lower)) / 2
-            return Encoded("number", (name, *mark), ("log",) + ("missing",) * len(mark), half, half, float(self.lower))
-        return _scaled(name, mark, float(self.lower), float(self.upper))
+            return Encoded("number", (name,), ("log",), half, half, float(self.lower))
+        return _scaled(name, float(self.lower), float(self.upper))
 
 
 @dataclass(frozen=True)
@@ -183,8 +199,8 @@ class Integer(_ColumnType):
         """The k of the largest representable value ``lower + k * step`` that does not exceed ``upper``."""
         return (self.upper - self.lower) // self.step
 
-    def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        return _scaled(name, _mark(name, missing), float(self.lower), float(self.upper))
+    def shape(self, name: str) -> Encoded:
+        return _scaled(name, float(self.lower), float(self.upper))
 
 
 @dataclass(frozen=True)
@@ -224,11 +240,9 @@ class Category(_ColumnType):
                     codes.setdefault(alias, k)
         return codes
 
-    def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        labels = self.labels
-        mark = () if missing is not None and missing.marker in labels else _mark(name, missing, labels)
-        kinds = ("category",) * len(labels) + ("missing",) * len(mark)
-        return Encoded("onehot", (*(f"{name}={label}" for label in labels), *mark), kinds)
+    def shape(self, name: str) -> Encoded:
+        names = tuple(f"{name}={label}" for label in self.labels)
+        return Encoded("onehot", names, ("category",) * len(names))
 
 
 @dataclass(frozen=True)
@@ -259,28 +273,14 @@ class Items(_ColumnType):
         """The canonical text of the vocabulary."""
         return tuple(label_text(v) for v in self.vocabulary)
 
-    def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        labels = self.labels
-        mark = _mark(name, missing, labels)
-        return Encoded(
-            "items",
-            (*(f"{name}={label}" for label in labels), *mark),
-            ("item",) * len(labels) + ("missing",) * len(mark),
-            ones=min(self.max_per_record, len(labels)),
-        )
+    def shape(self, name: str) -> Encoded:
+        names = tuple(f"{name}={label}" for label in self.labels)
+        return Encoded("items", names, ("item",) * len(names), ones=min(self.max_per_record, len(names)))
 
 
 Column = Number | Integer | Category | Items
 COLUMN_TYPES: dict[str, type[Column]] = {t.type_name: t for t in (Number, Integer, Category, Items)}
 
 
-def _mark(name: str, missing: Missing | None, labels: Sequence[str] = ()) -> tuple[str, ...]:
-    """The name of the column for missing values, if the policy has one: ``age=?``, unless ``?`` is itself declared."""
-    if missing is None or missing.policy != "category":
-        return ()
-    return (f"{name}=?" if "?" not in labels else f"{name}=(missing)",)
-
-
-def _scaled(name: str, mark: tuple[str, ...], lower: float, upper: float) -> Encoded:
-    centre, scale = lower / 2 + upper / 2, (upper - lower) / 2
-    return Encoded("number", (name, *mark), ("number",) + ("missing",) * len(mark), centre, scale)
+def _scaled(name: str, lower: float, upper: float) -> Encoded:
+    return Encoded("number", (name,), ("number",), centre=lower / 2 + upper / 2, scale=(upper - lower) / 2)
