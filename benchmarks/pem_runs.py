@@ -27,6 +27,7 @@ from tallystick.data.partitions import fold_indices
 from tallystick.data.sources import read_table
 from tallystick.engines.engine import Computation, SimulatedStudy
 from tallystick.engines.federation import Federation, SimulatedFederation
+from tallystick.engines.planning import layout_of
 from tallystick.engines.rounds import SimulatedRounds
 from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.estimators.from_study import estimator_for
@@ -108,7 +109,7 @@ def pooled(
     """The study's own measures: on fold number ``fold`` of ``folds``, or without one on all records."""
     study, folder = load_study(path, settings)
     estimator, study = estimator_for(study, read_program_from(folder))
-    layout = estimator.layout_for(study)
+    layout = layout_of(study)
     wanted = list(dict.fromkeys((*layout.columns, *((study.study.target,) if study.study.target else ()))))
     table: Any = read_table(data, wanted)
     table = table if rows is None else table.slice(0, rows)

@@ -3,7 +3,8 @@
 from typing import Any
 
 from tallystick.privacy.rules import Claim
-from tallystick.trust.servers import SERVERS, ServersSection
+from tallystick.trust.servers import SERVERS
+from tallystick.trust.servers.section import ServersSection
 
 
 def servers_claim(*, servers: int = 2, colluding: int = 1, **facts: Any) -> Claim:

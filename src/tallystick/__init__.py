@@ -14,107 +14,66 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from tallystick.core.version import __version__
+from tallystick.core.errors import BoundsError as BoundsError
+from tallystick.core.errors import BudgetExceeded as BudgetExceeded
+from tallystick.core.errors import NotApproved as NotApproved
+from tallystick.core.errors import PrivacyRefused as PrivacyRefused
+from tallystick.core.errors import PrivacyWarning as PrivacyWarning
+from tallystick.core.errors import RoundAborted as RoundAborted
+from tallystick.core.errors import StudyError as StudyError
+from tallystick.core.errors import TallystickError as TallystickError
+from tallystick.core.errors import TooFewParties as TooFewParties
+from tallystick.core.errors import TrustModelError as TrustModelError
+from tallystick.core.errors import VerificationError as VerificationError
+from tallystick.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from tallystick.algorithms.program import Program, Public
-    from tallystick.core.errors import (
-        BoundsError,
-        BudgetExceeded,
-        NotApproved,
-        PrivacyRefused,
-        PrivacyWarning,
-        RoundAborted,
-        StudyError,
-        TallystickError,
-        TooFewParties,
-        TrustModelError,
-        VerificationError,
-    )
-    from tallystick.data.dataset import Dataset
-    from tallystick.estimators.custom import ProgramEstimator
-    from tallystick.estimators.evaluate import ClassifierEvaluation, Evaluation, evaluate
-    from tallystick.estimators.frequent_itemsets import FrequentItemsets
-    from tallystick.estimators.kmeans import KMeans
-    from tallystick.estimators.linear_svc import LinearSVC
-    from tallystick.estimators.logistic_regression import LogisticRegression
-    from tallystick.estimators.ridge import Ridge
-    from tallystick.estimators.summary import Summary
-    from tallystick.privacy.grid import Group
-    from tallystick.privacy.ledger import Budget
-    from tallystick.roles.analyst.federation import Federation
-    from tallystick.study import Study
-    from tallystick.study.schema import Category, Integer, Items, Missing, Number, Schema
+    from tallystick.algorithms.program import Program as Program
+    from tallystick.algorithms.program import Public as Public
+    from tallystick.data.dataset import Dataset as Dataset
+    from tallystick.estimators.custom import ProgramEstimator as ProgramEstimator
+    from tallystick.estimators.evaluate import ClassifierEvaluation as ClassifierEvaluation
+    from tallystick.estimators.evaluate import Evaluation as Evaluation
+    from tallystick.estimators.evaluate import evaluate as evaluate
+    from tallystick.estimators.frequent_itemsets import FrequentItemsets as FrequentItemsets
+    from tallystick.estimators.kmeans import KMeans as KMeans
+    from tallystick.estimators.linear import LinearSVC as LinearSVC
+    from tallystick.estimators.linear import LogisticRegression as LogisticRegression
+    from tallystick.estimators.linear import Ridge as Ridge
+    from tallystick.estimators.summary import Summary as Summary
+    from tallystick.privacy.grid import Group as Group
+    from tallystick.privacy.ledger import Budget as Budget
+    from tallystick.roles.analyst.federation import Federation as Federation
+    from tallystick.study.columns import Category as Category
+    from tallystick.study.columns import Integer as Integer
+    from tallystick.study.columns import Items as Items
+    from tallystick.study.columns import Missing as Missing
+    from tallystick.study.columns import Number as Number
+    from tallystick.study.schema import Schema as Schema
+    from tallystick.study.study import Study as Study
 
-_HOMES = {
-    "algorithms.program": ("Program", "Public"),
-    "core.errors": (
-        "BoundsError",
-        "BudgetExceeded",
-        "NotApproved",
-        "PrivacyRefused",
-        "PrivacyWarning",
-        "RoundAborted",
-        "StudyError",
-        "TallystickError",
-        "TooFewParties",
-        "TrustModelError",
-        "VerificationError",
-    ),
-    "data.dataset": ("Dataset",),
-    "roles.analyst.federation": ("Federation",),
-    "study": ("Study",),
-    "estimators.custom": ("ProgramEstimator",),
-    "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
-    "estimators.frequent_itemsets": ("FrequentItemsets",),
-    "estimators.kmeans": ("KMeans",),
-    "estimators.linear_svc": ("LinearSVC",),
-    "estimators.logistic_regression": ("LogisticRegression",),
-    "estimators.ridge": ("Ridge",),
-    "estimators.summary": ("Summary",),
-    "privacy.grid": ("Group",),
-    "privacy.ledger": ("Budget",),
-    "study.schema": ("Category", "Integer", "Items", "Missing", "Number", "Schema"),
+_WHERE = {
+    name: module
+    for module, names in {
+        "algorithms.program": ("Program", "Public"),
+        "data.dataset": ("Dataset",),
+        "estimators.custom": ("ProgramEstimator",),
+        "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
+        "estimators.frequent_itemsets": ("FrequentItemsets",),
+        "estimators.kmeans": ("KMeans",),
+        "estimators.linear": ("LinearSVC", "LogisticRegression", "Ridge"),
+        "estimators.summary": ("Summary",),
+        "privacy.grid": ("Group",),
+        "privacy.ledger": ("Budget",),
+        "roles.analyst.federation": ("Federation",),
+        "study.columns": ("Category", "Integer", "Items", "Missing", "Number"),
+        "study.schema": ("Schema",),
+        "study.study": ("Study",),
+    }.items()
+    for name in names
 }
-_WHERE = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "BoundsError",
-    "Budget",
-    "BudgetExceeded",
-    "Category",
-    "ClassifierEvaluation",
-    "Dataset",
-    "Evaluation",
-    "Federation",
-    "FrequentItemsets",
-    "Group",
-    "Integer",
-    "Items",
-    "KMeans",
-    "LinearSVC",
-    "LogisticRegression",
-    "Missing",
-    "NotApproved",
-    "Number",
-    "PrivacyRefused",
-    "PrivacyWarning",
-    "Program",
-    "ProgramEstimator",
-    "Public",
-    "Ridge",
-    "RoundAborted",
-    "Schema",
-    "Study",
-    "StudyError",
-    "Summary",
-    "TallystickError",
-    "TooFewParties",
-    "TrustModelError",
-    "VerificationError",
-    "__version__",
-    "evaluate",
-]
+_ERRORS = [name for name, value in globals().items() if isinstance(value, type) and issubclass(value, Exception)]
+__all__ = sorted([*_ERRORS, *_WHERE, "__version__"])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:

@@ -18,7 +18,7 @@ from typer.models import OptionInfo
 
 from tallystick.application import doctor as doctors_room
 from tallystick.application.demo.free_ports import free_ports
-from tallystick.cli.deployment import consortium_app, doctor, role_apps
+from tallystick.cli.deployment import consortium_app, doctor, role_app, role_words
 
 Runner = Callable[..., Run]
 
@@ -287,7 +287,11 @@ COMMANDS = [
         for c in consortium_app.registered_commands
         if c.callback
     ),
-    *(((role, "start"), c.callback) for role, app in role_apps.items() for c in app.registered_commands),
+    *(
+        ((role, "start"), c.callback)
+        for role, does in role_words().items()
+        for c in role_app(role, does).registered_commands
+    ),
     (("doctor",), doctor),
 ]
 

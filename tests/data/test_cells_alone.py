@@ -29,9 +29,17 @@ from hypothesis import strategies as st
 
 import tallystick as ts
 from tallystick.core.errors import DataError
-from tallystick.data.cell_rules import MISSING, NO_CELL, UNKNOWN, as_category, as_number, with_other_spellings
-from tallystick.data.column_values import CellReader, canonical_text, canonical_texts
-from tallystick.data.csv_records import _by_line, read_csv_records
+from tallystick.data.cell_rules import (
+    MISSING,
+    NO_CELL,
+    UNKNOWN,
+    as_category,
+    as_number,
+    canonical_text,
+    with_other_spellings,
+)
+from tallystick.data.column_values import CellReader, canonical_texts
+from tallystick.data.csv_records import _lines, _quoted, read_csv_records
 from tallystick.data.encoding import encode
 from tallystick.data.object_columns import cells_to_arrow
 from tallystick.data.sources import broken_records, read_table
@@ -318,6 +326,28 @@ def test_a_spoilt_line_of_a_csv_file_spoils_no_other(tmp_path: Path, line: bytes
 pieces = st.sampled_from(
     [b"1", b",", b",", b"\n", b"\n", b"\r\n", b"\r", b"\xff", b" ", b"\xe2\x82", b'"', b'""', b',"']
 )
+
+
+def _by_line(text: str, delimiter: str, width: int, places: Sequence[int]) -> tuple[list[list[str]], int]:
+    """The definition: records cut from lines one after another."""
+    lines = _lines(text)
+    columns: list[list[str]] = [[] for _ in places]
+    at = broken = found = 0
+    while at < len(lines):
+        line = lines[at]
+        if not line and width > 1:
+            at += 1
+            continue
+        cells, took = (line.split(delimiter), 1) if '"' not in line else _quoted(lines, at, delimiter, width)
+        at += took
+        if len(cells) != width:
+            broken += 1
+            continue
+        found += 1
+        if found > 1:  # the first is the header
+            for column, place in zip(columns, places):
+                column.append(cells[place])
+    return columns, broken
 
 
 @settings(quick, max_examples=150)

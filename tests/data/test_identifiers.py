@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tallystick as ts
-from tallystick.data.identifiers import canonical_identifier
+from tallystick.data.cell_rules import canonical_identifier
 from tallystick.study import Study
 
 SEVEN = [7, 7.0, np.int8(7), np.float32(7), Decimal("7.00"), "7", "7 ", " 7", "\t7\n", "7\u00a0", "\ufeff7", "7\u200b"]

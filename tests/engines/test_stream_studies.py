@@ -372,7 +372,7 @@ def test_the_groups_of_a_users_program_are_those_of_every_tick() -> None:
     fed = ts.Federation.simulate([{"x": np.zeros(3)}], schema=ts.Schema({"x": ts.Number(-1, 1)}), seed=1)
     study = model.study_for(fed, target=None, features=["x"], name="t")
     study = study.replace("stream", ticks=7, tick_seconds=1, records_per_tick=3)
-    design = model.design_for(study, model.layout_for(study))
+    design = model.design_for(study, layout_of(study))
     assert design.groups == ((Group(name="all", size=2, bound=2.0),),) * 7
 
 

@@ -20,7 +20,7 @@ from tallystick.data.examples import census
 from tallystick.engines import rounds as loop
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.engine import run_paid
-from tallystick.engines.planning import plan_study
+from tallystick.engines.planning import layout_of, plan_study
 from tallystick.engines.thresholding import StateBytes, state_bytes, thresholded
 from tallystick.engines.totals import NoisyTotal
 from tallystick.estimators.from_study import estimator_for
@@ -309,7 +309,7 @@ def test_every_algorithm_takes_a_threshold(name: str, threshold: float) -> None:
     assert 0 <= estimator.cost_["bytes_state_per_client"] <= estimator.cost_["bytes_state_dense_per_client"]
     plain = estimator.plan_.rounds
     without = plan_study(
-        study.replace("privacy", threshold=None), estimator.design_for(study, estimator.layout_for(study)),
+        study.replace("privacy", threshold=None), estimator.design_for(study, layout_of(study)),
         allow_not_private=True,
     )  # fmt: skip
     assert plain == without.rounds

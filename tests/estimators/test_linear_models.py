@@ -13,6 +13,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 
 import tallystick as ts
+from tallystick.engines.planning import layout_of
 from tallystick.engines.setup import set_up
 
 pytestmark = [
@@ -259,7 +260,7 @@ def test_no_other_split_gives_a_summary_less_error(mechanism: str) -> None:
     study = model.study_for(fed, target=None, features=None).replace("data", records=900)
 
     def error(chosen: ts.Study) -> float:
-        plan = model.design_for(chosen, model.layout_for(chosen)).groups[0]
+        plan = model.design_for(chosen, layout_of(chosen)).groups[0]
         power = 1 if mechanism == "gaussian" else 2
         factor = {g.name: 2.0 if g.nonnegative and mechanism == "gaussian" else 4.0 for g in plan}
         return sum(g.size * factor[g.name] * g.bound**2 / g.share**power for g in plan)

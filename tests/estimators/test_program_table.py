@@ -15,6 +15,7 @@ import pytest
 import tallystick as ts
 from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.algorithms.evaluation.public_classifiers import linear_table
+from tallystick.engines.planning import layout_of
 from tallystick.engines.setup import set_up
 from tallystick.estimators.from_study import estimator_class, estimator_for
 from tallystick.study import Study
@@ -65,12 +66,12 @@ def test_an_estimator_a_study_file_and_a_role_make_the_same_design(name: str) ->
     fed = ts.Federation.simulate([{"age": np.zeros(4)}] * 3, schema=SCHEMA)
     model = estimator_class(name)(epsilon=3.0, delta=1e-6, **keywords)
     written = model.study_for(fed, target=target, features=["age", "dose"]).replace("data", records=4000)
-    by_estimator = model.design_for(written, model.layout_for(written))
+    by_estimator = model.design_for(written, layout_of(written))
 
     raw = written.model_dump()
     raw["program"] = keywords if name != "summary" else raw["program"]  # a study file leaves out what is the default
     other, by_file = estimator_for(Study.from_dict(raw))
-    by_study = other.design_for(by_file, other.layout_for(by_file))
+    by_study = other.design_for(by_file, layout_of(by_file))
     by_role = set_up(written.canonical(), "").design
     assert plain(by_estimator) == plain(by_study) == plain(by_role)
 

@@ -28,6 +28,7 @@ import tallystick as ts
 from tallystick.application import planning, studies, study_results
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
+from tallystick.cli.main import main
 from tallystick.core.errors import PrivacyRefused
 from tallystick.roles.identity import enrolment
 from tallystick.study import Study, trust
@@ -118,6 +119,18 @@ def test_it_is_simulated_and_charged() -> None:
     servers = ts.Federation.simulate(frames(), schema=Study.parse(TEXT).schema_of_data(), seed=5)
     other = ts.LogisticRegression(epsilon=1.0, delta=1e-6, rounds=ROUNDS).fit(servers, target="y")
     assert other.privacy_.noise_std["total"] > model.privacy_.noise_std["total"]  # nobody trusted has its price
+
+
+def test_its_role_is_a_command_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> str:
+        with pytest.raises(SystemExit) as left:
+            main([*words])
+        assert left.value.code == 0
+        return capsys.readouterr().out
+
+    assert "curator" in said("--help")
+    assert CURATOR.roles[0].words in said("curator", "--help")
+    assert "--config" in said("curator", "start", "--help")
 
 
 def test_a_trust_model_nobody_registered_is_refused() -> None:

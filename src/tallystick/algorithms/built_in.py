@@ -66,14 +66,14 @@ def _checked(
 
 BUILT_IN: dict[str, BuiltIn] = {
     "logistic_regression": _checked(
-        DescentSettings, settings_from, LogisticProgram.design, _face("logistic_regression:LogisticRegression")
+        DescentSettings, settings_from, LogisticProgram.design, _face("linear:LogisticRegression")
     ),
-    "linear_svc": _checked(DescentSettings, settings_from, HingeProgram.design, _face("linear_svc:LinearSVC")),
+    "linear_svc": _checked(DescentSettings, settings_from, HingeProgram.design, _face("linear:LinearSVC")),
     "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, _face("kmeans:KMeans")),
     "frequent_itemsets": _checked(
         ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")
     ),
-    "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator=_face("ridge:Ridge")),
+    "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator=_face("linear:Ridge")),
     "summary": BuiltIn(
         keys=frozenset({"columns", "bins", "cuts", "correlations"}),
         design=design_summary,

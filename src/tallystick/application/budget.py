@@ -14,8 +14,6 @@ from tallystick.privacy.totals import Spent, UnitSpent
 from tallystick.roles.ledger.account import StudyCharge
 from tallystick.roles.ledger.budget_groups import BudgetView
 
-__all__ = ["amount", "describe", "grant", "show"]
-
 
 def show(config: Path, name: str | None = None) -> dict[str, Any]:
     """The budget of a data set or group, or all of them: what each study cost, and what is left."""

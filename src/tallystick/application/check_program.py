@@ -32,8 +32,6 @@ from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.privacy.grid import Norm
 from tallystick.study import Study
 
-__all__ = ["check_program", "describe"]
-
 _MADE_UP_RECORDS = 1000
 """The number of records a program is tried out with, and the public number where the study states none."""
 

@@ -18,8 +18,6 @@ from tallystick.roles.identity.identity_files import expiry_warning, read_consor
 from tallystick.roles.identity.requests import CERTIFICATE, Request, RoleOptions
 from tallystick.roles.identity.role_config import load_role_config
 
-__all__ = ["approve", "create", "describe", "enrol", "install", "remove", "request", "rotate", "show"]
-
 
 def create(name: str, out: Path, *, now: datetime | None = None) -> dict[str, Any]:
     """A certificate authority and an empty consortium.toml in ``out``."""

@@ -21,8 +21,6 @@ from tallystick.roles.ledger.budget_groups import BudgetView
 from tallystick.roles.ledger.datasets import make_dataset
 from tallystick.study.schema import Schema
 
-__all__ = ["add", "describe", "listing", "show"]
-
 
 def add(
     config: Path,

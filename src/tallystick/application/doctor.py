@@ -40,8 +40,6 @@ from tallystick.roles.identity.identity_files import (
 from tallystick.roles.identity.role_config import RoleConfig, load_role_config
 from tallystick.roles.ledger.store import LEDGER
 
-__all__ = ["Finding", "describe", "examine"]
-
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _LEAST_DISK, _ENOUGH_DISK = 100 << 20, 2 << 30
 _LIBRARIES = ("cryptography", "grpcio", "numpy", "numba", "pyarrow", "polars")
@@ -60,6 +58,14 @@ class Finding(NamedTuple):
 
 def _failed(check: str, error: TallystickError) -> Finding:
     return Finding(check, PROBLEM, error.cause, error.remedy)
+
+
+def _looking(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """Findings, and what kept us from looking further."""
+    try:
+        yield from findings
+    except TallystickError as error:
+        yield _failed(check, error)
 
 
 def examine(path: str | Path, *, now: datetime | None = None, timeout: float = 3.0) -> dict[str, Any]:
@@ -97,13 +103,13 @@ def _role(config: RoleConfig, now: datetime, timeout: float) -> Iterator[Finding
         yield from _certificate(identity, now)
         yield from _connections(config, consortium, timeout)
     yield from _state(config)
-    yield from _data(config)
+    yield from _looking("data", _data(config))
     if consortium is not None:
         with PartyFiles(config, consortium) as files:
-            yield from _records(files)
+            yield from _looking("records", _records(files))
             if identity is not None:
                 files.identity = identity
-                yield from _ledger(files)
+                yield from _looking("ledger", _ledger(files))
 
 
 def _versions() -> Finding:
@@ -228,22 +234,15 @@ def _state(config: RoleConfig) -> Iterator[Finding]:
 def _ledger(files: PartyFiles) -> Iterator[Finding]:
     if files.config.role != "client" or not (files.config.state / LEDGER).exists():
         return
-    try:
-        with files.ledger() as ledger:
-            files.check_ledger(ledger)
-        yield Finding("ledger", OK, "every link and signature is in order, as far as is known here")
-    except TallystickError as error:
-        yield _failed("ledger", error)
+    with files.ledger() as ledger:
+        files.check_ledger(ledger)
+    yield Finding("ledger", OK, "every link and signature is in order, as far as is known here")
 
 
 def _data(config: RoleConfig) -> Iterator[Finding]:
     if config.data is None:
         return
-    try:
-        columns = column_names(config.data)
-    except TallystickError as error:
-        yield _failed("data", error)
-        return
+    columns = column_names(config.data)
     shown = ", ".join(ascii(c)[1:-1] for c in columns[:_COLUMNS_SHOWN])
     more = f" and {len(columns) - _COLUMNS_SHOWN} more" if len(columns) > _COLUMNS_SHOWN else ""
     yield Finding("data", OK, f"{config.data.name} opens, columns: {shown}{more}")
@@ -251,12 +250,9 @@ def _data(config: RoleConfig) -> Iterator[Finding]:
 
 def _records(files: PartyFiles) -> Iterator[Finding]:
     remedy = "Correct the cells, or leave them: such records add zeros, and nobody outside can tell which or how many."
-    try:
-        for name, found in records_of_open_studies(files):
-            what = f"study {ascii(name)[1:-1]}: {found.words}"
-            yield Finding("records", OK, what) if found.fine else Finding("records", WARNING, what, remedy)
-    except TallystickError as error:
-        yield _failed("records", error)
+    for name, found in records_of_open_studies(files):
+        what = f"study {ascii(name)[1:-1]}: {found.words}"
+        yield Finding("records", OK, what) if found.fine else Finding("records", WARNING, what, remedy)
 
 
 def describe(report: dict[str, Any]) -> str:

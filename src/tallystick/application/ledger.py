@@ -21,8 +21,6 @@ from tallystick.roles.ledger.report import events as export_events
 from tallystick.roles.ledger.report import export as export_chain
 from tallystick.roles.ledger.store import LEDGER
 
-__all__ = ["describe", "export", "recover", "verify", "verify_export"]
-
 _EVENTS = "tallystick/ledger-events/1"
 
 

@@ -19,8 +19,6 @@ from tallystick.roles.ledger.fingerprints import is_address
 from tallystick.study import Study
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["OwnRecords", "own_records", "records_of_open_studies"]
-
 
 class OwnRecords(NamedTuple):
     """What a study finds in this client's data; ``fine`` if it can use every record."""

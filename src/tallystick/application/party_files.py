@@ -31,8 +31,6 @@ from tallystick.roles.ledger.report import LedgerReport
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["PartyFiles", "client_ledger", "identities_of"]
-
 
 def identities_of(consortium: Consortium) -> dict[str, VerifyKey]:
     """The key under which each party's signatures count."""
@@ -73,12 +71,9 @@ class PartyFiles:
         """Every statement kept here; none, and no new file, where the role has never run."""
         return self.store.statements() if self._statements.exists() else ()
 
-    @contextmanager
-    def ledger(self) -> Iterator[LedgerStore]:
-        """This client's ledger."""
-        path = self.config.state / LEDGER
-        with LedgerStore(path, party=self.config.name, signing=self.identity.signing) as ledger:
-            yield ledger
+    def ledger(self) -> LedgerStore:
+        """This client's ledger, to be closed after use."""
+        return LedgerStore(self.config.state / LEDGER, party=self.config.name, signing=self.identity.signing)
 
     def check_ledger(self, ledger: LedgerStore) -> LedgerReport:
         """The report on a ledger that is in order and the newest known here; ``VerificationError`` otherwise."""

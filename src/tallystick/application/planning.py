@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.application.study_files import check_records_stated, load_study, read_program_from
-from tallystick.engines.planning import plan_study
+from tallystick.engines.planning import layout_of, plan_study
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.release import state_privacy
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study.trust import trust_model
-
-__all__ = ["describe", "plan"]
 
 
 def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -22,7 +20,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
     if records is not None:
         study = study.replace("data", records=records)
     check_records_stated(study)
-    layout = estimator.layout_for(study)
+    layout = layout_of(study)
     design = estimator.design_for(study, layout)
     made = plan_study(study, design, allow_not_private=True)
     n = study.data.records if study.stream is None else study.stream.records_per_tick

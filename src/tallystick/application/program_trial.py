@@ -27,8 +27,6 @@ from tallystick.engines.client_map import RecordMap
 from tallystick.privacy.contribution import Dense, total
 from tallystick.privacy.grid import Grid, Norm, fraction_bits_for
 
-__all__ = ["CORRECT", "MOST_ROUNDS", "check_sums", "clipping", "finding", "grid_for", "same_again", "trial_rounds"]
-
 CORRECT = "Correct the program and check again."
 MOST_ROUNDS = 20
 """So many rounds are run without noise at most."""

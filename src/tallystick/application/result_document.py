@@ -12,8 +12,6 @@ from tallystick.core.version import __version__
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.study import Study
 
-__all__ = ["RESULT", "describe_result", "result_document", "write_canonical", "write_result"]
-
 RESULT = "tallystick/result/1"
 
 

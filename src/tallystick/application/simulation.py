@@ -24,14 +24,13 @@ from tallystick.data.examples import census
 from tallystick.data.partitions import fold_indices, holdout_split, parse_partition
 from tallystick.data.sources import read_table
 from tallystick.engines.federation import Federation, seed_bytes
+from tallystick.engines.planning import layout_of
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
 from tallystick.study import Study
 
 DEMO_CLIENTS = 10
 """Institutions that the built-in census is split over when --clients is left out."""
-
-__all__ = ["encoded", "evaluate_split", "simulate", "split_source"]
 
 
 def simulate(
@@ -57,7 +56,7 @@ def simulate(
         raise StudyError("--clients with several --data files", remedy="One file is one client; leave --clients out.")
     study, folder = load_study(path, settings)
     estimator, study = estimator_for(study, read_program_from(folder))
-    layout = estimator.layout_for(study)
+    layout = layout_of(study)
     extra = parse_partition(partition).column
     table, owner = _read(study, (*layout.columns, *((extra,) if extra else ())), data)
     source, everything = split_source(seed, b"split"), np.arange(table.num_rows)

@@ -8,9 +8,8 @@ from pathlib import Path
 from tallystick.core.errors import StudyError
 from tallystick.core.outside_text import TOML_BYTES
 from tallystick.data.files import read_text
-from tallystick.study import Study, json_schema
-
-__all__ = ["PROGRAM_BYTES", "check_records_stated", "json_schema", "load_study", "read_program_from"]
+from tallystick.study import Study
+from tallystick.study import json_schema as json_schema
 
 PROGRAM_BYTES = 4 << 20
 

@@ -20,7 +20,7 @@ from tallystick.core.identifiers import canonical, digest, format_hash, parse_ha
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
 from tallystick.data.files import read_file
-from tallystick.engines.planning import plan_study
+from tallystick.engines.planning import layout_of, plan_study
 from tallystick.engines.setup import set_up
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
@@ -37,8 +37,6 @@ from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import read_consortium
 from tallystick.roles.identity.places import members_of
 from tallystick.study import Study
-
-__all__ = ["describe_verdict", "document", "estimator_of", "fitted", "read_receipt", "verify"]
 
 MAX_RESULT = 1 << 30
 _LABEL = b"tallystick/result/analyst/1"
@@ -75,7 +73,7 @@ def fitted(proposal: Statement, packed: bytes, known: Sequence[Statement], membe
     """The estimator that a packed result makes, if these statements prove that it was paid for."""
     study, program = Study.from_canonical(proposal.body["study"]), str(proposal.body["program"])
     estimator, study = estimator_for(study, (lambda _name: program) if program else None)
-    layout = estimator.layout_for(study)
+    layout = layout_of(study)
     design = estimator.design_for(study, layout)
     plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
     cast = members.cast(study.trust_model)

@@ -18,8 +18,6 @@ from tallystick.engines.federation import seed_bytes
 from tallystick.study import Study
 from tallystick.study.schema import Category, Integer, Items, Number
 
-__all__ = ["made_up_table"]
-
 
 def made_up_table(study: Study, rows: int, *, seed: int = 1) -> Any:
     """An Arrow table of ``rows`` records; the same for the same seed."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from textwrap import fill
 
-__all__ = ["day", "paragraph", "sentence"]
-
 _WIDTH = 100
 
 

@@ -15,8 +15,6 @@ from tallystick.cli.data_sets import ConfigOption
 from tallystick.cli.output import ROLE, Format, FormatOption, show_result, whoami
 from tallystick.core.errors import StudyError
 
-__all__ = ["budget_app", "ledger_app"]
-
 budget_app = typer.Typer(no_args_is_help=True, help="What a client's data sets may spend, and have spent.")
 ledger_app = typer.Typer(no_args_is_help=True, help="The proof of it: check, hand out or recover the ledger.")
 ByOption = Annotated[str | None, typer.Option(help="Who decides this; the account of this command if left out.")]

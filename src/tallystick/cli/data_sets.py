@@ -9,8 +9,6 @@ import typer
 
 from tallystick.cli.output import ROLE, Format, FormatOption, show_result, whoami
 
-__all__ = ["ConfigOption", "data_app"]
-
 data_app = typer.Typer(no_args_is_help=True, help="Register a client's records, once, with their budget.")
 ConfigOption = Annotated[Path, typer.Option(help="The client's config file.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set's name.")]

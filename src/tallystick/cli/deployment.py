@@ -1,4 +1,4 @@
-"""The commands of a deployment: ``consortium …``, ``server|aggregator|client start``, ``doctor``."""
+"""The commands of a deployment: ``consortium …``, ``ROLE start`` for every registered role, ``doctor``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from tallystick.cli.output import Format, FormatOption, show_result
-
-__all__ = ["consortium_app", "doctor", "exit_code", "role_apps"]
 
 consortium_app = typer.Typer(no_args_is_help=True, help="Keys, certificates and addresses: who is who.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The party's name.")]
@@ -131,17 +131,21 @@ def doctor(
 
     report = health.examine(config)
     show_result(report, format, health.describe)
-    if exit_code(report):
-        raise typer.Exit(exit_code(report))
+    if not report["ok"]:
+        raise typer.Exit(4)
 
 
-def exit_code(report: dict[str, Any]) -> int:
-    """0 if the role can run, 4 if not."""
-    return 0 if report["ok"] else 4
+def role_words() -> dict[str, str]:
+    """What each role does that runs as a process: those of the registered trust models, and the client of them all."""
+    from tallystick.study.trust import registered
+
+    cast = {role.name: role.words for model in registered() for role in model.roles}
+    return cast | {"client": "Sits beside an institution's records; dials out only."}
 
 
-def _role_app(role: str, words: str) -> typer.Typer:
-    app = typer.Typer(no_args_is_help=True, help=words)
+def role_app(role: str, words: str) -> typer.Typer:
+    """``tallystick ROLE start``."""
+    app = typer.Typer(name=role, no_args_is_help=True, help=words, add_completion=False, rich_markup_mode=None)
 
     @app.callback()
     def _group() -> None:
@@ -162,8 +166,14 @@ def _role_app(role: str, words: str) -> typer.Typer:
     return app
 
 
-role_apps = {
-    "server": _role_app("server", "Sums shares and adds its share of the noise."),
-    "aggregator": _role_app("aggregator", "Adds the servers' noisy sums and runs the program."),
-    "client": _role_app("client", "Sits beside an institution's records; dials out only."),
-}
+class CommandsAndRoles(TyperGroup):
+    """The commands that are written down, and one for every role that is registered when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *role_words()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None and cmd_name in role_words():
+            return get_command(role_app(cmd_name, role_words()[cmd_name]))
+        return found

@@ -17,17 +17,16 @@ import typer
 
 from tallystick.cli.budget import budget_app, ledger_app
 from tallystick.cli.data_sets import data_app
-from tallystick.cli.deployment import consortium_app, doctor, role_apps
+from tallystick.cli.deployment import CommandsAndRoles, consortium_app, doctor
 from tallystick.cli.output import Format, FormatOption, SetOption, StudyPath, show_result
 from tallystick.cli.progress import told_on_stderr
 from tallystick.cli.study_commands import study_app, verify
 from tallystick.core.errors import StudyError, TallystickError
 from tallystick.core.readable_text import escaped
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="tallystick",
+    cls=CommandsAndRoles,
     help="Mine data together without sharing it: exact secure sums, differential privacy by construction.",
     no_args_is_help=True,
     add_completion=False,
@@ -158,8 +157,6 @@ app.add_typer(budget_app, name="budget")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(study_app, name="study")
 app.command()(verify)
-for _name, _role in role_apps.items():
-    app.add_typer(_role, name=_name)
 app.command()(doctor)
 
 

@@ -14,8 +14,6 @@ import typer
 
 from tallystick.core.readable_text import what_is_unreadable
 
-__all__ = ["ROLE", "Format", "FormatOption", "SetOption", "StudyPath", "show_result", "whoami"]
-
 ROLE = Path("role.toml")
 """The role file of whoever stands in the party's own folder."""
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["Story", "told_on_stderr"]
-
 
 class Story:
     """What happens while it happens."""

@@ -11,8 +11,6 @@ import typer
 from tallystick.cli.output import ROLE, Format, FormatOption, SetOption, StudyPath, show_result, whoami
 from tallystick.cli.progress import told_on_stderr
 
-__all__ = ["study_app", "verify"]
-
 study_app = typer.Typer(no_args_is_help=True, help="Propose a study, decide about it, run it, fetch its result.")
 
 ConfigOption = Annotated[Path, typer.Option(help="This party's role file.")]

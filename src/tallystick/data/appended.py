@@ -17,24 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tallystick.core.errors import DataError
-from tallystick.data.sources import column_names, read_table, with_broken_records
+from tallystick.data.sources import TableSource, column_names, read_table, with_broken_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Appended", "Piece", "appended"]
-
 _STEP = 1 << 16
-
-
-class Piece(Protocol):
-    """Some records of a source (:class:`tallystick.data.sources.TableSource`)."""
-
-    def column_names(self) -> Sequence[str]:
-        """Every column there is."""
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """These columns of every record of the piece."""
 
 
 class Appended(Protocol):
@@ -43,7 +31,7 @@ class Appended(Protocol):
     def end(self) -> int:
         """How far it goes now."""
 
-    def piece(self, first: int, last: int) -> Piece:
+    def piece(self, first: int, last: int) -> TableSource:
         """The records from one position to another; ``first`` is 0 or what was an end."""
 
 
@@ -81,7 +69,7 @@ class _GrowingCsv:
                 at = first
         return 0
 
-    def piece(self, first: int, last: int) -> Piece:
+    def piece(self, first: int, last: int) -> TableSource:
         with self._open() as file:
             header = file.readline()
             if file.seek(0, os.SEEK_END) < last or last < first:
@@ -91,7 +79,7 @@ class _GrowingCsv:
             body = file.read(max(0, last - first))
         if last < len(header):
             raise DataError(f"file {self._path.name} has no header yet", party=self._party)
-        return _Lines(self._path, header, body, self._party)
+        return _Lines(self._path, header, body)
 
     def _open(self) -> Any:
         try:
@@ -103,8 +91,8 @@ class _GrowingCsv:
 
 
 class _Lines:
-    def __init__(self, path: Path, header: bytes, body: bytes, party: str | None) -> None:
-        self._path, self._header, self._body, self._party = path, header, body, party
+    def __init__(self, path: Path, header: bytes, body: bytes) -> None:
+        self._header, self._body = header, body
         self._delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
 
     def column_names(self) -> Sequence[str]:
@@ -136,7 +124,7 @@ class _Whole:
         names = column_names(self._source, party=self._party)
         return int(read_table(self._source, names[:1], party=self._party, lenient=True).num_rows)
 
-    def piece(self, first: int, last: int) -> Piece:
+    def piece(self, first: int, last: int) -> TableSource:
         return _Rows(self._source, first, last, self._party)
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 import numbers
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -35,19 +36,6 @@ from uuid import UUID
 import numpy as np
 
 from tallystick.study.schema import label_text
-
-__all__ = [
-    "MISSING",
-    "NO_CELL",
-    "UNKNOWN",
-    "NoCell",
-    "as_category",
-    "as_items",
-    "as_number",
-    "canonical_text",
-    "plain",
-    "with_other_spellings",
-]
 
 UNKNOWN = -1
 """The code of a category that is not declared."""
@@ -174,6 +162,30 @@ def canonical_text(cell: object) -> str | None:
     if text.lower() in ("true", "false"):
         return text.lower()
     return (_number_text(text) if isinstance(value, str) else text) or None
+
+
+def canonical_identifier(cell: object) -> str | None:
+    """The one text that all spellings of an identifier have, or None if the cell names nobody: missing, blank, a list.
+
+    A person whose records went by two names would be bounded twice. So beyond :func:`canonical_text` "é" is one name in
+    one code point or in two (Unicode's form C), and blanks and invisible characters at either end do not count.
+    """
+    value = plain(cell)
+    return canonical_text(_bare(unicodedata.normalize("NFC", value)) if isinstance(value, str) else value)
+
+
+def _bare(text: str) -> str:
+    """Without blanks, control and format characters at its ends (a mark of byte order, a space of no width)."""
+    first, last = 0, len(text)
+    while first < last and _unseen(text[first]):
+        first += 1
+    while first < last and _unseen(text[last - 1]):
+        last -= 1
+    return text[first:last]
+
+
+def _unseen(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
 
 
 def is_marker(marker: str | None, text: str) -> bool:

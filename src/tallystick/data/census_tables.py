@@ -8,20 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = [
-    "AGE_QUANTILES",
-    "COUNTRY",
-    "EDUCATION",
-    "INCOME",
-    "MARITAL",
-    "MARITAL_BY_AGE",
-    "OCCUPATION",
-    "RACE",
-    "RELATIONSHIP",
-    "SEX",
-    "WORKCLASS",
-]
-
 WORKCLASS = (
     "Private",
     "Self-emp-not-inc",

@@ -34,8 +34,6 @@ from tallystick.data.cell_rules import (
     with_other_spellings,
 )
 
-__all__ = ["MISSING", "NO_CELL", "UNKNOWN", "CellReader", "Read", "canonical_text", "canonical_texts", "python_values"]
-
 
 class Read(NamedTuple):
     """A column read: its values, which cells are not what the study declares, and the type of one of those."""
@@ -51,7 +49,6 @@ class CellReader:
 
     column: str
     marker: str | None = None
-    party: str | None = None
 
     def numbers(self, array: Any) -> Read:
         """float64 values, NaN where missing or bad; ±inf and every finite value as they are."""
@@ -139,7 +136,6 @@ class CellReader:
         return DataError(
             f"column {self.column!r} is declared as {wanted}, but the data has type {found}",
             remedy="Convert the column, or declare it differently.",
-            party=self.party,
         )
 
     def refusal(self, found: str | None, wanted: str) -> DataError:
@@ -149,14 +145,12 @@ class CellReader:
                 f"column {self.column!r} is declared as a number, but holds text that is not one",
                 remedy="If the text marks a missing value, declare it: "
                 'missing = { marker = "...", policy = "category" } under [data]; otherwise declare a category.',
-                party=self.party,
             )
         if found in ("bool", "int", "float", "str", "list"):
             return self._wrong_type(found, wanted)
         return DataError(
             f"column {self.column!r} holds values that are neither numbers nor text",
             remedy="Convert the column, or leave it out of the study.",
-            party=self.party,
         )
 
 
@@ -211,27 +205,14 @@ def _is_list(kind: Any) -> bool:
     return bool(pa.types.is_nested(kind)) and hasattr(kind, "value_type") and not pa.types.is_map(kind)
 
 
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    tests: tuple[Callable[[Any], bool], ...] = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_binary,
-        pa.types.is_large_binary,
-        pa.types.is_binary_view,
-        pa.types.is_fixed_size_binary,
-    )
-    return any(test(kind) for test in tests)
-
-
 def _is_single(kind: Any) -> bool:
     """Whether cells of this type may spell a number."""
-    import pyarrow as pa
+    from pyarrow import types
 
-    tests = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, _is_text)
-    return any(test(kind) for test in tests)
+    texts = (types.is_string, types.is_large_string, types.is_string_view, types.is_fixed_size_binary)
+    raw = (types.is_binary, types.is_large_binary, types.is_binary_view)
+    numeric = (types.is_boolean, types.is_integer, types.is_floating, types.is_decimal)
+    return any(test(kind) for test in (*texts, *raw, *numeric))
 
 
 def _one_chunk(array: Any) -> Any:

@@ -20,8 +20,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["read_csv_records"]
-
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _BLOCK = 1 << 20
 _BATCH = 1 << 10
@@ -32,8 +30,8 @@ _MOST_LINES = 1000
 def read_csv_records(path: Path, delimiter: str, width: int, places: Sequence[int]) -> tuple[list[Any], int]:
     """The cells at ``places`` of every record after the header, as Arrow arrays of text; and the lines left out.
 
-    As :func:`_by_line` has it, and nearly as fast as Arrow: only lines with quotes are read one by one. So one record
-    with a quote does not slow down a large file, which others would see.
+    As if records were cut from the lines one after another, and nearly as fast as Arrow: only lines with quotes are
+    read one by one. So one record with a quote does not slow down a large file, which others would see.
     """
     import pyarrow as pa
 
@@ -55,8 +53,8 @@ def read_csv_records(path: Path, delimiter: str, width: int, places: Sequence[in
     table = _arrow_lines(rest, delimiter, width, places, [], block=2 * longest)
     records = [(at, cells) for at, (cells, _) in quoted.items() if cells]
     if table is None or len(table) != len(good):
-        columns, broken = _by_line(text, delimiter, width, places)
-        return [pa.array(column, type=pa.large_string()) for column in columns], broken
+        split = [lines[at].split(delimiter) for at in good]
+        table = pa.table({name: pa.array([c[i] for c in split], pa.large_string()) for name, i in _names(places)})
     by_hand = {name: pa.array([cells[i] for _, cells in records], pa.large_string()) for name, i in _names(places)}
     whole = pa.concat_tables([table.select(list(by_hand)), pa.table(by_hand)])
     order = np.argsort([*good, *(at for at, _ in records)], kind="stable")
@@ -139,28 +137,6 @@ def _arrow_lines(
         )
     except pa.ArrowException:
         return None
-
-
-def _by_line(text: str, delimiter: str, width: int, places: Sequence[int]) -> tuple[list[list[str]], int]:
-    """The definition: records cut from lines one after another."""
-    lines = _lines(text)
-    columns: list[list[str]] = [[] for _ in places]
-    at = broken = found = 0
-    while at < len(lines):
-        line = lines[at]
-        if not line and width > 1:
-            at += 1
-            continue
-        cells, took = (line.split(delimiter), 1) if '"' not in line else _quoted(lines, at, delimiter, width)
-        at += took
-        if len(cells) != width:
-            broken += 1
-            continue
-        found += 1
-        if found > 1:  # the first is the header
-            for column, place in zip(columns, places):
-                column.append(cells[place])
-    return columns, broken
 
 
 def _quoted(lines: Sequence[str], at: int, delimiter: str, width: int) -> tuple[list[str], int]:

@@ -9,8 +9,6 @@ from tallystick.privacy.ledger import Budget, Ledger
 from tallystick.privacy.totals import Spent
 from tallystick.study.schema import Schema
 
-__all__ = ["Dataset"]
-
 
 class Dataset:
     """Records in one place, and the most that may ever be spent on them.

@@ -36,12 +36,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tallystick.core.errors import DataError
-from tallystick.data.column_values import MISSING, UNKNOWN, CellReader, Read, canonical_texts
-from tallystick.data.identifiers import canonical_identifier
-from tallystick.data.sources import broken_records, read_table
+from tallystick.data.cell_rules import MISSING, UNKNOWN, canonical_identifier
+from tallystick.data.column_values import CellReader, Read, canonical_texts
+from tallystick.data.sources import broken_records, errors_name, read_table
 from tallystick.study.schema import Block, Category, Column, FeatureLayout, Integer, Items, Missing, Number, Schema
-
-__all__ = ["Records", "Tallies", "encode"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -135,12 +133,15 @@ def encode(
     wanted = list(dict.fromkeys([*layout.columns, *(c for c in (target, person) if c is not None)]))
     names = tuple(schema) if isinstance(frame, np.ndarray) else None
     table = read_table(frame, wanted, names=names, party=party, lenient=lenient)
-    encoder = _Encoder(len(table), missing, party, lenient=lenient)
+    encoder = _Encoder(len(table), missing, lenient=lenient)
     matrix = np.zeros((len(table), len(layout)), dtype=np.float64)
-    for block in layout.blocks:
-        encoder.feature(table[block.column], schema[block.column], block, matrix)
-    labels = None if target is None else encoder.target(table[target], schema[target], target)
-    names_of = None if person is None else encoder.persons(table[person], person)
+    with errors_name(party):
+        for block in layout.blocks:
+            absent = encoder.feature(table[block.column], schema[block.column], block, matrix)
+            if layout.kinds[block.stop - 1] == "missing":
+                matrix[absent, block.stop - 1] = 1.0
+        labels = None if target is None else encoder.target(table[target], schema[target], target)
+        names_of = None if person is None else encoder.persons(table[person], person)
     rows = np.flatnonzero(encoder.keep).astype(np.int64)
     if len(rows) < len(table):
         matrix = matrix[rows]
@@ -156,10 +157,9 @@ def encode(
 class _Encoder:
     """The state of one :func:`encode`: which records stay, and the local counts."""
 
-    def __init__(self, count: int, missing: Missing | None, party: str | None, *, lenient: bool) -> None:
+    def __init__(self, count: int, missing: Missing | None, *, lenient: bool) -> None:
         self.keep = np.ones(count, dtype=bool)
         self._missing = missing
-        self._party = party
         self._lenient = lenient
         self._reasons: dict[str, int] = {}
         self._counts: dict[str, dict[str, int]] = {
@@ -175,9 +175,9 @@ class _Encoder:
             **self._counts,
         )
 
-    def feature(self, cells: Any, column: Column, block: Block, matrix: NDArray[np.float64]) -> None:
-        """Fill the block's columns of the matrix."""
-        name, start, stop = block.column, block.start, block.stop
+    def feature(self, cells: Any, column: Column, block: Block, matrix: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Fill the block's columns of the matrix but its mark for missing values; which cells are missing."""
+        name, start = block.column, block.start
         if isinstance(column, Number | Integer):
             values, absent = self._numbers(name, cells)
             values = self._clamp(name, values, column)
@@ -195,8 +195,7 @@ class _Encoder:
         else:
             absent = self._items(name, cells, column, matrix[:, start : start + len(column.vocabulary)])
         self._apply_policy(name, absent)
-        if self._missing is not None and self._missing.policy == "category" and stop - start > _width(column):
-            matrix[absent, stop - 1] = 1.0
+        return absent
 
     def target(self, cells: Any, column: Column, name: str) -> NDArray[np.float64]:
         """The class index or the clamped number; records without one are left out."""
@@ -213,7 +212,7 @@ class _Encoder:
         return values
 
     def _reader(self, name: str) -> CellReader:
-        return CellReader(column=name, marker=self._missing.marker if self._missing else None, party=self._party)
+        return CellReader(column=name, marker=self._missing.marker if self._missing else None)
 
     def persons(self, cells: Any, name: str) -> list[str | None]:
         """The canonical name of every record's person; a record without one is refused or left out."""
@@ -221,7 +220,7 @@ class _Encoder:
         nameless = np.array([text is None for text in names], dtype=bool) & self.keep
         dropping = self._missing is not None and self._missing.policy == "drop"
         if nameless.any() and not (self._lenient or dropping):
-            raise DataError(f"column {name!r} has empty cells", party=self._party, remedy="Name every record's person.")
+            raise DataError(f"column {name!r} has empty cells", remedy="Name every record's person.")
         self._leave_out(nameless, f"{name!r} names nobody")
         return names
 
@@ -295,23 +294,12 @@ class _Encoder:
             raise DataError(
                 f"column {name!r} has missing values and the study declares no policy for them",
                 remedy='Add under [data]: missing = { marker = "?", policy = "category" }   # or "drop", "error"',
-                party=self._party,
             )
         if policy == "error":
             raise DataError(
                 f"column {name!r} has missing values, which the study refuses",
                 remedy='Fill them in, or agree on missing = { policy = "category" } or "drop" under [data].',
-                party=self._party,
             )
-
-
-def _width(column: Column) -> int:
-    """Encoded columns without the mark for missing values."""
-    if isinstance(column, Category):
-        return len(column.classes)
-    if isinstance(column, Items):
-        return len(column.vocabulary)
-    return 1 if isinstance(column, Integer) or column.bins is None else len(column.bins) + 1
 
 
 def _on_steps(values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.float64]:

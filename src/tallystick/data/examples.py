@@ -36,8 +36,6 @@ from tallystick.study.schema import Category, Integer, Number, Schema
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["census", "census_schema"]
-
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
@@ -51,7 +49,7 @@ def census(records: int = CENSUS_RECORDS, seed: int = 1) -> pl.DataFrame:
     male = (u[1] < 0.67).astype(np.int64)
     education = _choice(u[2], [EDUCATION]) + 1
     college = (education >= 13).astype(np.int64)
-    marital = _marital(u[3], age, male)
+    marital = _choice(u[3], MARITAL_BY_AGE, 4 * male + np.searchsorted([25, 35, 55], age, side="right"))
     married = (marital == 0) | (marital == 6)
     relationship = _relationship(u[4], age, male, married)
     weights = np.array(list(OCCUPATION.values()), dtype=np.float64)
@@ -116,10 +114,6 @@ def census_schema() -> Schema:
             "income": Category(INCOME),
         }
     )
-
-
-def _marital(u: Floats, age: Floats, male: Codes) -> Codes:
-    return _choice(u, MARITAL_BY_AGE, 4 * male + np.searchsorted([25, 35, 55], age, side="right"))
 
 
 def _relationship(u: Floats, age: Floats, male: Codes, married: NDArray[np.bool_]) -> Codes:

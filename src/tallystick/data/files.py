@@ -6,8 +6,6 @@ from pathlib import Path
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["read_file", "read_text"]
-
 
 def read_file(path: Path, *, limit: int, what: str = "", remedy: str = "Check the path.") -> bytes:
     """The content, of at most ``limit`` bytes: a wrong path must not fill the memory."""

@@ -16,8 +16,6 @@ import numpy as np
 
 from tallystick.data.cell_rules import NoCell, canonical_text, plain
 
-__all__ = ["cells_to_arrow"]
-
 _INT64 = 2**63
 
 

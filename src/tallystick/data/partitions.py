@@ -21,18 +21,6 @@ from tallystick.core.randomness import WordSource
 from tallystick.core.readable_text import did_you_mean
 from tallystick.study.schema import label_text
 
-__all__ = [
-    "Partition",
-    "by_value",
-    "dirichlet",
-    "even",
-    "fold_indices",
-    "holdout_split",
-    "parse_partition",
-    "permutation",
-    "uniforms",
-]
-
 Indices = NDArray[np.int64]
 _MOST_CLIENTS = 100_000  # statements name no more parties, and each is a table of its own here
 

@@ -18,10 +18,10 @@ import io
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -32,8 +32,6 @@ from tallystick.data.object_columns import cells_to_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["TableSource", "broken_records", "column_names", "read_table", "with_broken_records"]
 
 _MAX_SHOWN = 40
 _BROKEN = b"tallystick.broken"
@@ -52,18 +50,28 @@ class TableSource(Protocol):
         ...
 
 
-class _Opened:
+class _Opened(NamedTuple):
     """A source whose column names are known and whose columns are read on demand."""
 
-    def __init__(self, names: Sequence[object], read: Callable[[list[str]], pa.Table], where: str) -> None:
-        self.names = [str(n) for n in names]
-        self.read = read
-        self.where = where
+    names: Sequence[str]
+    read: Callable[[list[str]], pa.Table]
+    where: str
+
+
+@contextmanager
+def errors_name(party: str | None) -> Iterator[None]:
+    """What is wrong with records is told with the name of the party that holds them."""
+    try:
+        yield
+    except DataError as error:
+        error.party = error.party or party
+        raise
 
 
 def column_names(source: Any, *, party: str | None = None) -> tuple[str, ...]:
     """The columns of a source, without reading its records."""
-    return tuple(_open(source, None, party).names)
+    with errors_name(party):
+        return tuple(_open(source, None).names)
 
 
 def read_table(
@@ -79,21 +87,20 @@ def read_table(
     ``names`` gives a NumPy matrix its column names; other sources have their own. ``lenient``: a line of a CSV file
     that is no record is left out (:func:`broken_records` says how many were) instead of refused with the whole file.
     """
-    opened = _open(source, names, party, lenient=lenient)
-    wanted = list(opened.names if columns is None else columns)
-    there = Counter(opened.names)
-    for name in wanted:
-        found = there[name]
-        if found == 0:
-            shown = ", ".join(opened.names[:_MAX_SHOWN]) + (", ..." if len(opened.names) > _MAX_SHOWN else "")
-            raise DataError(
-                f"{opened.where} has no column {name!r}",
-                remedy=f"Columns there: {shown or 'none'}.{did_you_mean(name, opened.names)}",
-                party=party,
-            )
-        if found > 1:
-            raise DataError(f"{opened.where} has {found} columns named {name!r}", remedy="Rename them.", party=party)
-    return opened.read(wanted)
+    with errors_name(party):
+        opened = _open(source, names, lenient=lenient)
+        wanted = list(opened.names if columns is None else columns)
+        there = Counter(opened.names)
+        for name in wanted:
+            if there[name] == 0:
+                shown = ", ".join(opened.names[:_MAX_SHOWN]) + (", ..." if len(opened.names) > _MAX_SHOWN else "")
+                raise DataError(
+                    f"{opened.where} has no column {name!r}",
+                    remedy=f"Columns there: {shown or 'none'}.{did_you_mean(name, opened.names)}",
+                )
+            if there[name] > 1:
+                raise DataError(f"{opened.where} has {there[name]} columns named {name!r}", remedy="Rename them.")
+        return opened.read(wanted)
 
 
 def with_broken_records(table: pa.Table, count: int) -> pa.Table:
@@ -106,79 +113,65 @@ def broken_records(table: pa.Table) -> int:
     return int((table.schema.metadata or {}).get(_BROKEN, b"0"))
 
 
-def _open(source: Any, names: Sequence[str] | None, party: str | None, *, lenient: bool = False) -> _Opened:
+def _open(source: Any, names: Sequence[str] | None, *, lenient: bool = False) -> _Opened:
     import pyarrow as pa
 
     if isinstance(source, str | os.PathLike):
-        return _open_file(Path(source), party, lenient=lenient)
+        return _open_file(Path(source), lenient=lenient)
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
         return _Opened(source.column_names, source.select, "the Arrow table")
     if isinstance(source, np.ndarray):
-        return _open_matrix(source, names, party)
+        return _open_matrix(source, names)
     if isinstance(source, Mapping):
-        return _open_mapping(source, party)
+        return _open_arrays([str(key) for key in source], [*source.values()].__getitem__, "the dict of arrays")
     library = type(source).__module__.partition(".")[0]
     if library == "polars" and hasattr(source, "collect_schema"):
         return _open_polars(source)
     if library == "pandas" and hasattr(source, "iloc") and hasattr(source, "columns"):
-        return _open_pandas(source, party)
+        return _open_arrays([str(c) for c in source.columns], lambda i: source.iloc[:, i], "the pandas frame")
     if isinstance(source, TableSource):
-        return _Opened(source.column_names(), source.read, "the source")
+        return _Opened([str(name) for name in source.column_names()], source.read, "the source")
     raise DataError(
         f"a {type(source).__name__} is not a data source",
         remedy="Give a .csv or .parquet path, a pandas or polars frame, an Arrow table, a dict of arrays, or a NumPy "
         "matrix with names.",
-        party=party,
     )
 
 
-def _open_file(path: Path, party: str | None, *, lenient: bool) -> _Opened:
+def _open_file(path: Path, *, lenient: bool) -> _Opened:
     where = f"file {path.name}"
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
-        raise DataError(f"{where} {kind} ({path})", remedy="Give the path of a .csv or .parquet file.", party=party)
+        raise DataError(f"{where} {kind} ({path})", remedy="Give the path of a .csv or .parquet file.")
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] in (".parquet", ".pq"):
-        return _open_parquet(path, where, party)
+        return _open_parquet(path, where)
     if ".csv" in suffixes or ".tsv" in suffixes:
-        return _open_csv(path, where, party, delimiter="\t" if ".tsv" in suffixes else ",", lenient=lenient)
-    raise DataError(
-        f"{where} is of no known format", remedy="Known are .csv, .tsv (also .gz) and .parquet.", party=party
-    )
+        return _open_csv(path, where, delimiter="\t" if ".tsv" in suffixes else ",", lenient=lenient)
+    raise DataError(f"{where} is of no known format", remedy="Known are .csv, .tsv (also .gz) and .parquet.")
 
 
-def _open_parquet(path: Path, where: str, party: str | None) -> _Opened:
+def _open_parquet(path: Path, where: str) -> _Opened:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    def unreadable() -> DataError:
-        return DataError(f"{where} is not a readable Parquet file", remedy="Write it again.", party=party)
+    def taken(take: Callable[[Any], Any]) -> Any:
+        found = None
+        with suppress(pa.ArrowException, OSError), pq.ParquetFile(path) as file:
+            found = take(file)
+        if found is None:
+            raise DataError(f"{where} is not a readable Parquet file", remedy="Write it again.")
+        return found
 
     def read(columns: list[str]) -> pa.Table:
-        table = None
-        try:
-            with pq.ParquetFile(path) as file:
-                table = file.read(columns=columns)
-        except (pa.ArrowException, OSError):
-            pass
-        if table is None:
-            raise unreadable()
-        return table.select(columns)
+        return taken(lambda file: file.read(columns=columns)).select(columns)
 
-    names = None
-    try:
-        with pq.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-    except (pa.ArrowException, OSError):
-        pass
-    if names is None:
-        raise unreadable()
-    return _Opened(names, read, where)
+    return _Opened(taken(lambda file: file.schema_arrow.names), read, where)
 
 
-def _open_csv(path: Path, where: str, party: str | None, delimiter: str, *, lenient: bool) -> _Opened:
+def _open_csv(path: Path, where: str, delimiter: str, *, lenient: bool) -> _Opened:
     import pyarrow as pa
 
     header: list[str] | None = None
@@ -195,9 +188,9 @@ def _open_csv(path: Path, where: str, party: str | None, delimiter: str, *, leni
     if header is not None and any("\udc80" <= c <= "\udcff" for name in header for c in name):
         header, problem = None, "is not UTF-8 text"
     if header is None:
-        raise DataError(f"{where} {problem}", remedy="Save it as UTF-8 CSV.", party=party)
+        raise DataError(f"{where} {problem}", remedy="Save it as UTF-8 CSV.")
     if not any(name.strip() for name in header):
-        raise DataError(f"{where} is empty", remedy="Its first line must name the columns.", party=party)
+        raise DataError(f"{where} is empty", remedy="Its first line must name the columns.")
     names = [name.strip() for name in header]
 
     def read_leniently(columns: list[str]) -> pa.Table:
@@ -205,18 +198,16 @@ def _open_csv(path: Path, where: str, party: str | None, delimiter: str, *, leni
         with suppress(pa.ArrowException, OSError, EOFError):  # the file cannot be read, whatever its records are
             found = read_csv_records(path, delimiter, len(names), [names.index(c) for c in columns])
         if found is None:
-            raise DataError(f"{where} cannot be read", remedy="Save it as UTF-8 CSV.", party=party)
+            raise DataError(f"{where} cannot be read", remedy="Save it as UTF-8 CSV.")
         return with_broken_records(pa.table(found[0], names=columns), found[1])
 
     def read(columns: list[str]) -> pa.Table:
-        return _read_csv(path, where, party, delimiter, header, columns)
+        return _read_csv(path, where, delimiter, header, columns)
 
     return _Opened(names, read_leniently if lenient else read, where)
 
 
-def _read_csv(
-    path: Path, where: str, party: str | None, delimiter: str, header: Sequence[str], columns: Sequence[str]
-) -> pa.Table:
+def _read_csv(path: Path, where: str, delimiter: str, header: Sequence[str], columns: Sequence[str]) -> pa.Table:
     """Every cell as text. Arrow reads; on failure it reads again on one thread, where its message has the line."""
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
@@ -242,70 +233,55 @@ def _read_csv(
         except pa.ArrowInvalid as error:
             message = str(error)
     if "UTF8" in message:
-        raise DataError(f"{where} is not UTF-8 text", remedy="Save it as UTF-8 CSV.", party=party)
+        raise DataError(f"{where} is not UTF-8 text", remedy="Save it as UTF-8 CSV.")
     ragged = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", message)
     if ragged:
         line = f"record {int(ragged[1]) - 1}" if ragged[1] else "a record"
         raise DataError(
             f"{where}: {line} has {ragged[3]} cells, but the header names {ragged[2]} columns",
             remedy='Quote cells that hold a comma or a line break ("a, b"), and fill in the missing cells.',
-            party=party,
         )
-    raise DataError(f"{where} is not readable as CSV", remedy="Save it as UTF-8 CSV with a header line.", party=party)
+    raise DataError(f"{where} is not readable as CSV", remedy="Save it as UTF-8 CSV with a header line.")
 
 
 def _open_polars(frame: Any) -> _Opened:
     def read(columns: list[str]) -> pa.Table:
         selected = frame.select(columns)
         found = selected.collect() if hasattr(selected, "collect") else selected
-        return _assemble({c: found.get_column(c) for c in columns}, "the polars frame", None)
+        return _assemble({c: found.get_column(c) for c in columns}, "the polars frame")
 
     return _Opened(frame.collect_schema().names(), read, "the polars frame")
 
 
-def _open_pandas(frame: Any, party: str | None) -> _Opened:
-    names = [str(c) for c in frame.columns]
+def _open_arrays(names: Sequence[str], column: Callable[[int], Any], where: str) -> _Opened:
     place = {name: i for i, name in enumerate(names)}
-
-    def read(columns: list[str]) -> pa.Table:
-        return _assemble({c: frame.iloc[:, place[c]] for c in columns}, "the pandas frame", party)
-
-    return _Opened(names, read, "the pandas frame")
+    return _Opened(names, lambda wanted: _assemble({c: column(place[c]) for c in wanted}, where), where)
 
 
-def _open_mapping(source: Mapping[Any, Any], party: str | None) -> _Opened:
-    by_name = {str(k): v for k, v in source.items()}
-    where = "the dict of arrays"
-    return _Opened([str(k) for k in source], lambda cs: _assemble({c: by_name[c] for c in cs}, where, party), where)
-
-
-def _open_matrix(source: np.ndarray[Any, Any], names: Sequence[str] | None, party: str | None) -> _Opened:
+def _open_matrix(source: np.ndarray[Any, Any], names: Sequence[str] | None) -> _Opened:
     where = "the NumPy matrix"
-    if source.dtype.names is not None and source.ndim == 1:
-        fields = source.dtype.names
-        return _Opened(fields, lambda cs: _assemble({c: source[c] for c in cs}, where, party), where)
+    fields = source.dtype.names
+    if fields is not None and source.ndim == 1:
+        return _open_arrays(fields, lambda i: source[fields[i]], where)
     if source.ndim != 2:
         raise DataError(
             f"a NumPy array of {source.ndim} dimension(s) is not a table",
             remedy="Give records as rows and columns as columns: X.reshape(-1, 1) makes one column.",
-            party=party,
         )
     labels = [f"x{i}" for i in range(source.shape[1])] if names is None else [str(n) for n in names]
-    place = {label: i for i, label in enumerate(labels)}
     if len(labels) != source.shape[1]:
         raise DataError(
             f"{where} has {source.shape[1]} columns, but {len(labels)} names were given",
             remedy="Give one name per column.",
-            party=party,
         )
-    return _Opened(labels, lambda cs: _assemble({c: source[:, place[c]] for c in cs}, where, party), where)
+    return _open_arrays(labels, lambda i: source[:, i], where)
 
 
-def _assemble(columns: Mapping[str, Any], where: str, party: str | None) -> pa.Table:
+def _assemble(columns: Mapping[str, Any], where: str) -> pa.Table:
     """Array-likes of one length to a table; NaN and None become nulls alike."""
     import pyarrow as pa
 
-    arrays = {name: _to_arrow(name, values, where, party) for name, values in columns.items()}
+    arrays = {name: _to_arrow(name, values, where) for name, values in columns.items()}
     lengths = {name: len(a) for name, a in arrays.items()}
     if len(set(lengths.values())) > 1:
         first = next(iter(lengths))
@@ -313,12 +289,11 @@ def _assemble(columns: Mapping[str, Any], where: str, party: str | None) -> pa.T
         raise DataError(
             f"{where}: columns {first!r} and {other!r} differ in length",
             remedy="Give every column one cell per record.",
-            party=party,
         )
     return pa.table(arrays)
 
 
-def _to_arrow(name: str, values: Any, where: str, party: str | None) -> Any:
+def _to_arrow(name: str, values: Any, where: str) -> Any:
     import pyarrow as pa
 
     if isinstance(values, pa.Array | pa.ChunkedArray):
@@ -330,9 +305,7 @@ def _to_arrow(name: str, values: Any, where: str, party: str | None) -> Any:
     if not hasattr(values, "dtype"):
         return cells_to_arrow(list(values))
     if getattr(values, "ndim", 1) != 1:
-        raise DataError(
-            f"{where}: column {name!r} has {values.ndim} dimensions", remedy="Give one cell per record.", party=party
-        )
+        raise DataError(f"{where}: column {name!r} has {values.ndim} dimensions", remedy="Give one cell per record.")
     if str(values.dtype) == "category":
         return _categorical_to_arrow(getattr(values, "cat", values))
     if values.dtype == object:
@@ -358,7 +331,7 @@ def _categorical_to_arrow(values: Any) -> Any:
     codes = np.asarray(values.codes)
     categories = values.categories
     if categories.dtype != object:
-        dictionary = _to_arrow("categories", categories, "the pandas frame", None)
+        dictionary = _to_arrow("categories", categories, "the pandas frame")
         if not pa.types.is_union(dictionary.type) and not isinstance(dictionary, pa.ChunkedArray):
             return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), dictionary)
     cells = [*categories, None]  # a missing cell has the code -1

@@ -211,7 +211,7 @@ class SimulatedFederation(Federation):
 
 def trust_settings(model: str, **given: Any) -> dict[str, Any]:
     """The keys of these that the trust model has; all of them if nobody knows it, which its study then says."""
-    known = next((m.section.model_fields for m in registered() if m.name == model), given)
+    known = next((m.load(m.section).model_fields for m in registered() if m.name == model), given)
     return {"model": model, **{k: v for k, v in given.items() if k in known}}
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import State
@@ -28,12 +28,13 @@ from tallystick.engines.engine import Progress, Result
 from tallystick.engines.federation import Federation, SimulatedFederation
 from tallystick.engines.planning import layout_of, public_facts
 from tallystick.engines.thresholding import state_bytes
-from tallystick.estimators.plain import plain_frame, plain_matrix, target_column, undeclared
+from tallystick.estimators.plain import frame_columns, matrix_columns, target_column, undeclared, with_target
 from tallystick.privacy.ledger import Ledger
 from tallystick.study import Study
 from tallystick.study.schema import Column, FeatureLayout, Missing, Schema
 
-__all__ = ["PrivateEstimator"]
+PROMISE = ("epsilon", "delta", "neighbours", "mechanism")
+"""The keywords of every estimator that are keys of [privacy]."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -43,6 +44,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     program_name: ClassVar[str]
     evaluates_its_own_records: ClassVar[bool] = False
     """Whether a simulation without records kept back measures the model on those it was fitted to (clusters, sets)."""
+
+    ignores_y: ClassVar[bool] = False
+    """Whether ``y`` of ``fit(X, y)`` is there for pipelines alone, as unsupervised estimators have it."""
 
     epsilon: float = 1.0
     delta: float | None = None
@@ -85,10 +89,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 raise StudyError("fit(federation, y): name the target column", remedy='Use fit(fed, target="…").')
             return self.fit_study(X, self.study_for(X, target=target, features=features))
         if isinstance(X, Dataset):
-            fed = Federation.simulate(
-                [X.frame], schema=X.schema if self.schema is None else self.schema, names=["dataset"]
-            )
-            fed.ledger = X.ledger
+            fed = federation_of(X, self.schema)
             return self.fit_study(fed, self.study_for(fed, target=target, features=features))
         return self._fit_plain(X, y)
 
@@ -116,23 +117,18 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 "accept_noise": True,
             },
             "program": self._study_program(),
-            "privacy": {
-                "epsilon": self.epsilon,
-                "delta": self.delta,
-                "neighbours": self.neighbours,
-                "mechanism": self.mechanism,
-            },
+            "privacy": {name: getattr(self, name) for name in PROMISE},
             "trust": fed.trust_settings(),
             "data": {
                 "columns": schema.to_dict(),
-                "missing": None if missing is None else {"marker": missing.marker, "policy": missing.policy},
+                "missing": None if missing is None else missing.to_dict(),
             },
         }
         return Study.from_dict(raw)
 
     def fit_study(self, fed: Federation, study: Study, *, progress: Progress | None = None) -> Self:
         """Fit a study that is already written (``tallystick simulate`` and the roles come in here)."""
-        layout = self.layout_for(study)
+        layout = layout_of(study)
         if study.data.records is None and study.counts_are_public:
             study = study.replace("data", records=fed.count_records(study))
         design = self.design_for(study, layout)
@@ -149,21 +145,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def take_result(self, design: Design, result: Result) -> Self:
         """The fitted attributes of a study that was run elsewhere, or earlier."""
-        self._program = design.program
-        self._take(result)
-        return self
-
-    def layout_for(self, study: Study) -> FeatureLayout:
-        """How the study's records are encoded."""
-        return layout_of(study)
-
-    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
-        """The design of a study, by the keywords it states, as every role has it; reads no record."""
-        if study.study.program != self.program_name:
-            raise StudyError(f"the study is one of {study.study.program}, not of {self.program_name}")
-        return design_of(study, layout, None)
-
-    def _take(self, result: Result) -> None:
+        self._program: Any = design.program
         self._layout = result.layout
         self._schema = result.study.schema_of_data()
         self._missing = result.study.missing_policy()
@@ -191,6 +173,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         self.feature_names_in_ = np.array(result.layout.names, dtype=object)
         self.n_features_in_ = len(result.layout)
         self._accept(release.value, result.layout)
+        return self
+
+    def design_for(self, study: Study, layout: FeatureLayout) -> Design:
+        """The design of a study, by the keywords it states, as every role has it; reads no record."""
+        if study.study.program != self.program_name:
+            raise StudyError(f"the study is one of {study.study.program}, not of {self.program_name}")
+        return design_of(study, layout, None)
 
     def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
         """How well the model does on ``test``, beside what ``train`` gives without privacy. Only a simulation asks:
@@ -205,23 +194,16 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             raise undeclared(X)
         by_name = self.schema is not None and (isinstance(X, Mapping) or hasattr(X, "columns"))
         target = target_column(self.schema, y)
+        y = None if self.ignores_y else y
         if by_name and self.schema is not None:
-            y = self._check_labels(y)
-            data = plain_frame(
-                X, y, schema=self.schema, target=target, labels=self._labels(y), declared=self._declared_target()
-            )
+            y, schema = self._check_labels(y), self.schema
+            frame = frame_columns(X, y, schema, target)
         else:
             X, y = self._check_plain(X, y)
-            data = plain_matrix(
-                X,
-                y,
-                names=self._plain_names(X.shape[1]),
-                schema=self.schema,
-                bounds=self.bounds,
-                target=target,
-                labels=self._labels(y),
-                declared=self._declared_target(),
-            )
+            given = getattr(self, "feature_names_in_", None)
+            names = [f"x{i}" for i in range(X.shape[1])] if given is None else [str(n) for n in given]
+            frame, schema = matrix_columns(X, names=names, schema=self.schema, bounds=self.bounds, target=target)
+        data = with_target(frame, schema, y, target, labels=self._labels(y), declared=self._declared_target())
         warnings.warn(
             "fit(X, y) has no ledger: each further fit on the same records spends epsilon again. "
             "Use ts.Dataset(frame, budget=...) or a federation to have fits counted."
@@ -230,11 +212,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             stacklevel=3,
         )
         fed = SimulatedFederation(
-            frames=(data.frame,),
-            schema=data.schema,
-            trust={"model": "servers"},
-            names=("caller",),
-            ledger=Ledger(),
+            frames=(data.frame,), schema=data.schema, trust={"model": "servers"}, names=("caller",), ledger=Ledger()
         )
         given = getattr(self, "feature_names_in_", None)
         study = self.study_for(fed, target=data.target, features=data.features, schema=data.schema)
@@ -271,12 +249,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _accept_plain(self, classes: NDArray[Any] | None) -> None:
         """Put classes back and coefficients into the caller's own units."""
 
-    def _plain_names(self, count: int) -> list[str]:
-        given = getattr(self, "feature_names_in_", None)
-        return [str(n) for n in given] if given is not None else [f"x{i}" for i in range(count)]
-
     def _encode(self, X: Any) -> NDArray[np.float64]:
         """New data as the model reads it: encoded by the public schema of the fit."""
+        check_is_fitted(self)
         columns = list(self._layout.columns)
         schema = Schema({name: self._schema[name] for name in columns})
         if not self._by_name:
@@ -286,6 +261,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if missing is not None and missing.policy == "drop":
             missing = None  # a prediction is asked for every row; the caller decides what to do with incomplete ones
         return encode(X, schema, features=columns, missing=missing).features
+
+
+def federation_of(data: Dataset, schema: Schema | None = None) -> Federation:
+    """A data set as a federation of one institution, on the data set's own account."""
+    fed = Federation.simulate([data.frame], schema=data.schema if schema is None else schema, names=["dataset"])
+    fed.ledger = data.ledger
+    return fed
 
 
 def _check_kinds(schema: Any, missing: Any, features: Any) -> None:

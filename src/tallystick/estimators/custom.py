@@ -19,8 +19,6 @@ from tallystick.estimators.base import PrivateEstimator
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
 
-__all__ = ["ProgramEstimator"]
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ProgramEstimator(PrivateEstimator):

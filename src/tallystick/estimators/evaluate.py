@@ -13,15 +13,13 @@ from tallystick.algorithms.program import State
 from tallystick.core.errors import StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.engines.federation import Federation
-from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.base import PrivateEstimator, federation_of
 from tallystick.estimators.noise_intervals import interval, quantile
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import PrivacyStatement
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study import Study
 from tallystick.study.schema import Category, FeatureLayout, Missing, Schema, label_text
-
-__all__ = ["ClassifierEvaluation", "Evaluation", "evaluate"]
 
 LEVEL = 0.95
 
@@ -131,9 +129,7 @@ def evaluate(
             remedy="Pass a fitted classifier of this library (LogisticRegression, LinearSVC, ...).",
         )
     if isinstance(fed, Dataset):
-        ledger = fed.ledger
-        fed = Federation.simulate([fed.frame], schema=fed.schema, names=["dataset"])
-        fed.ledger = ledger
+        fed = federation_of(fed)
     if not isinstance(fed, Federation):
         raise StudyError("evaluate needs a federation", remedy="Use ts.Federation.simulate(…) or .connect(…).")
     columns = list(model._layout.columns)
@@ -182,7 +178,7 @@ def _with_missing(study: Study, model: Missing | None, fed: Missing | None) -> S
     chosen = model
     if model is None and fed is not None and fed.policy != "category":
         chosen = fed
-    return study.replace("data", missing=None if chosen is None else {"marker": chosen.marker, "policy": chosen.policy})
+    return study.replace("data", missing=chosen and chosen.to_dict())
 
 
 def _pair(values: tuple[Any, Any]) -> tuple[float, float]:

@@ -6,18 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallystick.algorithms.itemsets.basis import BasisProgram
 from tallystick.algorithms.itemsets.exact import Level, itemset_loss, least_count, mine
 from tallystick.algorithms.itemsets.levels import LevelsProgram
 from tallystick.algorithms.program import State
-from tallystick.core.errors import DataError, StudyError
+from tallystick.core.errors import DataError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.study.schema import FeatureLayout
-
-__all__ = ["FrequentItemsets"]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -69,6 +66,7 @@ class FrequentItemsets(PrivateEstimator):
 
     program_name: ClassVar[str] = "frequent_itemsets"
     evaluates_its_own_records: ClassVar[bool] = True
+    ignores_y: ClassVar[bool] = True
 
     min_support: float = field(default=0.1, kw_only=False)
     max_length: int = 4
@@ -82,13 +80,11 @@ class FrequentItemsets(PrivateEstimator):
     classes: int | str = "auto"
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
-        program = self._program
+        program: BasisProgram | LevelsProgram = self._program
         if isinstance(program, BasisProgram):
             self._levels, self.min_support_ = program.levels(state)
-        elif isinstance(program, LevelsProgram):
-            self._levels, self.min_support_ = program.levels(state), float(program.settings.min_support)
         else:
-            raise StudyError("the run was not a search for itemsets")
+            self._levels, self.min_support_ = program.levels(state), float(program.settings.min_support)
         self._counted = float(state.records)
         names = np.array(layout.names, dtype=object)
         self.itemsets_ = []
@@ -101,9 +97,7 @@ class FrequentItemsets(PrivateEstimator):
         """PEM's loss over lengths from 2 on (its §7.2), and how many of the sets found are frequent and vice versa."""
         if len(test) == 0:
             raise DataError("nothing to evaluate: no record was kept back", remedy="Use a larger --holdout.")
-        program = self._program
-        if not isinstance(program, (BasisProgram, LevelsProgram)):
-            raise StudyError("the run was not a search for itemsets")
+        program: BasisProgram | LevelsProgram = self._program
         items, settings = program.items, program.settings
         least = least_count(settings.min_support, len(test))
         truth = mine(items.present(test.features), items.block, least=least, longest=settings.max_length)
@@ -121,14 +115,6 @@ class FrequentItemsets(PrivateEstimator):
             "precision": common / numbers[0] if numbers[0] else 1.0,
             "recall": common / numbers[1] if numbers[1] else 1.0,
         }
-
-    # -- scikit-learn: a target is ignored, as unsupervised estimators have it ------------------------------------
-
-    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
-        return super()._check_plain(X, None)
-
-    def _check_labels(self, y: Any) -> Any:
-        return None
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result: sets as positions in ``items``."""

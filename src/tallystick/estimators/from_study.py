@@ -8,11 +8,9 @@ from typing import Any
 
 from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.engines.designs import program_of
-from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.base import PROMISE, PrivateEstimator
 from tallystick.estimators.custom import ProgramEstimator
 from tallystick.study import Study
-
-__all__ = ["estimator_class", "estimator_for"]
 
 
 def estimator_class(program: str) -> type[PrivateEstimator]:
@@ -28,12 +26,7 @@ def estimator_for(study: Study, read_program: Callable[[str], str] | None = None
     ``read_program`` turns the path in ``program = "….py"`` into text; without it only built-in programs run.
     """
     program, study = program_of(study, read_program)
-    common: dict[str, Any] = {
-        "epsilon": study.privacy.epsilon,
-        "delta": study.privacy.delta,
-        "neighbours": study.privacy.neighbours,
-        "mechanism": study.privacy.mechanism,
-    }
+    common: dict[str, Any] = {name: getattr(study.privacy, name) for name in PROMISE}
     if program is None:
         return estimator_class(study.study.program)(**common, **study.program), study
     return ProgramEstimator(program, **common), study

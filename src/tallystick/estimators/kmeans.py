@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
-from tallystick.algorithms.clustering.kmeans import KMeansProgram
 from tallystick.algorithms.program import State
-from tallystick.core.errors import DataError, StudyError
+from tallystick.core.errors import DataError
 from tallystick.data.encoding import Records
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.study.schema import FeatureLayout
-
-__all__ = ["KMeans"]
 
 _RUNS_WITHOUT_PRIVACY = 20
 
@@ -61,6 +57,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
 
     program_name: ClassVar[str] = "kmeans"
     evaluates_its_own_records: ClassVar[bool] = True
+    ignores_y: ClassVar[bool] = True
 
     n_clusters: int = field(default=8, kw_only=False)
     rounds: int | str = "auto"
@@ -75,25 +72,19 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
         return program
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
-        if not isinstance(self._program, KMeansProgram):
-            raise StudyError("the run was not a k-means")
         self._encoded_centers, self.counts_ = self._program.model(state)
         self.cluster_centers_ = in_declared_units(self._encoded_centers, layout)
-
-    def _fit_plain(self, X: Any, y: Any) -> Self:
-        return super()._fit_plain(X, None)  # y is there for pipelines and is not read
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The nearest centre of every row, in the encoded columns."""
-        check_is_fitted(self)
         return self.predict_encoded(self._encode(X))
 
     def transform(self, X: Any) -> NDArray[np.float64]:
         """The distance of every row to every centre, in the encoded columns."""
-        check_is_fitted(self)
-        return np.sqrt(_squared_distances(self._encode(X), self._encoded_centers))
+        encoded = self._encode(X)
+        return np.sqrt(_squared_distances(encoded, self._encoded_centers))
 
     def predict_encoded(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         """The nearest centre for rows that are already encoded by the study's schema."""

@@ -15,8 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["interval", "quantile"]
-
 
 def quantile(level: float, mechanism: str) -> float:
     """Standard deviations on either side that hold the noise with probability ``level``."""

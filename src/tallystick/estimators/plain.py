@@ -18,8 +18,6 @@ from tallystick.core.errors import BoundsError, DataError, StudyError
 from tallystick.data.sources import column_names, read_table
 from tallystick.study.schema import Category, Column, Schema
 
-__all__ = ["PlainRecords", "lines_to_paste", "plain_frame", "plain_matrix", "target_column", "undeclared"]
-
 _TARGET = "y"
 _SHOWN = 12
 
@@ -42,17 +40,9 @@ def target_column(schema: Schema | None, y: Any) -> str | None:
     return next((c for c in (name, _TARGET) if schema is not None and isinstance(c, str) and c in schema), None)
 
 
-def plain_matrix(
-    X: NDArray[np.float64],
-    y: NDArray[Any] | None,
-    *,
-    names: Sequence[str],
-    schema: Schema | None,
-    bounds: Any,
-    target: str | None,
-    labels: NDArray[Any] | None,
-    declared: Column | None = None,
-) -> PlainRecords:
+def matrix_columns(
+    X: NDArray[np.float64], *, names: Sequence[str], schema: Schema | None, bounds: Any, target: str | None
+) -> tuple[dict[str, Any], Schema]:
     """A validated matrix: column i is the schema's i-th feature, or a number within ``bounds``."""
     if schema is not None:
         features = [c for c in schema if c != target]
@@ -64,58 +54,44 @@ def plain_matrix(
     else:
         features = list(names)
         schema = Schema.from_bounds(features, *_pair(bounds))
-    frame = {name: X[:, i] for i, name in enumerate(features)}
-    return _with_target(frame, schema, features, y, target, labels, declared)
+    return {name: X[:, i] for i, name in enumerate(features)}, schema
 
 
-def plain_frame(
-    X: Any,
-    y: Any,
-    *,
-    schema: Schema,
-    target: str | None,
-    labels: NDArray[Any] | None,
-    declared: Column | None = None,
-) -> PlainRecords:
+def frame_columns(X: Any, y: Any, schema: Schema, target: str | None) -> dict[str, Any]:
     """A frame, read by the names of the schema's columns."""
-    features = [c for c in schema if c != target]
-    table = read_table(X, features)
+    table = read_table(X, [c for c in schema if c != target])
     if y is not None and len(y) != table.num_rows:
         raise DataError(f"X has {table.num_rows} records and y {len(y)}", remedy="Give one label per record.")
-    frame = {name: table.column(name) for name in features}
-    return _with_target(frame, schema, features, y, target, labels, declared)
+    return {name: table.column(name) for name in table.column_names}
 
 
-def _with_target(
-    frame: dict[str, Any],
-    schema: Schema,
-    features: list[str],
-    y: Any,
-    target: str | None,
-    labels: NDArray[Any] | None,
-    declared: Column | None,
+def with_target(
+    frame: dict[str, Any], schema: Schema, y: Any, target: str | None, *, labels: Any, declared: Column | None
 ) -> PlainRecords:
+    """Features and ``y``: as the schema declares it, as the estimator does, or as classes read from its labels."""
+    features, classes = list(frame), None
     columns = {name: schema[name] for name in features}
     if y is None:
-        return PlainRecords(frame=frame, schema=Schema(columns), features=features, target=None, classes=None)
-    if target is not None:
+        target = None
+    elif target is not None:
         columns[target] = schema[target]
+    else:
+        target = _TARGET
+        if declared is not None and target not in columns:  # by the estimator, beside the schema
+            columns[target] = declared
+        elif labels is None:
+            raise BoundsError(
+                "y is not declared",
+                remedy='Declare it in the schema: "y": ts.Number(lower, upper) or "y": ts.Category([...]).',
+            )
+        elif target in columns:
+            raise StudyError('a feature is called "y"', remedy="Rename it; that name is the target's.")
+        else:
+            columns[target] = Category([str(i) for i in range(len(labels))])
+            classes, y = labels, np.searchsorted(labels, y).astype(str)
+    if target is not None:
         frame = frame | {target: y}
-        return PlainRecords(frame=frame, schema=Schema(columns), features=features, target=target, classes=None)
-    if declared is not None and _TARGET not in columns:  # by the estimator, beside the schema
-        columns[_TARGET] = declared
-        frame = frame | {_TARGET: y}
-        return PlainRecords(frame=frame, schema=Schema(columns), features=features, target=_TARGET, classes=None)
-    if labels is None:
-        raise BoundsError(
-            "y is not declared",
-            remedy='Declare it in the schema: "y": ts.Number(lower, upper) or "y": ts.Category([...]).',
-        )
-    if _TARGET in columns:
-        raise StudyError('a feature is called "y"', remedy="Rename it; that name is the target's.")
-    columns[_TARGET] = Category([str(i) for i in range(len(labels))])
-    frame = frame | {_TARGET: np.searchsorted(labels, y).astype(str)}
-    return PlainRecords(frame=frame, schema=Schema(columns), features=features, target=_TARGET, classes=labels)
+    return PlainRecords(frame=frame, schema=Schema(columns), features=features, target=target, classes=classes)
 
 
 def _pair(bounds: Any) -> tuple[Any, Any]:

@@ -6,9 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tallystick.algorithms.program import State
 from tallystick.algorithms.tables.summary import SummaryProgram
 from tallystick.algorithms.tables.summary_table import summarise
@@ -18,9 +15,7 @@ from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import quantile
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study import Study
-from tallystick.study.schema import Category, FeatureLayout, Items, Schema
-
-__all__ = ["Summary"]
+from tallystick.study.schema import Category, FeatureLayout, Items
 
 LEVEL = 0.95
 
@@ -56,6 +51,7 @@ class Summary(PrivateEstimator):
     """
 
     program_name: ClassVar[str] = "summary"
+    ignores_y: ClassVar[bool] = True
 
     columns: Sequence[str] | None = None
     bins: int = 10
@@ -66,17 +62,16 @@ class Summary(PrivateEstimator):
         self,
         fed: Federation,
         *,
-        target: str | None,
-        features: Sequence[str] | None,
-        name: str | None = None,
-        schema: Schema | None = None,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        **options: Any,
     ) -> Study:
         """As every estimator's; a number's bins and logarithm are undone, because its mean is asked for too."""
         if target is not None:
             raise StudyError("a summary has no target", remedy="Name the column among `columns` instead.")
         if features is None and self.columns is not None:
             features = [self.columns] if isinstance(self.columns, str) else list(self.columns)
-        study = super().study_for(fed, target=None, features=features, name=name, schema=schema)
+        study = super().study_for(fed, target=None, features=features, **options)
         raw = study.model_dump()
         cuts = dict(raw["program"].get("cuts") or {})
         for column, declared in raw["data"]["columns"].items():
@@ -90,9 +85,7 @@ class Summary(PrivateEstimator):
         return Study.from_dict(raw)
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
-        program = self._program
-        if not isinstance(program, SummaryProgram):
-            raise StudyError("the run was not a summary")
+        program: SummaryProgram = self._program
         noise = rounds_of(self.plan_)[0]
         study: Study = self.study_
         schema, missing = study.schema_of_data(), study.missing_policy()
@@ -107,14 +100,6 @@ class Summary(PrivateEstimator):
         )
         if study.privacy.threshold:  # of a total that was set to 0 the noise's error says too little
             self.table_ = [{**row, "standard_error": None, "lower": None, "upper": None} for row in self.table_]
-
-    # -- scikit-learn: a target is ignored, as unsupervised estimators have it ------------------------------------
-
-    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
-        return super()._check_plain(X, None)
-
-    def _check_labels(self, y: Any) -> Any:
-        return None
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result."""

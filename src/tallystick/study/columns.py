@@ -12,33 +12,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
-from tallystick.core.errors import BoundsError, StudyError
+from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean, what_is_unreadable
 from tallystick.study.declared_values import (
     check_bounds,
     check_labels,
+    impossible,
     is_finite,
     label_text,
     plain,
-    plain_tuple,
-    refuse_unknown,
     shown,
 )
-
-__all__ = [
-    "COLUMN_TYPES",
-    "Category",
-    "Column",
-    "Encoded",
-    "Integer",
-    "Items",
-    "Missing",
-    "Number",
-]
 
 _MAX_EXACT = 2**53  # the largest magnitude up to which float64 holds every integer
 
@@ -84,26 +72,34 @@ class Missing:
         """As in the study file: ``missing = { marker = "?", policy = "category" }``."""
         return {"marker": self.marker, "policy": self.policy}
 
-    @classmethod
-    def from_dict(cls, table: Mapping[str, Any]) -> Missing:
-        """Inverse of :meth:`to_dict`; unknown keys are errors."""
-        refuse_unknown("missing", table, ("marker", "policy"))
-        return cls(**table)
-
 
 @dataclass(frozen=True)
 class _ColumnType:
-    """What every column type has: a name in the study file, a check, an encoded shape."""
+    """What every column type has: a name in the study file; ``check``, which raises :class:`BoundsError` unless the
+    declaration is possible; and ``shape``, its encoded columns when no value is missing."""
 
     type_name: ClassVar[str]
 
-    def check(self, name: str) -> None:
-        """Raise :class:`BoundsError` unless the declaration is possible."""
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            object.__setattr__(self, f.name, plain(getattr(self, f.name)))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The canonical texts of its public values."""
+        return ()
+
+    def shape(self, name: str) -> Encoded:
         raise NotImplementedError
 
     def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        """Names, kinds and scaling of the encoded columns."""
-        raise NotImplementedError
+        """Names, kinds and scaling of the encoded columns, and one more where missing values have their own:
+        ``age=?``, or ``age=(missing)`` where ``?`` is itself declared."""
+        made = self.shape(name)
+        if missing is None or missing.policy != "category" or (made.kind == "onehot" and missing.marker in self.labels):
+            return made
+        mark = f"{name}=?" if "?" not in self.labels else f"{name}=(missing)"
+        return made._replace(names=(*made.names, mark), kinds=(*made.kinds, "missing"))
 
     def to_dict(self) -> dict[str, Any]:
         """The line of the study file, without what is default."""
@@ -130,51 +126,42 @@ class Number(_ColumnType):
 
     type_name: ClassVar[str] = "number"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lower", plain(self.lower))
-        object.__setattr__(self, "upper", plain(self.upper))
-        object.__setattr__(self, "bins", plain_tuple(self.bins))
-
     def check(self, name: str) -> None:
         check_bounds(name, self.type_name, self.lower, self.upper)
         if not isinstance(self.log, bool):
-            raise BoundsError(f"column {name!r}: log is not true or false", remedy="Write log = true or leave it out.")
+            raise impossible(name, "log is not true or false", remedy="Write log = true or leave it out.")
         if self.bins is None:
             return
         if not isinstance(self.bins, tuple) or not self.bins:
-            raise BoundsError(
-                f"column {name!r}: bins holds no cut point", remedy="Write bins = [20, 40] or leave bins out."
-            )
+            raise impossible(name, "bins holds no cut point", remedy="Write bins = [20, 40] or leave bins out.")
         if not all(is_finite(b) for b in self.bins):
-            raise BoundsError(f"column {name!r}: a cut point in bins is not a finite number", remedy="Correct bins.")
+            raise impossible(name, "a cut point in bins is not a finite number", remedy="Correct bins.")
         if any(a >= b for a, b in itertools.pairwise(self.bins)):
-            raise BoundsError(
-                f"column {name!r}: bins do not increase strictly",
+            raise impossible(
+                name,
+                "bins do not increase strictly",
                 remedy=f"Write bins = [{', '.join(shown(b) for b in sorted(set(self.bins)))}].",
             )
         if not (self.lower < self.bins[0] and self.bins[-1] < self.upper):
-            raise BoundsError(
-                f"column {name!r}: a cut point in bins is not strictly between lower ({self.lower}) and upper "
-                f"({self.upper})",
+            raise impossible(
+                name,
+                f"a cut point in bins is not strictly between lower ({self.lower}) and upper ({self.upper})",
                 remedy="Remove it or widen the bounds: an interval nobody can fall in only adds noise.",
             )
         if self.log:
-            raise BoundsError(
-                f"column {name!r}: bins and log together", remedy="Cut points are on the plain scale: drop log."
-            )
+            raise impossible(name, "bins and log together", remedy="Cut points are on the plain scale: drop log.")
 
-    def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        mark = _mark(name, missing)
+    def shape(self, name: str) -> Encoded:
         if self.bins is not None:
             cuts = [shown(b) for b in self.bins]
             names = [f"{name}<{cuts[0]}"]
             names += [f"{a}<={name}<{b}" for a, b in itertools.pairwise(cuts)]
             names += [f"{name}>={cuts[-1]}"]
-            return Encoded("onehot", (*names, *mark), ("bin",) * len(names) + ("missing",) * len(mark))
+            return Encoded("onehot", tuple(names), ("bin",) * len(names))
         if self.log:
             half = math.log1p(float(self.upper) - float(self.lower)) / 2
-            return Encoded("number", (name, *mark), ("log",) + ("missing",) * len(mark), half, half, float(self.lower))
-        return _scaled(name, mark, float(self.lower), float(self.upper))
+            return Encoded("number", (name,), ("log",), half, half, float(self.lower))
+        return _scaled(name, float(self.lower), float(self.upper))
 
 
 @dataclass(frozen=True)
@@ -188,26 +175,23 @@ class Integer(_ColumnType):
     type_name: ClassVar[str] = "integer"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for key in ("lower", "upper", "step"):
-            value = plain(getattr(self, key))
+            value = getattr(self, key)
             if isinstance(value, float) and value.is_integer():
-                value = int(value)
-            object.__setattr__(self, key, value)
+                object.__setattr__(self, key, int(value))
 
     def check(self, name: str) -> None:
         check_bounds(name, self.type_name, self.lower, self.upper)
         for key in ("lower", "upper", "step"):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise BoundsError(
-                    f"column {name!r}: {key} is not a whole number", remedy='Round it, or use type = "number".'
-                )
+                raise impossible(name, f"{key} is not a whole number", remedy='Round it, or use type = "number".')
             if abs(value) > _MAX_EXACT:
-                raise BoundsError(f"column {name!r}: {key} is beyond 2^53", remedy='Use type = "number".')
+                raise impossible(name, f"{key} is beyond 2^53", remedy='Use type = "number".')
         if not 1 <= self.step <= self.upper - self.lower:
-            raise BoundsError(
-                f"column {name!r}: step ({self.step}) is not between 1 and upper - lower",
-                remedy="Choose a smaller positive step.",
+            raise impossible(
+                name, f"step ({self.step}) is not between 1 and upper - lower", remedy="Choose a smaller positive step."
             )
 
     @property
@@ -215,8 +199,8 @@ class Integer(_ColumnType):
         """The k of the largest representable value ``lower + k * step`` that does not exceed ``upper``."""
         return (self.upper - self.lower) // self.step
 
-    def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        return _scaled(name, _mark(name, missing), float(self.lower), float(self.upper))
+    def shape(self, name: str) -> Encoded:
+        return _scaled(name, float(self.lower), float(self.upper))
 
 
 @dataclass(frozen=True)
@@ -228,19 +212,14 @@ class Category(_ColumnType):
 
     type_name: ClassVar[str] = "category"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "values", plain_tuple(self.values))
-
     def check(self, name: str) -> None:
         check_labels(name, "values", self.values)
         if self.merge is None:
             return
         if not isinstance(self.merge, str) or not self.merge.strip() or what_is_unreadable(self.merge, blanks=True):
-            raise BoundsError(f"column {name!r}: merge is not a name", remedy='Write merge = "other".')
+            raise impossible(name, "merge is not a name", remedy='Write merge = "other".')
         if label_text(self.merge) in self.labels[:-1]:
-            raise BoundsError(
-                f"column {name!r}: merge {self.merge!r} is also one of the values", remedy="Choose another name."
-            )
+            raise impossible(name, f"merge {self.merge!r} is also one of the values", remedy="Choose another name.")
 
     @property
     def classes(self) -> tuple[str | int | float | bool, ...]:
@@ -261,11 +240,9 @@ class Category(_ColumnType):
                     codes.setdefault(alias, k)
         return codes
 
-    def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        labels = self.labels
-        mark = () if missing is not None and missing.marker in labels else _mark(name, missing, labels)
-        kinds = ("category",) * len(labels) + ("missing",) * len(mark)
-        return Encoded("onehot", (*(f"{name}={label}" for label in labels), *mark), kinds)
+    def shape(self, name: str) -> Encoded:
+        names = tuple(f"{name}={label}" for label in self.labels)
+        return Encoded("onehot", names, ("category",) * len(names))
 
 
 @dataclass(frozen=True)
@@ -281,16 +258,13 @@ class Items(_ColumnType):
 
     type_name: ClassVar[str] = "items"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "vocabulary", plain_tuple(self.vocabulary))
-        object.__setattr__(self, "max_per_record", plain(self.max_per_record))
-
     def check(self, name: str) -> None:
         check_labels(name, "vocabulary", self.vocabulary)
         limit = self.max_per_record
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
-            raise BoundsError(
-                f"column {name!r}: max_per_record is not a positive whole number",
+            raise impossible(
+                name,
+                "max_per_record is not a positive whole number",
                 remedy="Declare how many items one record may publicly count: it bounds that record's influence.",
             )
 
@@ -299,28 +273,14 @@ class Items(_ColumnType):
         """The canonical text of the vocabulary."""
         return tuple(label_text(v) for v in self.vocabulary)
 
-    def encoded(self, name: str, missing: Missing | None) -> Encoded:
-        labels = self.labels
-        mark = _mark(name, missing, labels)
-        return Encoded(
-            "items",
-            (*(f"{name}={label}" for label in labels), *mark),
-            ("item",) * len(labels) + ("missing",) * len(mark),
-            ones=min(self.max_per_record, len(labels)),
-        )
+    def shape(self, name: str) -> Encoded:
+        names = tuple(f"{name}={label}" for label in self.labels)
+        return Encoded("items", names, ("item",) * len(names), ones=min(self.max_per_record, len(names)))
 
 
 Column = Number | Integer | Category | Items
 COLUMN_TYPES: dict[str, type[Column]] = {t.type_name: t for t in (Number, Integer, Category, Items)}
 
 
-def _mark(name: str, missing: Missing | None, labels: Sequence[str] = ()) -> tuple[str, ...]:
-    """The name of the column for missing values, if the policy has one: ``age=?``, unless ``?`` is itself declared."""
-    if missing is None or missing.policy != "category":
-        return ()
-    return (f"{name}=?" if "?" not in labels else f"{name}=(missing)",)
-
-
-def _scaled(name: str, mark: tuple[str, ...], lower: float, upper: float) -> Encoded:
-    centre, scale = lower / 2 + upper / 2, (upper - lower) / 2
-    return Encoded("number", (name, *mark), ("number",) + ("missing",) * len(mark), centre, scale)
+def _scaled(name: str, lower: float, upper: float) -> Encoded:
+    return Encoded("number", (name,), ("number",), centre=lower / 2 + upper / 2, scale=(upper - lower) / 2)

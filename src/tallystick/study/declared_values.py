@@ -14,18 +14,6 @@ from tallystick.core.errors import BoundsError, StudyError
 from tallystick.core.outside_text import DIGITS
 from tallystick.core.readable_text import did_you_mean, what_is_unreadable
 
-__all__ = [
-    "check_bounds",
-    "check_labels",
-    "is_finite",
-    "label_text",
-    "paste_bounds",
-    "plain",
-    "plain_tuple",
-    "refuse_unknown",
-    "shown",
-]
-
 _SMALLEST_WIDTH = float(np.finfo(np.float64).tiny)
 
 
@@ -43,20 +31,23 @@ def label_text(value: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """NumPy scalars as Python ones, so that a schema compares, prints and serialises as it was meant."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def plain_tuple(values: Any) -> Any:
-    """A tuple of plain values; a lone string or a non-sequence is left as it is for ``check`` to refuse."""
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        return values
-    return tuple(plain(v) for v in values)
+    """NumPy scalars as Python ones and sequences as tuples of such, so that a schema compares, prints and serialises
+    as it was meant; a lone text is no sequence, and what is neither is left for ``check`` to refuse."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        return value.item()
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        return value
+    return tuple(plain(v) for v in value)
 
 
 def shown(value: float) -> str:
     """A declared number in a feature name: 25, not 25.0."""
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else repr(float(value))
+
+
+def impossible(name: str, cause: str, *, remedy: str, rule: str | None = None) -> BoundsError:
+    """What cannot be declared of a column."""
+    return BoundsError(f"column {name!r}: {cause}", remedy=remedy, rule=rule)
 
 
 def is_finite(value: Any) -> bool:
@@ -73,22 +64,24 @@ def check_bounds(name: str, kind: str, lower: Any, upper: Any) -> None:
     """Refuse bounds that are no finite range."""
     for which, value in (("lower", lower), ("upper", upper)):
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
-            raise BoundsError(f"column {name!r}: {which} is not a number", remedy=paste_bounds(name, kind))
+            raise impossible(name, f"{which} is not a number", remedy=paste_bounds(name, kind))
         if not is_finite(value):
-            raise BoundsError(f"column {name!r}: {which} is not finite", remedy=paste_bounds(name, kind))
+            raise impossible(name, f"{which} is not finite", remedy=paste_bounds(name, kind))
     if lower > upper:
-        raise BoundsError(
-            f"column {name!r}: lower ({lower}) is above upper ({upper})",
+        raise impossible(
+            name,
+            f"lower ({lower}) is above upper ({upper})",
             remedy=f"Exchange them: lower = {upper}, upper = {lower}.",
         )
     width = float(upper) - float(lower)
     if width < _SMALLEST_WIDTH:
-        raise BoundsError(
-            f"column {name!r}: lower and upper are equal or nearly so ({lower})",
+        raise impossible(
+            name,
+            f"lower and upper are equal or nearly so ({lower})",
             remedy="Declare the range the value can publicly take, or leave the column out.",
         )
     if not math.isfinite(width):
-        raise BoundsError(f"column {name!r}: the range is wider than a double", remedy="Declare narrower bounds.")
+        raise impossible(name, "the range is wider than a double", remedy="Declare narrower bounds.")
 
 
 def paste_bounds(name: str, kind: str = "number") -> str:
@@ -102,37 +95,35 @@ def paste_bounds(name: str, kind: str = "number") -> str:
 def check_labels(name: str, what: str, values: Any) -> None:
     """Refuse a list of public values that is empty, ambiguous or unreadable."""
     if not isinstance(values, tuple):
-        raise BoundsError(f"column {name!r}: {what} is not a list", remedy=f'Write {what} = ["a", "b"].')
+        raise impossible(name, f"{what} is not a list", remedy=f'Write {what} = ["a", "b"].')
     if not values:
-        raise BoundsError(f"column {name!r}: {what} is empty", remedy="List at least one public value.")
+        raise impossible(name, f"{what} is empty", remedy="List at least one public value.")
     seen: set[str] = set()
     for value in values:
         if not isinstance(value, str | bool | int | float):
-            raise BoundsError(
-                f"column {name!r}: {what} holds a {type(value).__name__}", remedy="Use text, integers or booleans."
-            )
+            raise impossible(name, f"{what} holds a {type(value).__name__}", remedy="Use text, integers or booleans.")
         if isinstance(value, int) and abs(value) >= 10**DIGITS:
-            raise BoundsError(
-                f"column {name!r}: {what} holds a number of more than {DIGITS} digits", remedy="Use text."
-            )
+            raise impossible(name, f"{what} holds a number of more than {DIGITS} digits", remedy="Use text.")
         if isinstance(value, float) and math.isinf(value):
-            raise BoundsError(f"column {name!r}: {what} holds infinity", remedy="Use text, integers or booleans.")
+            raise impossible(name, f"{what} holds infinity", remedy="Use text, integers or booleans.")
         text = label_text(value)
         wrong = what_is_unreadable(text, blanks=True)
         if wrong is not None:
-            raise BoundsError(
-                f"column {name!r}: {what} holds a value with {wrong}",
+            raise impossible(
+                name,
+                f"{what} holds a value with {wrong}",
                 rule="readable-text",
                 remedy="Write it in plain letters: people decide by what they read.",
             )
         if not text or text == "nan":
-            raise BoundsError(
-                f"column {name!r}: {what} holds an empty value",
+            raise impossible(
+                name,
+                f"{what} holds an empty value",
                 remedy="Blank cells are missing values; declare `missing` instead.",
             )
         composed = unicodedata.normalize("NFC", text)  # two spellings of one word look the same on every screen
         if composed in seen:
-            raise BoundsError(f"column {name!r}: {what} lists {text!r} twice", remedy="List each value once.")
+            raise impossible(name, f"{what} lists {text!r} twice", remedy="List each value once.")
         seen.add(composed)
 
 

@@ -14,8 +14,6 @@ from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import check_name, check_readable
 from tallystick.privacy.ranges import MAX_COLUMNS, MAX_LABELS, MAX_WHOLE, Range, check_whole_numbers
 
-__all__ = ["RANGES", "check_limits"]
-
 _NESTED = 16
 _LONGEST = 1000
 """Characters of one name; a screen shows a hundred."""

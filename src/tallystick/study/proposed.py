@@ -17,8 +17,6 @@ from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.core.readable_text import one_line, what_is_unreadable
 from tallystick.study.trust import DEFAULT_TRUST, TrustModel, trust_model
 
-__all__ = ["MAX_NUMBER", "ProposedStudy", "check_value", "proposed_study"]
-
 MAX_NUMBER = 2**53  # whole numbers any JSON reader keeps
 MAX_DEPTH = 12
 _LIMIT = 8 << 20

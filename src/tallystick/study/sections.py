@@ -10,21 +10,6 @@ from pydantic_core import PydanticCustomError
 
 from tallystick.privacy.ranges import MAX_ROUNDS, MIN_SAMPLING
 
-__all__ = [
-    "Column",
-    "DataSection",
-    "GroupSection",
-    "MissingSection",
-    "PrivacySection",
-    "Real",
-    "ResultsSection",
-    "Section",
-    "StreamSection",
-    "StudySection",
-    "TrustSection",
-    "Whole",
-]
-
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, strict=False)

@@ -15,7 +15,7 @@ from pydantic import Field, SerializeAsAny, ValidationError
 from tallystick.core.errors import StudyError
 from tallystick.core.findings import first_finding
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.core.outside_text import BeyondLimits, NotReadable, read_json, read_toml
+from tallystick.core.outside_text import DEPTH, BeyondLimits, NotReadable, read_json, read_toml
 from tallystick.privacy.rules import Claim, default_delta
 from tallystick.study.limits import check_limits
 from tallystick.study.schema import Missing, Schema
@@ -28,10 +28,7 @@ from tallystick.study.sections import (
     StudySection,
     TrustSection,
 )
-from tallystick.study.settings import apply_settings
 from tallystick.study.trust import DEFAULT_TRUST, TrustModel, registered, trust_model
-
-__all__ = ["CANONICAL_BYTES", "Study", "json_schema", "study_digest"]
 
 CANONICAL_BYTES = 64 << 20
 """Of the JSON form. What is proposed has 4 MiB at most; a simulation's own may be longer than its TOML."""
@@ -68,7 +65,7 @@ class Study(Section):
                 rule="study-unreadable",
                 remedy="Correct the line named.",
             ) from None
-        return cls.from_dict(apply_settings(raw, settings))
+        return cls.from_dict(_with_settings(raw, settings))
 
     @classmethod
     def from_canonical(cls, text: str | bytes) -> Study:
@@ -176,22 +173,46 @@ class Study(Section):
         return Study.from_dict(raw)
 
 
+def _with_settings(raw: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
+    """``--set privacy.epsilon=0.5``: TOML values, bare words taken as strings."""
+    out: dict[str, Any] = json.loads(json.dumps(raw, default=str)) if settings else raw
+    for setting in settings:
+        key, sign, text = setting.partition("=")
+        path = key.strip().split(".")
+        if not sign or not 2 <= len(path) <= DEPTH or not all(path):
+            raise StudyError(f"--set {setting[:200]!r} is not of the form section.key=value")
+        try:
+            value = read_toml(f"x = {text.strip()}")["x"]
+        except BeyondLimits as error:
+            raise StudyError(f"--set {key[:200]!r}: {error}", rule="study-unreadable") from None
+        except NotReadable:
+            value = text.strip()
+        table = out
+        for part in path[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise StudyError(f"--set {setting[:200]!r}: {part!r} is a value, not a table")
+        table[path[-1]] = value
+    return out
+
+
 def _trust_section(raw: dict[str, Any]) -> TrustSection:
     """[trust], read as the section of the trust model that it names."""
     given = raw.get("trust", {}) if isinstance(raw, dict) else {}
     if isinstance(given, TrustSection):
         return given
-    model = trust_model(given.get("model", DEFAULT_TRUST) if isinstance(given, dict) else DEFAULT_TRUST).section
+    model = trust_model(given.get("model", DEFAULT_TRUST) if isinstance(given, dict) else DEFAULT_TRUST)
+    section: type[TrustSection] = model.load(model.section)
     try:
-        return model.model_validate(given)
+        return section.model_validate(given)
     except ValidationError as error:
-        raise _explain(error, model, "trust") from None
+        raise _explain(error, section, "trust") from None
 
 
 def json_schema() -> dict[str, Any]:
     """The published JSON Schema of a study file."""
     schema = Study.model_json_schema()
-    models = {m.name: m.section.model_json_schema() for m in registered()}
+    models = {m.name: m.load(m.section).model_json_schema() for m in registered()}
     schema["$defs"]["TrustSection"] = {"oneOf": list(models.values()), "discriminator": {"propertyName": "model"}}
     schema["required"].remove("trust")  # the default trust model, if left out
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"

@@ -15,9 +15,6 @@ from typing import Any, ClassVar
 
 from tallystick.core.errors import StudyError, TrustModelError
 from tallystick.privacy.trust import Trust
-from tallystick.study.sections import TrustSection
-
-__all__ = ["DEFAULT_TRUST", "Role", "TrustModel", "register", "registered", "trust_model"]
 
 DEFAULT_TRUST = "servers"
 _BUILT_IN = {"servers": "tallystick.trust.servers"}
@@ -47,7 +44,8 @@ class TrustModel(ABC):
     """
 
     name: ClassVar[str]
-    section: ClassVar[type[TrustSection]]
+    section: ClassVar[str]
+    """Its section of the study file (:class:`tallystick.study.sections.TrustSection`), as ``module:class``."""
     roles: ClassVar[tuple[Role, ...]]
     helpers: ClassVar[tuple[str, ...]] = ()
     coordinator: ClassVar[str]

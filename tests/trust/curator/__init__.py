@@ -26,7 +26,7 @@ class CuratorSection(TrustSection):
 
 class Curator(TrustModel):
     name = "curator"
-    section = CuratorSection
+    section = "tests.trust.curator:CuratorSection"
     roles = (
         Role(
             name="curator",

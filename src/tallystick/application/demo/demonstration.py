@@ -13,7 +13,6 @@ records up: a real study has nobody who could compute them, and its result has n
 from __future__ import annotations
 
 import shutil
-import signal
 import tempfile
 import threading
 import time
@@ -27,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.application import studies
-from tallystick.application.demo.local_deployment import LocalDeployment
+from tallystick.application.demo.local_deployment import LocalDeployment, interrupts_to
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
 from tallystick.application.simulation import evaluate_split
@@ -42,8 +41,6 @@ from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.from_study import estimator_for
 from tallystick.roles.identity.identity_files import unix_time
 from tallystick.study import Study
-
-__all__ = ["demo"]
 
 SERVERS, INSTITUTIONS = 3, 5
 STEWARDS = {"institution-1": "Dr. Abel", "institution-2": "Dr. Brandt", "institution-3": "Ms. Costa"}
@@ -307,19 +304,11 @@ def _up(party: str, tell: Tell) -> None:
 @contextmanager
 def _stoppable() -> Iterator[None]:
     """SIGTERM and SIGHUP end the demonstration as Ctrl-C does: processes stopped, folder removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
     _interrupted.clear()
 
     def interrupt(_number: int, _frame: object) -> None:
         _interrupted.set()
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
-    try:
+    with interrupts_to(interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

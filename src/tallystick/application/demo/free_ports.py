@@ -13,8 +13,6 @@ import socket
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["HOST", "free_ports"]
-
 HOST = "127.0.0.1"
 _FIRST, _COUNT = 20_000, 12_000  # Linux and IANA begin at 32768 and 49152
 _TRIES = 2_000

@@ -24,8 +24,6 @@ from tallystick.core.errors import RoundAborted
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.identity_files import wall_clock
 
-__all__ = ["LocalDeployment"]
-
 _TAIL_LINES = 8
 _POLL_SECONDS = 0.1
 _STOP_SECONDS = 8.0
@@ -120,12 +118,8 @@ class LocalDeployment:
         while not done(self.health(party)):
             self.check()
             if time.monotonic() > deadline:
-                raise RoundAborted(
-                    f"{party} did not come up in time.{self._tail(party)}",
-                    party=party,
-                    rule="process-failed",
-                    remedy="Try again when the machine is less busy; look for a firewall on loopback.",
-                )
+                remedy = "Try again when the machine is less busy; look for a firewall on loopback."
+                raise self._failed(party, f"{party} did not come up in time", remedy)
             time.sleep(_POLL_SECONDS)
 
     def check(self) -> None:
@@ -133,12 +127,8 @@ class LocalDeployment:
         for party, process in self._processes.items():
             code = process.poll()
             if code is not None and party not in self._expected_dead:
-                raise RoundAborted(
-                    f"the process of {party} ended with code {code}.{self._tail(party)}",
-                    party=party,
-                    rule="process-failed",
-                    remedy="The last lines of its log say why; keep the folder with --keep to read all of it.",
-                )
+                remedy = "The last lines of its log say why; keep the folder with --keep to read all of it."
+                raise self._failed(party, f"the process of {party} ended with code {code}", remedy)
 
     def kill(self, party: str) -> None:
         """kill −9: no farewell, nothing flushed."""
@@ -175,12 +165,13 @@ class LocalDeployment:
         """The log of a party's process."""
         return self.folder / f"{party}.log"
 
-    def _tail(self, party: str) -> str:
+    def _failed(self, party: str, cause: str, remedy: str) -> RoundAborted:
         try:
             lines = self.log(party).read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
         except OSError:
             lines = []
-        return " Its log ends:\n" + "\n".join(f"    {line}" for line in lines) if lines else " It wrote no log."
+        tail = "Its log ends:\n" + "\n".join(f"    {line}" for line in lines) if lines else "It wrote no log."
+        return RoundAborted(f"{cause}. {tail}", party=party, rule="process-failed", remedy=remedy)
 
     def health(self, party: str) -> dict[str, Any] | None:
         """What its /health says; None while it does not answer."""
@@ -208,16 +199,23 @@ class LocalDeployment:
 @contextmanager
 def _undivided() -> Iterator[None]:
     """An interrupt that comes between the start of a process and its entry in our list would leave it behind."""
+    came: list[int] = []
+    with interrupts_to(lambda caught, _frame: came.append(caught)):
+        yield
+    for caught in came:  # now, to whoever would have had it
+        signal.raise_signal(caught)
+
+
+@contextmanager
+def interrupts_to(handler: Callable[[int, Any], object]) -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP go to ``handler`` for as long as the block lasts; a thread beside the main one, which
+    none of them reaches, changes nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda caught, _frame: came.append(caught)) for number in numbers}
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    for caught in came:  # now, to whoever would have had it
-        signal.raise_signal(caught)
+        for number, handled in before.items():
+            signal.signal(number, handled)

@@ -6,8 +6,6 @@ from typing import Any
 
 from tallystick.application.demo.demonstration import INSTITUTIONS, SERVERS
 
-__all__ = ["describe"]
-
 
 def describe(result: dict[str, Any]) -> str:
     """The story in words."""

@@ -15,6 +15,7 @@ from tallystick.application.study_files import check_records_stated, load_study,
 from tallystick.application.study_results import document, read_receipt
 from tallystick.core.errors import NotApproved, StudyError
 from tallystick.core.identifiers import format_hash
+from tallystick.engines.planning import layout_of
 from tallystick.engines.setup import set_up
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.statements import Statement
@@ -25,8 +26,6 @@ from tallystick.roles.governance.review import DEFAULT_DAYS
 from tallystick.roles.identity.identity_files import unix_time
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.study import Study
-
-__all__ = ["propose", "propose_study", "receipt", "result", "run", "withdraw"]
 
 
 def propose(
@@ -53,7 +52,7 @@ def propose_study(
     check_records_stated(study)
     if not (math.isfinite(days) and 0 < days <= 366):
         raise StudyError(f"--days {days:g} is not possible", remedy="A proposal is open for up to 366 days.")
-    design = estimator.design_for(study, estimator.layout_for(study))
+    design = estimator.design_for(study, layout_of(study))
     program = getattr(design.program, "source_text", "")
     with closing(set_up(study.canonical(), program, allow_not_private=True)) as setup:
         plan = setup.plan  # what every party will derive from it

@@ -14,8 +14,6 @@ from tallystick.roles.governance.review import BY_POLICY, Review, decision_body,
 from tallystick.roles.identity.identity_files import unix_time
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["decide"]
-
 
 def decide(
     name: str, config: Path, decision: str, *, reason: str = "", by: str = "", epsilon: float | None = None

@@ -21,8 +21,6 @@ from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.study.proposed import proposed_study
 
-__all__ = ["about", "contents", "listing", "show", "stands"]
-
 
 def listing(config: Path) -> dict[str, Any]:
     """Every study that was proposed to this consortium, newest first."""
@@ -38,7 +36,7 @@ def show(name: str, config: Path) -> dict[str, Any]:
         standing = docket.standing(unix_time())
         found = {"action": "show", "role": files.config.role, **about(standing.proposal), **stands(standing)}
         if standing.proposal is not None:
-            found |= contents(standing.proposal)
+            found["contents"] = _contents(standing.proposal)
             if files.config.role == "client":
                 found["own"] = _own(standing.proposal, docket, files)
         return found
@@ -89,21 +87,19 @@ def stands(standing: Standing) -> dict[str, Any]:
     }
 
 
-def contents(proposal: Statement) -> dict[str, Any]:
+def _contents(proposal: Statement) -> dict[str, Any]:
     """What a steward reads before deciding."""
     study = proposed_study(proposal.body["study"])
     return {
-        "contents": {
-            "target": study.text("study", "target") or None,
-            "columns": study.columns,
-            "privacy": dict(study.fit_to_show("privacy")),
-            "trust": dict(study.fit_to_show("trust")),
-            "visible_to": study.texts("results", "visible_to") or [proposal.signer],
-            "plan": proposal.body["plan"]["words"],
-            "rounds": proposal.body["plan"]["rounds"],
-            "program_text": proposal.body["program"],
-            "program_hash": study.text("study", "program_hash") or None,
-        }
+        "target": study.text("study", "target") or None,
+        "columns": study.columns,
+        "privacy": dict(study.fit_to_show("privacy")),
+        "trust": dict(study.fit_to_show("trust")),
+        "visible_to": study.texts("results", "visible_to") or [proposal.signer],
+        "plan": proposal.body["plan"]["words"],
+        "rounds": proposal.body["plan"]["rounds"],
+        "program_text": proposal.body["program"],
+        "program_hash": study.text("study", "program_hash") or None,
     }
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from tallystick.application.text_layout import paragraph, sentence
 
-__all__ = ["decided", "listing", "receipt", "show", "standing"]
-
 _MEANING = {
     "open": "waiting for decisions",
     "approved": "approved, may be run",

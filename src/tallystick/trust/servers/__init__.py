@@ -8,32 +8,16 @@ coalition of one, so h = m − max(1, t) servers are honest and not the observer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystick.core.errors import StudyError
 from tallystick.privacy.trust import NoiseMakers, Problem, Trust
-from tallystick.study.sections import Real, TrustSection, Whole
 from tallystick.study.trust import Role, TrustModel, register
 
-__all__ = ["SERVERS", "ServersSection", "honest_servers"]
+if TYPE_CHECKING:
+    from tallystick.trust.servers.section import ServersSection
 
-
-class ServersSection(TrustSection):
-    """[trust] model = "servers": how many servers there are, and how many of them may collude."""
-
-    model: Literal["servers"] = "servers"
-    servers: Whole = 2
-    colluding: Whole | None = Field(default=None, description="servers that may collude; servers - 1 if left out")
-    parties: Whole = 3  # of no meaning here; it is in the hash of every study that was ever approved
-    min_clients: Whole | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
-    round_timeout_s: Real = 60
-
-    @property
-    def coalition(self) -> int:
-        """How many servers may collude."""
-        return self.servers - 1 if self.colluding is None else self.colluding
+__all__ = ["SERVERS", "honest_servers"]
 
 
 def honest_servers(servers: int, colluding: int) -> int:
@@ -45,7 +29,7 @@ class Servers(TrustModel):
     """The registration."""
 
     name = "servers"
-    section = ServersSection
+    section = "tallystick.trust.servers.section:ServersSection"
     roles = (
         Role(
             name="server",

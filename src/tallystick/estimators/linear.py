@@ -1,0 +1,334 @@
+"""Linear models: logistic regression and support vector machines by private descent, ridge regression in one round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from tallystick.algorithms.elementwise import sigmoid
+from tallystick.algorithms.evaluation.public_classifiers import linear_table
+from tallystick.algorithms.program import State
+from tallystick.core.errors import BoundsError, DataError, StudyError
+from tallystick.data.encoding import Records
+from tallystick.estimators.base import PrivateEstimator
+from tallystick.privacy.sum_plan import rounds_of
+from tallystick.study.columns import Column, Number
+from tallystick.study.schema import FeatureLayout
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class _LinearModel(PrivateEstimator):
+    """An intercept and coefficients of the encoded columns."""
+
+    def _take_model(self, intercept: Any, weights: NDArray[np.float64]) -> None:
+        self.intercept_, self.coef_ = self._encoded_model = intercept, weights
+
+    def _accept_plain(self, classes: NDArray[Any] | None) -> None:
+        if set(self._layout.kinds) != {"number"}:
+            return  # one-hot or logarithmic columns: coefficients refer to the encoded columns
+        # Encoded = (x − centre)/scale, so w·encoded + b = (w/scale)·x + (b − (w/scale)·centre).
+        centre, scale = np.array(self._layout.centre), np.array(self._layout.scale)
+        intercept, weights = self._encoded_model
+        self.coef_ = weights / scale
+        self.intercept_ = intercept - self.coef_ @ centre
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
+    """One score per class (one for two classes), linear in the encoded columns. A subclass is a loss."""
+
+    rounds: int | str = "auto"
+    clip: float | str = "auto"
+    learning_rate: float | str = "auto"
+    l2: float | str = "auto"
+    fit_intercept: bool = True
+    standardise: bool = True
+    schedule: str = "auto"
+    average: bool = True
+
+    def _accept(self, state: State, layout: FeatureLayout) -> None:
+        self._take_model(*self._program.model(state))
+        mixed = len({type(c) for c in layout.classes or ()}) > 1
+        self.classes_ = np.array(layout.classes, dtype=object if mixed else None)
+
+    # -- scikit-learn -----------------------------------------------------------------------------------------------
+
+    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
+        X, y = validate_data(self, X, y, dtype=np.float64)
+        check_classification_targets(y)
+        return X, y
+
+    def _check_labels(self, y: Any) -> Any:
+        if y is None:
+            raise StudyError(f"{type(self).__name__} needs y", remedy="Use fit(X, y).")
+        y = column_or_1d(y)
+        check_classification_targets(y)
+        return y
+
+    def _labels(self, y: Any) -> NDArray[Any] | None:
+        return np.unique(y)
+
+    def _accept_plain(self, classes: NDArray[Any] | None) -> None:
+        if classes is not None:
+            self.classes_ = classes
+        super()._accept_plain(classes)
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """The score of the second class, or one score per class."""
+        return self._scores(self._encode(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The likelier class of every row."""
+        codes = self.predict_encoded(self._encode(X))
+        return self.classes_[codes]
+
+    def predict_encoded(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Class indices for rows that are already encoded by the study's schema."""
+        scores = self._scores(features)
+        if len(self.classes_) == 1:
+            return np.zeros(len(features), dtype=np.int64)
+        return (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
+
+    def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
+        """Accuracy and macro F1 on records kept back, beside scikit-learn's own and the majority class."""
+        from sklearn.linear_model import LogisticRegression as Baseline
+        from sklearn.metrics import accuracy_score, f1_score
+
+        train_y, test_y = (_kept_back(records).astype(np.int64) for records in (train, test))
+        predicted = self.predict_encoded(test.features)
+        majority = float(np.mean(test_y == np.bincount(train_y).argmax()))
+        baseline = majority
+        if len(np.unique(train_y)) > 1:
+            plain = Baseline(C=1.0, max_iter=2000).fit(train.features, train_y)
+            baseline = float(accuracy_score(test_y, plain.predict(test.features)))
+        return {
+            "accuracy": float(accuracy_score(test_y, predicted)),
+            "f1_macro": float(f1_score(test_y, predicted, average="macro", zero_division=0)),
+            "baseline_accuracy": baseline,
+            "majority_accuracy": majority,
+        }
+
+    def public_classifier(self) -> dict[str, Any]:
+        """The released model as a public table: what ``ts.evaluate`` puts into its study."""
+        check_is_fitted(self)
+        return linear_table(*self._encoded_model)
+
+    def model_document(self) -> dict[str, Any]:
+        """The ``model`` object of a result."""
+        return {
+            "type": type(self).__name__,
+            "coef": self.coef_.tolist(),
+            "intercept": self.intercept_.tolist(),
+            "classes": self.classes_.tolist(),
+            "features": list(map(str, self._layout.names)),
+        }
+
+    def _scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        intercept, weights = self._encoded_model
+        scores: NDArray[np.float64] = features @ weights.T + intercept
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+
+class LogisticRegression(LinearClassifier):
+    """Logistic regression (softmax for more than two classes) with a stated privacy guarantee.
+
+    Everything is chosen from public facts unless given: rounds, clipping, step size, momentum, and a private
+    standardisation of the columns in the first round (a tenth of the budget).
+
+    Parameters
+    ----------
+    epsilon, delta, neighbours, mechanism
+        What is promised: see ``docs/privacy.md``. ``delta=None`` means min(1e-6, 1/(10·records)), 0 for ``"laplace"``.
+    schema, bounds
+        Public facts about the columns, for federations without a schema and for plain ``fit(X, y)``.
+    rounds : "auto" or int
+        Gradient steps.
+    clip : "auto" or float
+        Bound on a record's gradient, in the columns the descent works on.
+    learning_rate : "auto" or float
+        Step on the mean gradient; a number also switches momentum off.
+    l2 : "auto" or float
+        Ridge penalty on the coefficients (per record); "auto" is none: the noise-aware descent time shrinks enough.
+    fit_intercept : bool
+        Without it, columns are scaled but not centred.
+    standardise : bool
+        Spend a tenth of the budget on the columns' means and spreads first.
+    schedule : "auto", "constant" or "inverse-sqrt"
+        Step sizes over rounds; ``"inverse-sqrt"`` is PEM's η/√t.
+    average : bool
+        Return the mean of the last quarter of iterates instead of the last one.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_
+        Coefficients refer to ``feature_names_in_``: after ``fit(federation)`` the encoded columns (numbers scaled to
+        [-1, 1] by their declared bounds), after ``fit(X, y)`` the columns of ``X`` in their own units.
+    privacy_, plan_, contributors_, dropped_, history_
+        What was promised, planned, and who took part; released values only.
+    """
+
+    program_name = "logistic_regression"
+
+    def _accept(self, state: State, layout: FeatureLayout) -> None:
+        super()._accept(state, layout)
+        self._residual_clip = float(state.clip)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Class probabilities.
+
+        A clipped residual pulls a binary fit: at its optimum π·min(1−p, C) = (1−π)·min(p, C) for the true probability
+        π, so π = a/(a + c) with a = min(p, C), c = min(1−p, C) is what is returned.
+        """
+        scores = self._scores(self._encode(X))
+        if len(self.classes_) == 1:
+            return np.ones((len(scores), 1))
+        if scores.ndim == 1:
+            p = sigmoid(scores)
+            a, c = np.minimum(p, self._residual_clip), np.minimum(1 - p, self._residual_clip)
+            positive = a / (a + c)
+            return np.column_stack([1 - positive, positive])
+        e = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(e / e.sum(axis=1, keepdims=True))
+
+
+class LinearSVC(LinearClassifier):
+    """Linear support vector machine (smoothed hinge; one against the rest for more than two classes).
+
+    The descent is that of :class:`tallystick.LogisticRegression`: everything is chosen from public facts unless given.
+    It has no probabilities; ``decision_function`` is the margin.
+
+    Parameters
+    ----------
+    epsilon, delta, neighbours, mechanism, schema, bounds, and the descent's own
+        As for :class:`tallystick.LogisticRegression`. ``l2`` is the penalty λ/2·‖w‖² beside the *mean* of the losses;
+        scikit-learn's ``C`` is 1/(records·λ).
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_
+        Coefficients refer to ``feature_names_in_``: after ``fit(federation)`` the encoded columns (numbers scaled to
+        [-1, 1] by their declared bounds), after ``fit(X, y)`` the columns of ``X`` in their own units.
+    privacy_, plan_, contributors_, dropped_, history_
+        What was promised, planned, and who took part; released values only.
+    """
+
+    program_name = "linear_svc"
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Ridge(RegressorMixin, _LinearModel):  # type: ignore[misc]
+    """Linear least squares with the penalty alpha·‖w‖², from noisy X'X and X'y.
+
+    One round. The target is a number with declared bounds; the noise that was added is known and enters the solution:
+    entries that drown in it are shrunk, the matrix is projected to a positive semidefinite one, and directions below
+    the noise are dropped (``docs/results/linear.md``).
+
+    Parameters
+    ----------
+    alpha : float
+        Penalty on the coefficients of the *encoded* columns (numbers scaled to [-1, 1]), beside the sum of squares, as
+        in scikit-learn. The noise raises it where needed.
+    fit_intercept : bool
+        The intercept is not penalised.
+    target_bounds : (lower, upper), optional
+        Public bounds of ``y`` for plain ``fit(X, y)``, where the schema does not declare it.
+    epsilon, delta, neighbours, mechanism, schema, bounds
+        As for every estimator.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        In the target's units; of the encoded columns after ``fit(federation)``, of the columns of ``X`` in their own
+        units after ``fit(X, y)``.
+    privacy_, plan_, contributors_, dropped_, history_
+        What was promised, planned, and who took part; released values only.
+    """
+
+    program_name: ClassVar[str] = "ridge"
+
+    alpha: float = 1.0
+    fit_intercept: bool = True
+    target_bounds: tuple[float, float] | None = None
+
+    def _study_program(self) -> dict[str, Any]:
+        return {"alpha": self.alpha, "fit_intercept": self.fit_intercept}
+
+    def _accept(self, state: State, layout: FeatureLayout) -> None:
+        noise = rounds_of(self.plan_)[0]
+        std = {n.group.name: noise.std_of(n.group.name) for n in noise.noise}
+        self._take_model(*self._program.model(state, std))
+
+    # -- scikit-learn -----------------------------------------------------------------------------------------------
+
+    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
+        return X, y
+
+    def _check_labels(self, y: Any) -> Any:
+        if y is None:
+            raise StudyError("Ridge needs y", remedy="Use fit(X, y).")
+        return y if hasattr(y, "name") else column_or_1d(y)
+
+    def _declared_target(self) -> Column | None:
+        if self.target_bounds is None:
+            return None
+        if not isinstance(self.target_bounds, (tuple, list)) or len(self.target_bounds) != 2:
+            raise BoundsError("target_bounds is not a pair", remedy="Write target_bounds=(lower, upper).")
+        return Number(*self.target_bounds)
+
+    def _accept_plain(self, classes: NDArray[Any] | None) -> None:
+        super()._accept_plain(classes)
+        self.intercept_ = float(self.intercept_)
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """The target of every row, linear in its columns."""
+        return self.predict_encoded(self._encode(X))
+
+    def predict_encoded(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same for rows that are already encoded by the study's schema."""
+        intercept, weights = self._encoded_model
+        return np.asarray(features @ weights + intercept)
+
+    def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
+        """R² and root mean square error on records kept back, beside scikit-learn's ridge regression."""
+        from sklearn.linear_model import Ridge as Baseline
+
+        fitted, truth = _kept_back(train), _kept_back(test)
+        spread = float(np.mean((truth - truth.mean()) ** 2))
+
+        def r2(values: NDArray[np.float64]) -> float:
+            error = float(np.mean((truth - values) ** 2))
+            return 1 - error / spread if spread else float(error == 0)
+
+        predicted = self.predict_encoded(test.features)
+        plain = Baseline(alpha=max(self.alpha, 1e-9)).fit(train.features, fitted)
+        return {
+            "r2": r2(predicted),
+            "rmse": float(np.sqrt(np.mean((truth - predicted) ** 2))),
+            "baseline_r2": r2(plain.predict(test.features)),
+        }
+
+    def model_document(self) -> dict[str, Any]:
+        """The ``model`` object of a result."""
+        return {
+            "type": type(self).__name__,
+            "coef": self.coef_.tolist(),
+            "intercept": self.intercept_,
+            "target": self._layout.target,
+            "features": list(map(str, self._layout.names)),
+        }
+
+
+def _kept_back(records: Records) -> NDArray[np.float64]:
+    """The targets of records that a simulation may look at; a real study has none."""
+    if records.target is None:
+        raise StudyError("the study names no target to evaluate")
+    if len(records) == 0:
+        raise DataError("nothing to evaluate: no record was kept back", remedy="Use a larger --holdout.")
+    return records.target
