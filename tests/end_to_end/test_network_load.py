@@ -40,6 +40,7 @@ CLIENTS = int(os.environ.get("TALLYSTICK_LOAD_CLIENTS", "1000"))
 ROUNDS = int(os.environ.get("TALLYSTICK_LOAD_ROUNDS", "100"))
 PER_DRIVER = 250
 DEADLINE = 90.0  # seconds of a round in which somebody falls silent
+READ_AT_ONCE = 64  # messages of a driver's clients between two looks at what else is to be done
 SILENT = 50  # every so many rounds
 SETTLED = min(20, ROUNDS // 2)
 SPARE_FILES = 16  # a line that was lost and dialled again, a checkpoint under way
@@ -69,15 +70,18 @@ def once(work: Any, key: Any) -> Any:
 
 
 def turn(processes: dict[str, Any], inbox: Any, events: queue.Queue[Any]) -> None:
-    """The loops of all clients of this process as one: what ``RoleProcess.run`` does, without 500 threads."""
+    """The loops of all clients of this process as one: what ``RoleProcess.run`` does, without 500 threads.
+
+    As there, events and times get their turn however many messages wait: a countersigned client goes on by an event.
+    """
     due = 0.0
     some = next(iter(processes.values()))
     while True:
-        envelope = inbox.get(0.02)
-        while envelope is not None:
+        for taken in range(READ_AT_ONCE):
+            if (envelope := inbox.get(0 if taken else 0.02)) is None:
+                break
             to = processes[envelope.to]
             to._guarded(functools.partial(to._message, envelope))
-            envelope = inbox.get(0)
         while not events.empty():
             some._guarded(events.get())
         if time.monotonic() > due:
@@ -164,24 +168,27 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     canonical = sys.stdin.readline().strip().encode()
     for allowed in (False, True):
         setup = participant.set_up(canonical, "", allow_not_private=allowed)
-    warm_up(some := next(iter(processes.values())), Client(some, bytes(32)), setup)
+    warm_up(next(iter(processes.values())), setup)
     print("warm", flush=True)
     sys.stdin.read()
     os._exit(0)
 
 
-def warm_up(process: Any, session: Any, setup: Any) -> None:
+def warm_up(process: Any, setup: Any) -> None:
     """Compile what a round needs before the clock runs: every institution has done so on its first day."""
     from tallystick.algorithms.program import pack_state
     from tallystick.crypto.additive import split
     from tallystick.crypto.field import encode_signed
     from tallystick.crypto.prg import system_stream
+    from tallystick.engines.client_maps import ClientMaps
     from tallystick.engines.round_vectors import padded
+    from tallystick.engines.study_records import study_records
 
-    session.setup = setup
+    records = study_records(setup.study, process.source(), party=process.name, lenient=True)
+    maps = ClientMaps(setup.study, setup.design.program, setup.template).whole(records)
     model = pack_state(setup.design.program.query(setup.template))
     for plan in (setup.plan.rounds[0], setup.plan.rounds[-1]):
-        vector = encode_signed(padded(session._records().contribute(model, plan), setup.size))
+        vector = encode_signed(padded(maps.contribute(model, plan), setup.size))
     split(vector, servers=2, vector_server=0, source=system_stream(), context=b"")
 
 

@@ -20,6 +20,7 @@ its own clock (``taking_part``).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from operator import attrgetter
 
 from tallystick.core.errors import RemoteProtocolError, TallystickError
@@ -40,6 +41,7 @@ _SPEAKERS: dict[str, Callable[[Members], tuple[str, ...]]] = {
     "attestation": attrgetter("makers"),
 }
 _ORDER = {kind: i for i, kind in enumerate(_SPEAKERS)}
+_WEIGHED = frozenset(_SPEAKERS) - {"charge", "countersignature", "attestation"}  # a standing is made of these
 
 
 def in_order(statements: Iterable[Statement]) -> tuple[Statement, ...]:
@@ -65,6 +67,8 @@ class Docket:
         self.study_hash, self.members = study_hash, members
         self._hash = format_hash(study_hash)
         self._kept: dict[str, dict[str, Statement]] = {kind: {} for kind in _SPEAKERS}
+        self._countersigned: dict[str, list[Statement]] = {}  # by client: a witness asks a thousand times
+        self._found: dict[bool, tuple[float, float, Standing]] = {}  # a standing, and from when until when it holds
 
     @classmethod
     def of(cls, study_hash: bytes, members: Members, statements: Iterable[Statement]) -> Docket:
@@ -107,6 +111,10 @@ class Docket:
         if statement.kind == "countersignature" and body["client"] not in members.clients:
             raise _refuse("a countersignature for no client of the consortium", statement, "wrong-signer")
         self._kept[statement.kind][statement.ident] = statement
+        if statement.kind == "countersignature":
+            self._countersigned.setdefault(body["client"], []).append(statement)
+        if statement.kind in _WEIGHED:
+            self._found.clear()
         return True
 
     def statements(self, *kinds: str) -> tuple[Statement, ...]:
@@ -118,6 +126,10 @@ class Docket:
         own = [d for d in self._kept["decision"].values() if d.signer == client]
         return tuple(sorted(own, key=lambda d: (d.body["sequence"], d.ident)))
 
+    def countersignatures(self, client: str) -> tuple[Statement, ...]:
+        """What witnesses have countersigned of this client's ledger."""
+        return tuple(self._countersigned.get(client, ()))
+
     def next_sequence(self, client: str) -> int:
         """The sequence of this client's next decision."""
         own = self.decisions(client)
@@ -127,11 +139,24 @@ class Docket:
 
     def standing(self, now: float) -> Standing:
         """How the study stands at ``now`` (unix seconds), for the record."""
-        return self._standing(now, self._started())
+        return self._at(now, unstarted=False)
 
     def unstarted(self, now: float) -> Standing:
         """How it stands for a party that has not started it: as if nobody had, whatever the aggregator says."""
-        return self._standing(now, [])
+        return self._at(now, unstarted=True)
+
+    def _at(self, now: float, *, unstarted: bool) -> Standing:
+        """Worked out once for all who ask before a proposal expires, or something is said that changes it.
+
+        Otherwise the charges of a thousand clients would have a thousand decisions weighed a thousand times.
+        """
+        since, until, known = self._found.get(unstarted, (inf, inf, None))
+        if known is None or not since <= now < until:
+            known = self._standing(now, [] if unstarted else self._started())
+            ends = [proposal.body["expires"] for proposal in self._kept["proposal"].values()]
+            passed, to_come = [end for end in ends if end <= now], [end for end in ends if end > now]
+            self._found[unstarted] = max(passed, default=-inf), min(to_come, default=inf), known
+        return known
 
     def _standing(self, now: float, started: Sequence[Statement]) -> Standing:
         in_force, equivocators = self._in_force()

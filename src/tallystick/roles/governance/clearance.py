@@ -64,10 +64,8 @@ class Clearance:
         wanted = (body["ledger"], body["sequence"], body["head"])
         signed = {
             s.signer
-            for s in self._exchange.store.statements(self._study)
-            if s.kind == "countersignature"
-            and s.body["client"] == self._exchange.name
-            and (s.body["ledger"], s.body["sequence"], s.body["head"]) == wanted
+            for s in self._exchange.docket(self._study).countersignatures(self._exchange.name)
+            if (s.body["ledger"], s.body["sequence"], s.body["head"]) == wanted
         }
         return [name for name in self._witnesses if name not in signed]
 

@@ -50,7 +50,8 @@ class Witness:
         charge = self.exchange.store.check(parts[0], sender=client)
         if charge.kind != "charge" or charge.signer != client or charge.study_hash != study_hash:
             raise RemoteProtocolError("a notice that is not of the client's own charge", party=client)
-        if client not in self.exchange.standing(study_hash).approvals:
+        docket = self.exchange.docket(study_hash)
+        if client not in docket.standing(self.exchange.wall()).approvals:
             raise RemoteProtocolError(
                 "a charge of a study that this client has not approved, as far as is known here",
                 party=client,
@@ -59,11 +60,7 @@ class Witness:
             )
         links = [parts[1][i : i + HASH_BYTES] for i in range(0, len(parts[1]), HASH_BYTES)]
         body_of = {"client": client, **{key: charge.body[key] for key in ("hash", "ledger", "sequence", "head")}}
-        own = [
-            s
-            for s in self.exchange.store.statements(study_hash)
-            if (s.kind, s.signer, s.body.get("client")) == ("countersignature", self.exchange.name, client)
-        ]
+        own = [s for s in docket.countersignatures(client) if s.signer == self.exchange.name]
         signed = next((s for s in own if s.body == body_of), None)
         if signed is None:
             if len(own) >= HEADS_OF_A_STUDY:  # what a witness may sign about a study is limited, and meant for all
