@@ -29,6 +29,7 @@ from tallystick.engines.sandbox import messages
 from tallystick.engines.sandbox.children import Child, Children
 from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.engines.setup import set_up
+from tallystick.privacy.grid import Grid, Group
 from tallystick.study import Study
 
 RNG = np.random.default_rng(11)
@@ -320,6 +321,18 @@ def test_a_child_that_is_killed_again_and_again_is_a_typed_abort_and_not_for_eve
         with pytest.raises(RoundAborted, match="killed from outside"):
             program.finished(state)
     assert program.compiled_map.total_leaving_out(RECORDS, state, GRID)[0].tobytes() == whole
+
+
+def test_very_long_vectors_fit_into_a_child() -> None:
+    """Millions of numbers for a record: the sample that is mapped together is no larger than a child can hold."""
+    size = 1_400_000
+    file = read_program(program_text(map=f"return np.full({size}, record[0])"))
+    grid = Grid(groups=(Group(name="all", size=size, bound=float(size)),), fraction_bits=4, norm="l2")
+    with closing(Children()) as own:
+        compiled = SandboxedProgram(file, children=own).compiled_map
+        assert compiled.vector_size(3, np.zeros(2)) == size
+        total, left_out = compiled.total_leaving_out(np.ones((20, 3)), np.zeros(2), grid)
+    assert (np.unique(total).tolist(), left_out) == ([20 * 2**4], 0)
 
 
 def test_a_killed_fork_server_is_started_again() -> None:

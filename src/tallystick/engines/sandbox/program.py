@@ -45,7 +45,7 @@ _BLOCK_BYTES = 4 << 20
 _BLOCK_STEPS = 200_000_000  # a second or two of work; a call may take 30
 _FIRST_BLOCK = 1024  # records
 _SOON = 0.5  # seconds
-_CHECKED_RECORDS = 16
+_CHECKED_RECORDS, _CHECKED_BYTES = 16, 64 << 20  # what vectors the child can hold side by side; always two at least
 _Error = TypeVar("_Error", bound=TallystickError)
 
 At = tuple[dict[str, Any], bytes, int]
@@ -195,7 +195,8 @@ class SandboxedMap(BlockwiseMap):
         """Some records, drawn at random: together and, in another order, one by one they must give the same bits."""
         if not len(records):
             return
-        words = system_stream().words(min(_CHECKED_RECORDS, len(records)))
+        most = min(_CHECKED_RECORDS, max(2, _CHECKED_BYTES // (8 * size)))
+        words = system_stream().words(min(most, len(records)))
         drawn = np.ascontiguousarray(records[(words % np.uint64(len(records))).astype(np.int64)])
         together, failed = self._vectors(drawn, state, size)
         singly = [self._vectors(drawn[i : i + 1], state, size) for i in reversed(range(len(drawn)))]
