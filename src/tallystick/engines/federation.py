@@ -32,8 +32,6 @@ from tallystick.study import Study
 from tallystick.study.schema import Missing, Schema
 from tallystick.study.trust import registered
 
-__all__ = ["DEFAULT_MIN_CLIENTS", "Federation", "SimulatedFederation", "seed_bytes", "trust_settings"]
-
 DEFAULT_MIN_CLIENTS = 3
 
 

@@ -24,8 +24,6 @@ from tallystick.study import Study
 from tallystick.study.schema import Column, FeatureLayout, Items
 from tallystick.study.trust import registered
 
-__all__ = ["layout_of", "plan_study", "public_budget", "public_facts"]
-
 
 def layout_of(study: Study) -> FeatureLayout:
     """How the study's records are encoded."""

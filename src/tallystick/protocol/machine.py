@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 
-__all__ = ["Machine", "Transitions", "transition_table"]
-
 Transitions = Mapping[tuple[Enum, Enum], Enum]
 
 

@@ -18,8 +18,6 @@ from tallystick.privacy.mechanisms.batch import THRESHOLDS, fill
 from tallystick.privacy.mechanisms.kernels import GUARD, gaussian_kernel
 from tallystick.privacy.mechanisms.rational_scale import check_variance
 
-__all__ = ["sample", "sample_with_guard", "standard_deviation"]
-
 
 def sample(variance: Fraction, size: int, source: WordSource) -> NDArray[np.int64]:
     """``size`` independent draws; ρ-zCDP with ρ = Δ² / (2 variance) for L2 sensitivity Δ [CKS20]."""

@@ -18,8 +18,6 @@ from tallystick.privacy.mechanisms.batch import THRESHOLDS, fill
 from tallystick.privacy.mechanisms.kernels import GUARD, laplace_kernel
 from tallystick.privacy.mechanisms.rational_scale import check_scale
 
-__all__ = ["sample", "sample_with_guard", "standard_deviation"]
-
 
 def sample(scale: Fraction, size: int, source: WordSource) -> NDArray[np.int64]:
     """``size`` independent draws; ε-DP for L1 sensitivity Δ when scale >= Δ / ε."""

@@ -40,8 +40,6 @@ from tallystick.protocol.secure_sum.messages import (
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import ResultRecord
 
-__all__ = ["AggregatorEvent", "AggregatorMachine", "AggregatorState"]
-
 
 @unique
 class AggregatorState(Enum):

@@ -49,8 +49,6 @@ from tallystick.protocol.secure_sum.messages import (
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import ClientRecord, SeedRecord
 
-__all__ = ["ClientEvent", "ClientMachine", "ClientState"]
-
 
 @unique
 class ClientState(Enum):

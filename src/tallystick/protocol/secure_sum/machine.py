@@ -13,8 +13,6 @@ from tallystick.protocol.secure_sum.instructions import Instruction, Send
 from tallystick.protocol.secure_sum.messages import Abort, Code, Message, Refused, RoundOpen, model_digest
 from tallystick.protocol.secure_sum.parameters import SumParameters
 
-__all__ = ["SumMachine", "abort_error", "check_model", "remedy_for"]
-
 
 def remedy_for(code: Code) -> str:
     """What to do about a round that was given up for this reason."""

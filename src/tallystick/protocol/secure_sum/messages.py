@@ -31,30 +31,6 @@ from blake3 import blake3
 
 from tallystick.core.identifiers import digest
 
-__all__ = [
-    "BOOT_VALUE_BYTES",
-    "Abort",
-    "Accepted",
-    "Agreement",
-    "Code",
-    "Inquiry",
-    "Message",
-    "Partial",
-    "ReceivedList",
-    "Refused",
-    "RoundClosed",
-    "RoundOpen",
-    "Share",
-    "ShareDigest",
-    "ShareKind",
-    "Start",
-    "commitments_digest",
-    "model_digest",
-    "noise_commitment",
-    "share_context",
-    "share_digest",
-]
-
 BOOT_VALUE_BYTES = 16
 
 _CONTEXT = Struct("<IIHI")

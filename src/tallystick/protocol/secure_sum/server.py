@@ -61,9 +61,6 @@ from tallystick.protocol.secure_sum.records import EquivocatorsRecord, NoiseReco
 from tallystick.protocol.secure_sum.server_agreeing import AgreeingServer
 from tallystick.protocol.secure_sum.shares import ShareStore, misfit
 
-__all__ = ["NoiseSource", "ServerEvent", "ServerMachine", "ServerState"]
-
-
 _S, _E = ServerState, ServerEvent
 
 

@@ -34,8 +34,6 @@ from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenR
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.shares import ShareStore, sum_shares
 
-__all__ = ["AgreeingServer"]
-
 _S, _E = ServerState, ServerEvent
 
 

@@ -36,8 +36,6 @@ from tallystick.protocol.study.messages import (
 from tallystick.protocol.study.roster import make_roster
 from tallystick.study import study_digest
 
-__all__ = ["AggregatorEvent", "AggregatorMachine", "AggregatorState"]
-
 NO_RESULT = bytes(32)
 
 

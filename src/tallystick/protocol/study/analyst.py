@@ -26,8 +26,6 @@ from tallystick.protocol.study.messages import (
 )
 from tallystick.study import study_digest
 
-__all__ = ["AnalystEvent", "AnalystMachine", "AnalystState"]
-
 
 @unique
 class AnalystState(Enum):

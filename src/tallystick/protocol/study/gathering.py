@@ -27,8 +27,6 @@ from tallystick.protocol.study.messages import (
 )
 from tallystick.protocol.study.roster import Roster, check_ticket, make_roster
 
-__all__ = ["AggregatorEvent", "AggregatorState", "Gathering"]
-
 
 @unique
 class AggregatorState(Enum):

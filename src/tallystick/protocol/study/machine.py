@@ -23,8 +23,6 @@ from tallystick.protocol.study.codec import decode
 from tallystick.protocol.study.instructions import Instruction, Send
 from tallystick.protocol.study.messages import Failed, Message, Progress, StudyCode, StudyRefused
 
-__all__ = ["StudyMachine", "error_of", "rule_of"]
-
 _BY_EXIT_CODE: dict[int, type[TallystickError]] = {
     2: StudyError,
     3: PrivacyRefused,

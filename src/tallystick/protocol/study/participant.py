@@ -51,8 +51,6 @@ from tallystick.protocol.study.messages import (
 from tallystick.protocol.study.roster import Roster, make_roster
 from tallystick.study import study_digest
 
-__all__ = ["ParticipantEvent", "ParticipantMachine", "ParticipantState"]
-
 NO_RESULT = bytes(32)
 RUNNING_RETRIES = 6  # a running party asks less often: its rounds have messages of their own
 

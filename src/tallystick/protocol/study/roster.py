@@ -19,8 +19,6 @@ from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.messages import StudyStart, Ticket
 
-__all__ = ["Roster", "check_ticket", "make_roster"]
-
 _U32S = Struct("<II")
 
 

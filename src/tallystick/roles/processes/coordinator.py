@@ -40,8 +40,6 @@ from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.study import Study, study_digest
 from tallystick.transport.wire import STUDY, Seals, head
 
-__all__ = ["CoordinatorProcess", "CoordinatorSession"]
-
 _log = logging.getLogger("tallystick.roles")
 READY_SECONDS = 30.0
 READY_SECONDS_A_CLIENT = 0.05  # a thousand answers take their time

@@ -21,8 +21,6 @@ from tallystick.roles.operations.conduct import Conduct
 from tallystick.roles.processes.session import Health, Parts, Session
 from tallystick.roles.storage.database import is_storage_failure
 
-__all__ = ["EventLoop"]
-
 _log = logging.getLogger("tallystick.roles")
 _TAKE_UP = "take up"
 TAKE_UP_SECONDS = 1.0

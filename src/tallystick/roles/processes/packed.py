@@ -12,8 +12,6 @@ from tallystick.algorithms.program import State, pack_state
 from tallystick.engines.engine import Outcome
 from tallystick.engines.totals import NoisyTotal
 
-__all__ = ["pack_interim", "pack_outcome", "pack_total", "unpack_total"]
-
 
 def pack_total(total: NoisyTotal) -> bytes:
     """One round's release as it is kept: noisy values and who took part."""

@@ -33,8 +33,6 @@ from tallystick.roles.streams.ticks import pack_tick, unpack_tick
 from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.wire import HEADER_BYTES, SEALED, STUDY, Seals, head
 
-__all__ = ["ParticipantProcess", "ParticipantSession"]
-
 _log = logging.getLogger("tallystick.roles")
 _KEY = "x25519"
 _IDLE = (ParticipantState.IDLE, ParticipantState.DECLINED, ParticipantState.ENDED)

@@ -18,8 +18,6 @@ from tallystick.transport.network.options import Options
 if TYPE_CHECKING:
     from tallystick.roles.processes.process import RoleProcess
 
-__all__ = ["Health", "Parts", "Session", "Streams"]
-
 DECLINED_SHOWN = 20
 
 Streams = Callable[..., WordSource]
