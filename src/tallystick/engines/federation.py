@@ -29,7 +29,8 @@ from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.totals import Spent
 from tallystick.study import Study
-from tallystick.study.schema import Missing, Schema
+from tallystick.study.columns import Missing
+from tallystick.study.schema import Schema
 from tallystick.study.trust import registered
 
 DEFAULT_MIN_CLIENTS = 3

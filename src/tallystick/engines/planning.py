@@ -21,7 +21,8 @@ from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.study import Study
-from tallystick.study.schema import Column, FeatureLayout, Items
+from tallystick.study.columns import Column, Items
+from tallystick.study.schema import FeatureLayout
 from tallystick.study.trust import registered
 
 

@@ -7,14 +7,15 @@ from enum import Enum
 import numpy as np
 
 from tallystick.core.errors import RemoteProtocolError, RoundAborted, TooFewParties
+from tallystick.protocol.instructions import Send
 from tallystick.protocol.machine import Machine
 from tallystick.protocol.secure_sum.codec import decode
-from tallystick.protocol.secure_sum.instructions import Instruction, Send
+from tallystick.protocol.secure_sum.instructions import Instruction
 from tallystick.protocol.secure_sum.messages import Abort, Code, Message, Refused, RoundOpen, model_digest
 from tallystick.protocol.secure_sum.parameters import SumParameters
 
 
-def remedy_for(code: Code) -> str:
+def _remedy_for(code: Code) -> str:
     """What to do about a round that was given up for this reason."""
     if code == Code.STALE_SERVER:
         return (
@@ -56,6 +57,16 @@ class SumMachine(Machine):
         super().__init__(name, parameters.study_hash, state)
         self.parameters = parameters
 
+    def _abort_of(self, round: int, code: Code, party: str, cause: str, remedy: str | None = None) -> Abort:
+        return Abort(
+            study_hash=self.study_hash,
+            round=round,
+            code=code,
+            party=party,
+            cause=cause,
+            remedy=remedy or _remedy_for(code),
+        )
+
     def _decode(self, raw: bytes, limit: int | None) -> Message:
         return decode(raw, limit=self.parameters.message_limit if limit is None else limit)
 
@@ -67,11 +78,9 @@ class SumMachine(Machine):
 
     def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Instruction]:
         code = Code.OTHER_VERSION if error.rule == "other-version" else Code.MALFORMED
-        refusal = Refused(study_hash=self.study_hash, round=self.round, code=code, cause=error.cause)
-        return [Send(sender, refusal)]
+        return [Send(sender, Refused(study_hash=self.study_hash, round=self.round, code=code, cause=error.cause))]
 
     def _refuse(self, sender: str, message: Message, code: Code, cause: str) -> list[Instruction]:
         if isinstance(message, (Refused, Abort)):  # answering a refusal with a refusal would never end
             return []
-        refusal = Refused(study_hash=self.study_hash, round=message.round, code=code, cause=cause)
-        return [Send(sender, refusal)]
+        return [Send(sender, Refused(study_hash=self.study_hash, round=message.round, code=code, cause=cause))]

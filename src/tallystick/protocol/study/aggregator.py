@@ -9,15 +9,17 @@ restart the same bytes go out, a failure is final, and the same study proposed a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from tallystick.core.errors import LocalProtocolError, TallystickError
+from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.members import Cast
-from tallystick.protocol.study.codec import decode, encode
+from tallystick.protocol.study.codec import encode
 from tallystick.protocol.study.gathering import AggregatorEvent, AggregatorState, Gathering
-from tallystick.protocol.study.instructions import Ended, Instruction, Persist, Review, Send, Started, Wake
-from tallystick.protocol.study.machine import error_of
+from tallystick.protocol.study.instructions import Ended, Instruction, Review, Started
+from tallystick.protocol.study.machine import NO_RESULT, error_of, kept_messages
 from tallystick.protocol.study.messages import (
     Failed,
     Progress,
@@ -35,9 +37,6 @@ from tallystick.protocol.study.messages import (
 )
 from tallystick.protocol.study.roster import make_roster
 from tallystick.study import study_digest
-
-NO_RESULT = bytes(32)
-
 
 _S, _E = AggregatorState, AggregatorEvent
 
@@ -108,12 +107,8 @@ class AggregatorMachine(Gathering):
         if isinstance(self._end, Result):
             return [Send(analyst, self._end)]
         if isinstance(self._end, Failed):
-            return [Send(analyst, self._failed_for(self._end, self._listeners[analyst]))]
+            return [Send(analyst, replace(self._end, request=self._listeners[analyst]))]
         return [Send(analyst, self._progress_message())]
-
-    @staticmethod
-    def _failed_for(end: Failed, request: bytes) -> Failed:
-        return Failed(**{name: getattr(end, name) for name in Failed.__slots__} | {"request": request})
 
     def _progress_message(self) -> Progress:
         return Progress(study_hash=self.study_hash, round=self._progress[0], rounds=self._progress[1])
@@ -142,8 +137,6 @@ class AggregatorMachine(Gathering):
             raise LocalProtocolError("there is no proposal to reject", party=self.name)
         self.attempt += 1
         return self._fail(StudyCode.NOT_APPROVED, error)
-
-    # -- gathering -------------------------------------------------------------------------------------------------
 
     # -- running and ending ----------------------------------------------------------------------------------------
 
@@ -256,16 +249,10 @@ class AggregatorMachine(Gathering):
     ) -> tuple[AggregatorMachine, list[Instruction]]:
         """The machine as its records have it, and what to do first."""
         machine = cls(cast, study_hash, retry_seconds=retry_seconds)
-        said = {
-            key: decode(records[f"study/{key}"])
-            for key in ("proposal", "open", "start", "end")
-            if f"study/{key}" in records
-        }
-        proposal, opening, start, end = (said.get(key) for key in ("proposal", "open", "start", "end"))
+        proposal, opening, start, end = kept_messages(records, "proposal", "open", "start", "end")
         if not isinstance(proposal, Propose):
             return machine, []
         machine._proposal = proposal
-        machine._listeners = {}
         if isinstance(opening, StudyOpen):
             machine._opening, machine.attempt = opening, opening.attempt
         if isinstance(start, StudyStart):

@@ -11,9 +11,10 @@ from collections.abc import Container
 from enum import Enum, unique
 
 from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError, TooFewParties
+from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import encode
-from tallystick.protocol.study.instructions import Instruction, Persist, Send, Started, Wake
+from tallystick.protocol.study.instructions import Instruction, Started
 from tallystick.protocol.study.machine import StudyMachine, rule_of
 from tallystick.protocol.study.messages import (
     Progress,

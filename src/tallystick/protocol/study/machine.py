@@ -6,6 +6,7 @@ the time, and carries out what comes back. States move only along ``TRANSITIONS`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from tallystick.core.errors import (
@@ -17,10 +18,11 @@ from tallystick.core.errors import (
     TooFewParties,
     VerificationError,
 )
+from tallystick.protocol.instructions import Send
 from tallystick.protocol.machine import Machine
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import decode
-from tallystick.protocol.study.instructions import Instruction, Send
+from tallystick.protocol.study.instructions import Instruction
 from tallystick.protocol.study.messages import Failed, Message, Progress, StudyCode, StudyRefused
 
 _BY_EXIT_CODE: dict[int, type[TallystickError]] = {
@@ -29,6 +31,14 @@ _BY_EXIT_CODE: dict[int, type[TallystickError]] = {
     4: RoundAborted,
     6: VerificationError,
 }
+
+
+NO_RESULT = bytes(32)  # where a study's end has no digest of a result
+
+
+def kept_messages(records: Mapping[str, bytes], *keys: str) -> list[Message | None]:
+    """What a machine has persisted of a study under these keys."""
+    return [decode(records[f"study/{key}"]) if f"study/{key}" in records else None for key in keys]
 
 
 def rule_of(code: int) -> str:

@@ -13,7 +13,7 @@ from tallystick.engines.setup import set_up
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Members
-from tallystick.protocol.study.aggregator import AggregatorState
+from tallystick.protocol.study.gathering import AggregatorState
 from tallystick.protocol.study.machine import error_of
 from tallystick.protocol.study.messages import (
     Failed,
