@@ -6,7 +6,7 @@ from enum import Enum
 
 import numpy as np
 
-from tallystick.core.errors import RemoteProtocolError, RoundAborted, TooFewParties
+from tallystick.core.errors import RoundAborted, TooFewParties
 from tallystick.protocol.instructions import Send
 from tallystick.protocol.machine import Machine
 from tallystick.protocol.secure_sum.codec import decode
@@ -53,6 +53,9 @@ def check_model(message: RoundOpen, parameters: SumParameters) -> str | None:
 class SumMachine(Machine):
     """Base of client, server and aggregator."""
 
+    CODES = Code
+    OTHER_STUDY = "this party takes part in another study"
+
     def __init__(self, parameters: SumParameters, name: str, state: Enum) -> None:
         super().__init__(name, parameters.study_hash, state)
         self.parameters = parameters
@@ -70,17 +73,8 @@ class SumMachine(Machine):
     def _decode(self, raw: bytes, limit: int | None) -> Message:
         return decode(raw, limit=self.parameters.message_limit if limit is None else limit)
 
-    def _wrong_study(self, sender: str, message: Message) -> list[Instruction]:
-        return self._refuse(sender, message, Code.WRONG_STUDY, "this party takes part in another study")
-
-    def _not_expected(self, sender: str, message: Message, cause: str) -> list[Instruction]:
-        return self._refuse(sender, message, Code.NOT_EXPECTED, cause)
-
-    def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Instruction]:
-        code = Code.OTHER_VERSION if error.rule == "other-version" else Code.MALFORMED
-        return [Send(sender, Refused(study_hash=self.study_hash, round=self.round, code=code, cause=error.cause))]
-
-    def _refuse(self, sender: str, message: Message, code: Code, cause: str) -> list[Instruction]:
+    def _refuse(self, sender: str, message: Message | None, code: Code, cause: str) -> list[Instruction]:
         if isinstance(message, (Refused, Abort)):  # answering a refusal with a refusal would never end
             return []
-        return [Send(sender, Refused(study_hash=self.study_hash, round=message.round, code=code, cause=cause))]
+        round = self.round if message is None else message.round
+        return [Send(sender, Refused(study_hash=self.study_hash, round=round, code=code, cause=cause))]

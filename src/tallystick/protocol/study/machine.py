@@ -11,7 +11,6 @@ from enum import Enum
 
 from tallystick.core.errors import (
     PrivacyRefused,
-    RemoteProtocolError,
     RoundAborted,
     StudyError,
     TallystickError,
@@ -63,6 +62,9 @@ def error_of(message: Failed) -> TallystickError:
 class StudyMachine(Machine):
     """Base of analyst, coordinator and participant."""
 
+    CODES = StudyCode
+    OTHER_STUDY = "this is not the study named"
+
     def __init__(self, cast: Cast, name: str, study_hash: bytes, state: Enum) -> None:
         super().__init__(name, study_hash, state)
         self.cast = cast
@@ -70,17 +72,7 @@ class StudyMachine(Machine):
     def _decode(self, raw: bytes, limit: int | None) -> Message:
         return decode(raw, limit=limit)
 
-    def _wrong_study(self, sender: str, message: Message) -> list[Instruction]:
-        return self._refuse(sender, message, StudyCode.WRONG_STUDY, "this is not the study named")
-
-    def _not_expected(self, sender: str, message: Message, cause: str) -> list[Instruction]:
-        return self._refuse(sender, message, StudyCode.NOT_EXPECTED, cause)
-
-    def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Instruction]:
-        code = StudyCode.OTHER_VERSION if error.rule == "other-version" else StudyCode.MALFORMED
-        return [Send(sender, StudyRefused(study_hash=self.study_hash, code=code, cause=error.cause))]
-
-    def _refuse(self, sender: str, message: Message, code: StudyCode, cause: str) -> list[Instruction]:
+    def _refuse(self, sender: str, message: Message | None, code: StudyCode, cause: str) -> list[Instruction]:
         if isinstance(message, (StudyRefused, Progress)):  # answering an answer would never end
             return []
         return [Send(sender, StudyRefused(study_hash=self.study_hash, code=code, cause=cause))]

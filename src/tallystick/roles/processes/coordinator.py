@@ -293,16 +293,12 @@ class CoordinatorSession(CoordinatedRounds):
 class CoordinatorProcess(RoleProcess):
     """``tallystick aggregator start``."""
 
+    session = CoordinatorSession
+
     def resume(self) -> None:
         crashpoint("boot-counted")
         for stored in self.store.studies():
             self._guarded(lambda known=stored.hash: self.resume_one(known))  # type: ignore[misc]
-
-    def resume_one(self, study_hash: bytes) -> None:
-        if self.store.study(study_hash) is not None:
-            session = CoordinatorSession(self, study_hash)
-            self.sessions[study_hash] = session
-            self._in(session, session.begin)
 
     def heard(self, statement: Statement) -> None:
         if statement.kind in ("charge", "countersignature", "attestation", "outcome"):

@@ -80,6 +80,10 @@ class Session:
         """Whether nothing is lost when it is made anew from its records, should it be asked again."""
         return False
 
+    def begin(self) -> None:
+        """What the durable records say is to be done first."""
+        raise NotImplementedError
+
     def receive(self, sender: str, kind: int, payload: memoryview) -> None:
         """A message of this study."""
         raise NotImplementedError
