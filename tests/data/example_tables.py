@@ -8,7 +8,8 @@ import numpy as np
 
 from tallystick.data.census_tables import SEX
 from tallystick.data.examples import Floats, _check_records, _choice, _frame, _labels, _uniform_table
-from tallystick.study.schema import Category, Integer, Number, Schema
+from tallystick.study.columns import Category, Integer, Number
+from tallystick.study.schema import Schema
 
 if TYPE_CHECKING:
     import polars as pl

@@ -43,7 +43,8 @@ from tallystick.data.csv_records import _lines, _quoted, read_csv_records
 from tallystick.data.encoding import encode
 from tallystick.data.object_columns import cells_to_arrow
 from tallystick.data.sources import broken_records, read_table
-from tallystick.study.schema import Category, Integer, Items, Missing, Number, Schema
+from tallystick.study.columns import Category, Integer, Items, Missing, Number
+from tallystick.study.schema import Schema
 
 COLUMN = {
     "number": Number(-2, 40),

@@ -17,7 +17,8 @@ from tests.data.example_tables import clinic, clinic_schema, ties, ties_schema
 from tallystick.core.errors import DataError
 from tallystick.data.encoding import Records, encode
 from tallystick.data.examples import census, census_schema
-from tallystick.study.schema import Category, Integer, Items, Missing, Number, Schema
+from tallystick.study.columns import Category, Integer, Items, Missing, Number
+from tallystick.study.schema import Schema
 
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.parquet"
 SECRET = "Zebediah-1847"

@@ -15,7 +15,7 @@ from tests.data.example_tables import clinic, clinic_schema, ties, ties_schema
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import encode
 from tallystick.data.examples import census, census_schema
-from tallystick.study.schema import Category, Missing
+from tallystick.study.columns import Category, Missing
 
 ADULT = Path(__file__).parents[3] / "shared" / "data" / "adult.parquet"
 

@@ -18,7 +18,8 @@ from tests.data.example_tables import clinic, clinic_schema
 from tallystick.core.errors import DataError
 from tallystick.data.encoding import encode
 from tallystick.data.sources import column_names, read_table
-from tallystick.study.schema import Category, Items, Missing, Number, Schema
+from tallystick.study.columns import Category, Items, Missing, Number
+from tallystick.study.schema import Schema
 
 SECRET = "Zebediah-1847"
 

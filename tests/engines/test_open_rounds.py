@@ -29,8 +29,8 @@ from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.open_budget import PARTS, Prices
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.governance.plan_summary import noise_of, summarise, within_reservation
+from tallystick.protocol.instructions import Persist, Send
 from tallystick.protocol.secure_sum import MemoryShares, ServerMachine
-from tallystick.protocol.secure_sum.instructions import Persist, Send
 from tallystick.protocol.secure_sum.messages import Code, Refused
 from tallystick.study import Study
 

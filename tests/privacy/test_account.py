@@ -21,7 +21,8 @@ from tallystick.privacy.ledger import Budget, admit, charge_of, covers
 from tallystick.privacy.sum_plan import make_plan
 from tallystick.privacy.totals import STEPS, Charge, Totals, steps
 from tallystick.roles.ledger.account import Account, DataSet, Fingerprint, charge_facts, dataset_facts
-from tallystick.study.schema import Number, Schema
+from tallystick.study.columns import Number
+from tallystick.study.schema import Schema
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 WHOLE = rho_from_epsilon(1.0, 1e-6)

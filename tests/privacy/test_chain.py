@@ -10,13 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import VerificationError
-from tallystick.core.identifiers import format_hash
+from tallystick.core.identifiers import canonical, format_hash
 from tallystick.crypto.signing import SigningKey
 from tallystick.privacy.chain import (
     KINDS,
     Head,
     Link,
-    canonical,
     extend,
     genesis,
     link_content,

@@ -58,7 +58,7 @@ def test_equal_draw_by_draw_to_the_reference(variance: Fraction) -> None:
 @pytest.mark.parametrize("guard", [2.0, 0.05])
 def test_equal_with_the_exact_path_forced(variance: Fraction, guard: float) -> None:
     """Guard 2: every draw is the reference's. Guard 0.05: both paths alternate within the same stream."""
-    forced = discrete_gaussian.sample_with_guard(variance, 1000, Words(11), guard=guard)
+    forced = discrete_gaussian.sample(variance, 1000, Words(11), guard=guard)
     assert np.array_equal(forced, discrete_gaussian.sample(variance, 1000, Words(11)))
 
 
@@ -66,9 +66,9 @@ def test_the_forced_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     exact = reference.gaussian
     monkeypatch.setattr(reference, "gaussian", lambda variance, words: calls.append(1) or exact(variance, words))
-    discrete_gaussian.sample_with_guard(Fraction(10**6), 200, Words(3), guard=2.0)
+    discrete_gaussian.sample(Fraction(10**6), 200, Words(3), guard=2.0)
     assert len(calls) == 200
-    discrete_gaussian.sample_with_guard(Fraction(10**6), 200, Words(3), guard=0.05)
+    discrete_gaussian.sample(Fraction(10**6), 200, Words(3), guard=0.05)
     assert 200 < len(calls) < 400
     before = len(calls)
     discrete_gaussian.sample(Fraction(10**6), 200, Words(3))
@@ -80,7 +80,7 @@ def test_equal_wherever_the_blocks_end(monkeypatch: pytest.MonkeyPatch, block: i
     expected = discrete_gaussian.sample(Fraction(50, 7), 300, Words(5))
     monkeypatch.setattr(batch, "BLOCK", block)
     assert np.array_equal(discrete_gaussian.sample(Fraction(50, 7), 300, Words(5)), expected)
-    assert np.array_equal(discrete_gaussian.sample_with_guard(Fraction(50, 7), 300, Words(5), guard=0.1), expected)
+    assert np.array_equal(discrete_gaussian.sample(Fraction(50, 7), 300, Words(5), guard=0.1), expected)
 
 
 @settings(deadline=None, max_examples=150)
@@ -133,7 +133,7 @@ def test_crafted_words(crafted: list[int], expected: int) -> None:
     assert draws[0] == expected
     assert np.array_equal(draws[1:], after)  # exactly the crafted words were read, and the kernel goes on behind them
     assert by_reference(VARIANCE, 51, Words(1, crafted)) == draws.tolist()
-    forced = discrete_gaussian.sample_with_guard(VARIANCE, 51, Words(1, crafted), guard=2.0)
+    forced = discrete_gaussian.sample(VARIANCE, 51, Words(1, crafted), guard=2.0)
     assert np.array_equal(draws, forced)
 
 
@@ -157,4 +157,4 @@ def test_sizes_and_guards() -> None:
         discrete_gaussian.sample(Fraction(3), -1, Words(1))
     for narrow in (0.0, kernels.GUARD / 2, float("nan")):
         with pytest.raises(StudyError, match="guard"):
-            discrete_gaussian.sample_with_guard(Fraction(3), 1, Words(1), guard=narrow)
+            discrete_gaussian.sample(Fraction(3), 1, Words(1), guard=narrow)

@@ -60,7 +60,7 @@ def test_equal_draw_by_draw_to_the_reference(scale: Fraction) -> None:
 @pytest.mark.parametrize("guard", [2.0, 0.05])
 def test_equal_with_the_exact_path_forced(scale: Fraction, guard: float) -> None:
     """Guard 2: every draw is the reference's. Guard 0.05: both paths alternate within the same stream."""
-    forced = discrete_laplace.sample_with_guard(scale, 1000, Words(11), guard=guard)
+    forced = discrete_laplace.sample(scale, 1000, Words(11), guard=guard)
     assert np.array_equal(forced, discrete_laplace.sample(scale, 1000, Words(11)))
 
 
@@ -68,9 +68,9 @@ def test_the_forced_path_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     exact = reference.laplace
     monkeypatch.setattr(reference, "laplace", lambda scale, words: calls.append(1) or exact(scale, words))
-    discrete_laplace.sample_with_guard(Fraction(1000), 200, Words(3), guard=2.0)
+    discrete_laplace.sample(Fraction(1000), 200, Words(3), guard=2.0)
     assert len(calls) == 200
-    discrete_laplace.sample_with_guard(Fraction(1000), 200, Words(3), guard=0.05)
+    discrete_laplace.sample(Fraction(1000), 200, Words(3), guard=0.05)
     assert 200 < len(calls) < 400
     before = len(calls)
     discrete_laplace.sample(Fraction(1000), 200, Words(3))
@@ -82,7 +82,7 @@ def test_equal_wherever_the_blocks_end(monkeypatch: pytest.MonkeyPatch, block: i
     expected = discrete_laplace.sample(Fraction(7, 3), 300, Words(5))
     monkeypatch.setattr(batch, "BLOCK", block)
     assert np.array_equal(discrete_laplace.sample(Fraction(7, 3), 300, Words(5)), expected)
-    assert np.array_equal(discrete_laplace.sample_with_guard(Fraction(7, 3), 300, Words(5), guard=0.1), expected)
+    assert np.array_equal(discrete_laplace.sample(Fraction(7, 3), 300, Words(5), guard=0.1), expected)
 
 
 @settings(deadline=None, max_examples=150)
@@ -136,7 +136,7 @@ def test_crafted_words(crafted: list[int], expected: int) -> None:
     assert draws[0] == expected
     assert np.array_equal(draws[1:], after)  # exactly the crafted words were read, and the kernel goes on behind them
     assert by_reference(Fraction(1000), 51, Words(1, crafted)) == draws.tolist()
-    forced = discrete_laplace.sample_with_guard(Fraction(1000), 51, Words(1, crafted), guard=2.0)
+    forced = discrete_laplace.sample(Fraction(1000), 51, Words(1, crafted), guard=2.0)
     assert np.array_equal(draws, forced)
 
 
@@ -167,4 +167,4 @@ def test_sizes_and_guards() -> None:
         discrete_laplace.sample(Fraction(3), -1, Words(1))
     for narrow in (0.0, kernels.GUARD / 2, float("nan")):
         with pytest.raises(StudyError, match="guard"):
-            discrete_laplace.sample_with_guard(Fraction(3), 1, Words(1), guard=narrow)
+            discrete_laplace.sample(Fraction(3), 1, Words(1), guard=narrow)

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.core.errors import BoundsError, StudyError
-from tallystick.study.schema import Category, FeatureLayout, Integer, Items, Missing, Number, Schema, label_text
+from tallystick.study.columns import Category, Integer, Items, Missing, Number
+from tallystick.study.declared_values import label_text
+from tallystick.study.schema import FeatureLayout, Schema
 
 CONTRACT = """
 age = { type = "number", lower = 17, upper = 90 }

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from secure_sum_examples import STUDY, opening, parameters
 
 from tallystick.core.errors import RemoteProtocolError
+from tallystick.protocol.instructions import Compute
 from tallystick.protocol.secure_sum import decode, encode
 from tallystick.protocol.secure_sum.client import ClientMachine
-from tallystick.protocol.secure_sum.instructions import Compute
 from tallystick.protocol.sparse_model import expand, sparse_parts, travelling_bytes
 
 AWKWARD = [0x8000000000000000, 0x7FF8000000000001, 0xFFF0000000000000, 0x7FF0000000000000, 1, 2**64 - 1]

@@ -56,8 +56,8 @@ from tallystick.protocol.study import (
     encode,
     result_digest,
 )
-from tallystick.protocol.study.aggregator import AggregatorEvent, AggregatorState
 from tallystick.protocol.study.analyst import AnalystEvent, AnalystState
+from tallystick.protocol.study.gathering import AggregatorEvent, AggregatorState
 from tallystick.protocol.study.messages import (
     Failed,
     Progress,

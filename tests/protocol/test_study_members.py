@@ -6,8 +6,9 @@ from study_examples import members, ready
 from test_study_machines import gathering, only, party, running, sent
 
 from tallystick.core.errors import RoundAborted
-from tallystick.protocol.study.aggregator import AggregatorState
-from tallystick.protocol.study.instructions import Ended, Erase, Persist
+from tallystick.protocol.instructions import Persist
+from tallystick.protocol.study.gathering import AggregatorState
+from tallystick.protocol.study.instructions import Ended, Erase
 from tallystick.protocol.study.messages import Failed, StudyCode, StudyDeclined, StudyStart
 from tallystick.protocol.study.participant import ParticipantState
 

@@ -20,7 +20,8 @@ from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.datasets import check_fits, make_dataset
 from tallystick.roles.ledger.fingerprints import content_digest, fingerprint
 from tallystick.study import Study
-from tallystick.study.schema import Category, Number, Schema
+from tallystick.study.columns import Category, Number
+from tallystick.study.schema import Schema
 
 ROWS = [("61", "f", "1.5"), ("62", "m", ""), ("40", "f", "-0.0"), ("40", "f", "-0.0")]
 

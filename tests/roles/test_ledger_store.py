@@ -36,7 +36,8 @@ from tallystick.roles.ledger import turn_lock
 from tallystick.roles.ledger.countersignatures import kept
 from tallystick.roles.ledger.report import check_export, export
 from tallystick.roles.ledger.store import LedgerStore
-from tallystick.study.schema import Number, Schema
+from tallystick.study.columns import Number
+from tallystick.study.schema import Schema
 
 
 @pytest.fixture

@@ -23,8 +23,6 @@ from dataclasses import replace
 from tallystick.algorithms.design import PublicBudget
 from tallystick.privacy.grid import Group
 
-__all__ = ["LEAST_ERROR", "group_sensitivity", "least_error", "split_note"]
-
 LEAST_ERROR = "proposed: the least error"
 
 

@@ -26,8 +26,6 @@ from tallystick.algorithms.tables.summary import design_summary
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
 
-__all__ = ["BUILT_IN", "BuiltIn", "check_keywords", "stepwise_programs"]
-
 Keywords = Mapping[str, Any]
 
 

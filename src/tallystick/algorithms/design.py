@@ -17,8 +17,6 @@ from tallystick.privacy.plan import Plan
 from tallystick.privacy.rules import Claim
 from tallystick.privacy.sum_plan import SumPlan, make_plan
 
-__all__ = ["Design", "PublicBudget", "SumDesign"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PublicBudget:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from tallystick.privacy.contribution import GridRows
 
-__all__ = ["grid_scores", "hinge_residuals", "logistic_residuals", "sigmoid", "softmax_residuals"]
-
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01  # ln 2 split so that n · high is exact for |n| < 2^11 (fdlibm's e_exp)
 _LN2_LOW = 1.90821492927058770002e-10

@@ -10,8 +10,6 @@ import numpy as np
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["flag", "one_of", "whole", "whole_or_auto"]
-
 
 def flag(name: str, value: Any) -> bool:
     """True or false. ``--set program.fit_intercept=False`` is a text, and ``bool("False")`` would be true."""

@@ -30,8 +30,6 @@ from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import Contribution
 from tallystick.privacy.grid import Group
 
-__all__ = ["BlockProgram", "Program", "Public", "State", "pack_state", "unpack_state"]
-
 State = Any
 """A float64 array, a float, or a (named) tuple of those: what every party sees at the start of a round."""
 

@@ -16,7 +16,7 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.partitions import uniforms
 from tallystick.engines.federation import seed_bytes
 from tallystick.study import Study
-from tallystick.study.schema import Category, Integer, Items, Number
+from tallystick.study.columns import Category, Integer, Items, Number
 
 
 def made_up_table(study: Study, rows: int, *, seed: int = 1) -> Any:

@@ -35,7 +35,7 @@ from uuid import UUID
 
 import numpy as np
 
-from tallystick.study.schema import label_text
+from tallystick.study.declared_values import label_text
 
 UNKNOWN = -1
 """The code of a category that is not declared."""

@@ -39,7 +39,8 @@ from tallystick.core.errors import DataError
 from tallystick.data.cell_rules import MISSING, UNKNOWN, canonical_identifier
 from tallystick.data.column_values import CellReader, Read, canonical_texts
 from tallystick.data.sources import broken_records, errors_name, read_table
-from tallystick.study.schema import Block, Category, Column, FeatureLayout, Integer, Items, Missing, Number, Schema
+from tallystick.study.columns import Category, Column, Integer, Items, Missing, Number
+from tallystick.study.schema import Block, FeatureLayout, Schema
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)

@@ -31,7 +31,8 @@ from tallystick.data.census_tables import (
     WORKCLASS,
 )
 from tallystick.data.partitions import uniforms
-from tallystick.study.schema import Category, Integer, Number, Schema
+from tallystick.study.columns import Category, Integer, Number
+from tallystick.study.schema import Schema
 
 if TYPE_CHECKING:
     import polars as pl

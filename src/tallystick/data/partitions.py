@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.core.readable_text import did_you_mean
-from tallystick.study.schema import label_text
+from tallystick.study.declared_values import label_text
 
 Indices = NDArray[np.int64]
 _MOST_CLIENTS = 100_000  # statements name no more parties, and each is a table of its own here

@@ -17,8 +17,6 @@ from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.grid import Grid
 from tallystick.privacy.round_plan import RoundPlan
 
-__all__ = ["ClientMap", "RecordMap", "blocks_of", "compile_map_of", "rows_of"]
-
 
 @runtime_checkable
 class RecordMap(Protocol):

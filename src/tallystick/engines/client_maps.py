@@ -17,8 +17,6 @@ from tallystick.engines.record_choice import ChosenMap, record_choice
 from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.study import Study
 
-__all__ = ["ClientMaps", "Streams"]
-
 Streams = Callable[..., WordSource]
 """A client's random streams, by labels of bytes: the system's, or a seeded simulation's."""
 

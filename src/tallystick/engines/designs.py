@@ -25,15 +25,6 @@ from tallystick.privacy.sum_plan import check_shares
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
 
-__all__ = [
-    "design_of",
-    "design_program",
-    "designed",
-    "program_from_text",
-    "program_of",
-]
-
-
 _STREAM_NOTE = (
     "a stream of {ticks} ticks: each record is in the batch of one of them, so every tick has the whole budget and the "
     "cost is the largest of theirs, not their sum"

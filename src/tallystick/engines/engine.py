@@ -33,18 +33,6 @@ from tallystick.privacy.release import Release, release
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
 
-__all__ = [
-    "Computation",
-    "Computed",
-    "Engine",
-    "Outcome",
-    "Progress",
-    "Released",
-    "Result",
-    "SimulatedStudy",
-    "run_paid",
-]
-
 Progress = Callable[[int, int], None]
 """Called with (round, rounds) after every round."""
 Released = Callable[[State, NoisyTotal | None], None]

@@ -29,10 +29,9 @@ from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.totals import Spent
 from tallystick.study import Study
-from tallystick.study.schema import Missing, Schema
+from tallystick.study.columns import Missing
+from tallystick.study.schema import Schema
 from tallystick.study.trust import registered
-
-__all__ = ["DEFAULT_MIN_CLIENTS", "Federation", "SimulatedFederation", "seed_bytes", "trust_settings"]
 
 DEFAULT_MIN_CLIENTS = 3
 

@@ -21,10 +21,9 @@ from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.study import Study
-from tallystick.study.schema import Column, FeatureLayout, Items
+from tallystick.study.columns import Column, Items
+from tallystick.study.schema import FeatureLayout
 from tallystick.study.trust import registered
-
-__all__ = ["layout_of", "plan_study", "public_budget", "public_facts"]
 
 
 def layout_of(study: Study) -> FeatureLayout:

@@ -22,8 +22,6 @@ from tallystick.privacy.round_plan import RoundPlan
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.study import Study
 
-__all__ = ["ChosenMap", "Coins", "RecordChoice", "record_choice", "sampling_notes"]
-
 Coins = Callable[[bytes], WordSource]
 """A client's private coins of a round, named by eight bytes."""
 _BITS = 53

@@ -15,8 +15,6 @@ from tallystick.privacy.open_budget import Prices
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.secure_sum.open_round import NoiseSource
 
-__all__ = ["RoundNoise", "Stream", "padded", "result_limit"]
-
 Stream = Callable[..., WordSource]
 
 

@@ -23,8 +23,6 @@ from tallystick.engines.totals import NoisyTotal, NoisyTotals, SumRequest
 from tallystick.engines.user_code import next_state, run_user_code, start_of
 from tallystick.privacy.sum_plan import SumPlan
 
-__all__ = ["SimulatedRounds", "is_lost_tick", "run_rounds"]
-
 _LOST = frozenset({"missing-server", "too-few-clients"})
 """Why a round may be given up without anybody being at fault; after anything else a person looks first."""
 

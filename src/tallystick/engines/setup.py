@@ -25,8 +25,6 @@ from tallystick.protocol.members import Cast
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
 
-__all__ = ["Setup", "set_up"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:

@@ -21,8 +21,6 @@ from tallystick.data.encoding import Records
 from tallystick.data.sources import read_table
 from tallystick.study.sections import StreamSection
 
-__all__ = ["OUTSIDE", "Batches", "simulated_ticks", "ticks_of_times", "times_of"]
-
 OUTSIDE = 0
 """The tick of a record from before the first or after the last one: it is in no batch."""
 

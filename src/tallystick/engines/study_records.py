@@ -8,8 +8,6 @@ from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records, encode
 from tallystick.study import Study
 
-__all__ = ["person_column", "study_records"]
-
 
 def study_records(study: Study, source: Any, *, party: str | None = None, lenient: bool) -> Records:
     """The records of one client, encoded by the study's schema.

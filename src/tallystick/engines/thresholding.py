@@ -28,8 +28,6 @@ from tallystick.privacy.round_plan import RoundPlan
 from tallystick.protocol.sparse_model import travelling_bytes
 from tallystick.study import Study
 
-__all__ = ["StateBytes", "state_bytes", "threshold_notes", "thresholded"]
-
 
 def thresholded(noisy: NoisyTotal, plan: RoundPlan, threshold: float) -> NoisyTotal:
     """Coordinates closer to 0 than ``threshold`` standard deviations of their own noise become 0.

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from tallystick.privacy.round_plan import RoundPlan
 
-__all__ = ["NoisyTotal", "NoisyTotals", "RoundRequest", "SumRequest"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RoundRequest:

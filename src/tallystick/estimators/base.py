@@ -31,7 +31,8 @@ from tallystick.engines.thresholding import state_bytes
 from tallystick.estimators.plain import frame_columns, matrix_columns, target_column, undeclared, with_target
 from tallystick.privacy.ledger import Ledger
 from tallystick.study import Study
-from tallystick.study.schema import Column, FeatureLayout, Missing, Schema
+from tallystick.study.columns import Column, Missing
+from tallystick.study.schema import FeatureLayout, Schema
 
 PROMISE = ("epsilon", "delta", "neighbours", "mechanism")
 """The keywords of every estimator that are keys of [privacy]."""

@@ -19,7 +19,9 @@ from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import PrivacyStatement
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study import Study
-from tallystick.study.schema import Category, FeatureLayout, Missing, Schema, label_text
+from tallystick.study.columns import Category, Missing
+from tallystick.study.declared_values import label_text
+from tallystick.study.schema import FeatureLayout, Schema
 
 LEVEL = 0.95
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import BoundsError, DataError, StudyError
 from tallystick.data.sources import column_names, read_table
-from tallystick.study.schema import Category, Column, Schema
+from tallystick.study.columns import Category, Column
+from tallystick.study.schema import Schema
 
 _TARGET = "y"
 _SHOWN = 12

@@ -15,7 +15,8 @@ from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import quantile
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study import Study
-from tallystick.study.schema import Category, FeatureLayout, Items
+from tallystick.study.columns import Category, Items
+from tallystick.study.schema import FeatureLayout
 
 LEVEL = 0.95
 

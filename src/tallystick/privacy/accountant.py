@@ -27,8 +27,6 @@ from functools import lru_cache
 
 from tallystick.core.errors import PrivacyRefused
 
-__all__ = ["ORDERS", "confirmed", "epsilon_from_rho", "pure_rho", "rho_for", "rho_from_epsilon", "rounded_up"]
-
 ORDERS: tuple[Fraction, ...] = (
     *(Fraction(n, 16) for n in range(17, 48)),
     *(Fraction(n, 2) for n in range(6, 64)),

@@ -26,8 +26,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-__all__ = ["MAX_BOUND", "clip_group", "clip_record", "grid_record"]
-
 MAX_BOUND = 2**31 - 1
 """Largest integer bound: B² and the sums tested against it stay below 2^63."""
 

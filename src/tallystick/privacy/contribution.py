@@ -19,8 +19,6 @@ from tallystick.core.errors import BoundsError, DataError
 from tallystick.privacy.clipping import MAX_BOUND, clip_group, clip_record, grid_record
 from tallystick.privacy.grid import Grid
 
-__all__ = ["Chunked", "Contribution", "Dense", "Factored", "GridRows", "Sparse", "total", "total_by_person"]
-
 _EXACT = 2.0**53
 _PERSON_CELLS = 2**24
 """Numbers held at once while the records of persons are picked from parts."""

@@ -21,8 +21,6 @@ from tallystick.core.errors import BoundsError
 from tallystick.privacy.clipping import MAX_BOUND
 from tallystick.privacy.ranges import check_coordinates
 
-__all__ = ["Grid", "Group", "Norm", "fraction_bits_for"]
-
 Norm = Literal["l1", "l2"]
 
 

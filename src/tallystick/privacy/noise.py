@@ -11,8 +11,6 @@ from tallystick.core.randomness import WordSource
 from tallystick.privacy.mechanisms import Mechanism, discrete_gaussian, discrete_laplace
 from tallystick.privacy.round_plan import RoundPlan
 
-__all__ = ["draw_noise"]
-
 
 def draw_noise(plan: RoundPlan, source: WordSource) -> NDArray[np.int64]:
     """Independent noise for every coordinate of the round's vector, group after group, in grid units."""

@@ -28,8 +28,6 @@ from tallystick.core.errors import PrivacyRefused, VerificationError
 from tallystick.privacy.mechanisms import Mechanism, round_up_scale, round_up_variance
 from tallystick.privacy.round_plan import MIN_SHARE_VARIANCE, GroupNoise, RoundPlan
 
-__all__ = ["PARTS", "OpenBudget", "Prices", "shares_overhead"]
-
 PARTS = 2**20
 """A price is so many of these parts of the reservation."""
 _FLOAT, _ENTRY = Struct("<d"), Struct("<II")

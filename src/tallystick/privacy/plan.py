@@ -16,8 +16,6 @@ from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rounded_up
 from tallystick.privacy.rules import Claim
 from tallystick.privacy.sampling import curve_epsilon
 
-__all__ = ["Plan"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(ABC):

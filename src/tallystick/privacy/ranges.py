@@ -14,22 +14,6 @@ from typing import Any
 
 from tallystick.core.errors import BoundsError, StudyError
 
-__all__ = [
-    "BUDGET_DELTA",
-    "BUDGET_EPSILON",
-    "MAX_COLUMNS",
-    "MAX_COORDINATES",
-    "MAX_EPSILON",
-    "MAX_LABELS",
-    "MAX_ROUNDS",
-    "MIN_DELTA",
-    "MIN_EPSILON",
-    "MIN_SAMPLING",
-    "Range",
-    "check_coordinates",
-    "check_whole_numbers",
-]
-
 MAX_EPSILON = 1e5
 """Above this an ε says nothing at all; `mechanism = "none"` is the honest word for it."""
 MIN_EPSILON = 1e-6

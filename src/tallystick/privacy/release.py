@@ -14,8 +14,6 @@ from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.units import Unit
 
-__all__ = ["PersonStatement", "PrivacyStatement", "Release", "release", "state_privacy"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:

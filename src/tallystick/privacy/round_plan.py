@@ -30,8 +30,6 @@ from tallystick.privacy.sensitivity import (
     vector_sensitivity,
 )
 
-__all__ = ["MIN_SHARE_VARIANCE", "GroupNoise", "RoundPlan", "plan_round"]
-
 MIN_SHARE_VARIANCE = 4
 
 

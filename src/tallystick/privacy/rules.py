@@ -14,8 +14,6 @@ from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.privacy.ranges import MAX_EPSILON, MAX_ROUNDS, MIN_DELTA, MIN_EPSILON, MIN_SAMPLING
 from tallystick.privacy.trust import Trust
 
-__all__ = ["MAX_EPSILON", "MAX_ROUNDS", "RULES", "Claim", "check_claim", "default_delta"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:

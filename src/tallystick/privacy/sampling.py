@@ -41,8 +41,6 @@ from functools import lru_cache
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import confirmed
 
-__all__ = ["LARGEST", "curve_epsilon", "sampled_budget", "sampled_curve"]
-
 LARGEST = 256
 _SLACK = 1e-9
 """Relative slack, upwards, for float64 logarithms: a weight's is up to 2,000 and so known to 10⁻¹²."""

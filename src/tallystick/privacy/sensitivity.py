@@ -18,16 +18,6 @@ import math
 from fractions import Fraction
 from typing import Literal
 
-__all__ = [
-    "Neighbours",
-    "blocks_sensitivity",
-    "count_sensitivity",
-    "counts_sensitivity",
-    "nonnegative_sensitivity",
-    "person_multiplier",
-    "vector_sensitivity",
-]
-
 Neighbours = Literal["replace-one", "add-remove"]
 
 

@@ -25,8 +25,6 @@ from tallystick.privacy.round_plan import RoundPlan, plan_round
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import round_curve, sampled_budget
 
-__all__ = ["SumPlan", "check_shares", "make_plan", "rounds_of"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class SumPlan(Plan):

@@ -18,8 +18,6 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rounded_up
 from tallystick.privacy.units import RECORD, Unit
 
-__all__ = ["STEPS", "Charge", "Spent", "Totals", "UnitSpent", "UnitTotals", "steps"]
-
 STEPS = 2**70
 """Curves are whole multiples of 1/STEPS, rounded up: their sums are sums of integers."""
 

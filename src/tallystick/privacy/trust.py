@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["NoiseMakers", "Problem", "Trust"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseMakers:

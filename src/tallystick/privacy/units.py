@@ -24,8 +24,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["RECORD", "Unit"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:

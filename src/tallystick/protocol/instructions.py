@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import TallystickError
 
-__all__ = ["Aborted", "Compute", "Finished", "Forget", "NoisySum", "Persist", "Send", "Wake"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class NoisySum:

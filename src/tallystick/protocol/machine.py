@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 
-__all__ = ["Machine", "Transitions", "transition_table"]
-
 Transitions = Mapping[tuple[Enum, Enum], Enum]
 
 
@@ -30,6 +28,10 @@ class Machine(ABC):
     """One party of one protocol. A protocol's own base says how messages are decoded and refused."""
 
     TRANSITIONS: ClassVar[Transitions]
+    CODES: ClassVar[Any]
+    """The protocol's codes of refusals."""
+    OTHER_STUDY: ClassVar[str]
+    """Why a message of another study is refused, in words."""
 
     def __init__(self, name: str, study_hash: bytes, state: Enum) -> None:
         self.name = name
@@ -41,10 +43,11 @@ class Machine(ABC):
     def receive(self, sender: str, message: Any, now: float) -> list[Any]:
         """Take one message from an authenticated sender."""
         if message.study_hash != self.study_hash:
-            return self._wrong_study(sender, message)
+            return self._refuse(sender, message, self.CODES.WRONG_STUDY, self.OTHER_STUDY)
         handler = self._handlers.get(type(message))
         if handler is None:
-            return self._not_expected(sender, message, f"a {type(message).__name__} is not for this party")
+            cause = f"a {type(message).__name__} is not for this party"
+            return self._refuse(sender, message, self.CODES.NOT_EXPECTED, cause)
         return handler(sender, message, now)
 
     def receive_bytes(self, sender: str, raw: bytes, now: float, *, limit: int | None = None) -> list[Any]:
@@ -52,7 +55,8 @@ class Machine(ABC):
         try:
             message = self._decode(raw, limit)
         except RemoteProtocolError as error:
-            return self._unreadable(sender, error)
+            other = error.rule == "other-version"
+            return self._refuse(sender, None, self.CODES.OTHER_VERSION if other else self.CODES.MALFORMED, error.cause)
         return self.receive(sender, message, now)
 
     def tick(self, now: float) -> list[Any]:
@@ -64,16 +68,8 @@ class Machine(ABC):
         """The message, or ``RemoteProtocolError``."""
 
     @abstractmethod
-    def _wrong_study(self, sender: str, message: Any) -> list[Any]:
-        """The answer to a message of another study."""
-
-    @abstractmethod
-    def _not_expected(self, sender: str, message: Any, cause: str) -> list[Any]:
-        """The answer to a message that is not for this party."""
-
-    @abstractmethod
-    def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Any]:
-        """The answer to bytes that are no message."""
+    def _refuse(self, sender: str, message: Any, code: Any, cause: str) -> list[Any]:
+        """The answer to a message, or to bytes that are none (``None``), which is not taken."""
 
     def _move(self, event: Enum) -> None:
         try:

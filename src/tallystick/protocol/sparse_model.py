@@ -18,8 +18,6 @@ import numpy as np
 
 from tallystick.protocol.fields import refuse
 
-__all__ = ["expand", "sparse_parts", "travelling_bytes"]
-
 _COUNT = Struct("<I")
 _ENTRY_BYTES = 4 + 8
 _MOST_ENTRIES = 1 << 32

@@ -29,21 +29,7 @@ from tallystick.study.columns import (
     Missing,
     Number,
 )
-from tallystick.study.declared_values import label_text, paste_bounds, refuse_unknown
-
-__all__ = [
-    "Block",
-    "Category",
-    "Column",
-    "FeatureLayout",
-    "Integer",
-    "Items",
-    "Missing",
-    "Number",
-    "Schema",
-    "label_text",
-]
-
+from tallystick.study.declared_values import paste_bounds, refuse_unknown
 
 _LONGEST = 1000  # characters of a column's name
 

@@ -17,8 +17,9 @@ from tallystick.core.findings import first_finding
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.core.outside_text import DEPTH, BeyondLimits, NotReadable, read_json, read_toml
 from tallystick.privacy.rules import Claim, default_delta
+from tallystick.study.columns import Missing
 from tallystick.study.limits import check_limits
-from tallystick.study.schema import Missing, Schema
+from tallystick.study.schema import Schema
 from tallystick.study.sections import (
     DataSection,
     PrivacySection,

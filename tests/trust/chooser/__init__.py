@@ -107,7 +107,7 @@ class ChooserSection(TrustSection):
 
 class Chooser(Curator):
     name = "chooser"
-    section = ChooserSection
+    section = "tests.trust.chooser:ChooserSection"
     computes = ("choices",)
     simulation = "tests.trust.chooser.parts:SimulatedChooser"
     parts: ClassVar[Mapping[str, str]] = {

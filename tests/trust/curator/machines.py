@@ -20,6 +20,7 @@ from tallystick.core.errors import RemoteProtocolError, TooFewParties
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Forget, NoisySum, Persist, Send, Wake
 from tallystick.protocol.machine import Machine
 from tallystick.protocol.secure_sum.open_round import NoiseSource
+from tallystick.protocol.study.messages import StudyCode
 
 _HEAD = Struct("<4sB32sI")
 RETRY_SECONDS = 1.0
@@ -65,17 +66,13 @@ class Event(Enum):
 
 class _Base(Machine):
     TRANSITIONS = {(State.IDLE, Event.OPENED): State.OPEN, (State.OPEN, Event.ENDED): State.IDLE}  # noqa: RUF012
+    CODES = StudyCode
+    OTHER_STUDY = "this is not the study named"
 
     def _decode(self, raw: bytes, limit: int | None) -> Any:
         return decode(raw)
 
-    def _wrong_study(self, sender: str, message: Any) -> list[Any]:
-        return []
-
-    def _not_expected(self, sender: str, message: Any, cause: str) -> list[Any]:
-        return []
-
-    def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Any]:
+    def _refuse(self, sender: str, message: Any, code: Any, cause: str) -> list[Any]:
         return []
 
 

@@ -14,8 +14,6 @@ from tallystick.privacy.mechanisms.exponential import floor_exp
 from tallystick.privacy.mechanisms.kernels import DONE, GUARD, UNDECIDED
 from tallystick.privacy.mechanisms.word_buffer import WordBuffer
 
-__all__ = ["BLOCK", "THRESHOLDS", "Kernel", "fill"]
-
 BLOCK = 1 << 15  # words per fetch: 256 KB, made and used while in the second-level cache
 _WORDS_PER_DRAW = 7  # only how much to fetch: both samplers use 4 to 9 on average
 

@@ -18,16 +18,12 @@ from tallystick.privacy.mechanisms.batch import THRESHOLDS, fill
 from tallystick.privacy.mechanisms.kernels import GUARD, gaussian_kernel
 from tallystick.privacy.mechanisms.rational_scale import check_variance
 
-__all__ = ["sample", "sample_with_guard", "standard_deviation"]
 
+def sample(variance: Fraction, size: int, source: WordSource, *, guard: float = GUARD) -> NDArray[np.int64]:
+    """``size`` independent draws; ρ-zCDP with ρ = Δ² / (2 variance) for L2 sensitivity Δ [CKS20].
 
-def sample(variance: Fraction, size: int, source: WordSource) -> NDArray[np.int64]:
-    """``size`` independent draws; ρ-zCDP with ρ = Δ² / (2 variance) for L2 sensitivity Δ [CKS20]."""
-    return sample_with_guard(variance, size, source, guard=GUARD)
-
-
-def sample_with_guard(variance: Fraction, size: int, source: WordSource, *, guard: float) -> NDArray[np.int64]:
-    """The same draws whatever the guard: a wider one sends more of them through the reference (for tests)."""
+    The same draws whatever the guard: a wider one sends more of them through the reference (for tests).
+    """
     width = reference.strip_width(check_variance(variance))
     offset = float(reference.strip_offset(variance, width))
     parameters = (np.uint64(width.bit_length() - 1), float(1 / (2 * variance)), offset)

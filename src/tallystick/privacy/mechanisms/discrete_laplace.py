@@ -18,16 +18,12 @@ from tallystick.privacy.mechanisms.batch import THRESHOLDS, fill
 from tallystick.privacy.mechanisms.kernels import GUARD, laplace_kernel
 from tallystick.privacy.mechanisms.rational_scale import check_scale
 
-__all__ = ["sample", "sample_with_guard", "standard_deviation"]
 
+def sample(scale: Fraction, size: int, source: WordSource, *, guard: float = GUARD) -> NDArray[np.int64]:
+    """``size`` independent draws; ε-DP for L1 sensitivity Δ when scale >= Δ / ε.
 
-def sample(scale: Fraction, size: int, source: WordSource) -> NDArray[np.int64]:
-    """``size`` independent draws; ε-DP for L1 sensitivity Δ when scale >= Δ / ε."""
-    return sample_with_guard(scale, size, source, guard=GUARD)
-
-
-def sample_with_guard(scale: Fraction, size: int, source: WordSource, *, guard: float) -> NDArray[np.int64]:
-    """The same draws whatever the guard: a wider one sends more of them through the reference (for tests)."""
+    The same draws whatever the guard: a wider one sends more of them through the reference (for tests).
+    """
     t, s = check_scale(scale).numerator, scale.denominator
     parameters = (np.uint64(t), np.uint64(s), np.uint64((1 << 64) % t), 1.0 / t)
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from fractions import Fraction
 from functools import lru_cache
 
-__all__ = ["exp_bounds", "floor_exp"]
-
 _SLACK = 16  # extra working bits, so that outward rounding costs the caller a unit or two of the last place
 
 

@@ -19,8 +19,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["DONE", "GUARD", "MORE_WORDS", "UNDECIDED", "gaussian_kernel", "laplace_kernel"]
-
 DONE, MORE_WORDS, UNDECIDED = 0, 1, 2
 GUARD = 2.0**-32
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Mechanism"]
-
 
 class Mechanism(StrEnum):
     """How noise is drawn. ``NONE`` is exact sums: for simulation, or where every client allows it."""

@@ -11,8 +11,6 @@ from fractions import Fraction
 
 from tallystick.core.errors import StudyError
 
-__all__ = ["MAX_SCALE", "check_scale", "check_variance", "round_up_scale", "round_up_variance"]
-
 MAX_SCALE = 1 << 56
 """Largest Laplace scale and largest Gaussian σ: 40σ of noise stay below half of the 64-bit field."""
 _MAX_PART = 1 << 56  # numerator and denominator of a Laplace scale: proposals then stay below 2^62 in the kernel

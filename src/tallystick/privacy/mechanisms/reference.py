@@ -24,8 +24,6 @@ from functools import lru_cache
 from tallystick.privacy.mechanisms.exponential import exp_bounds
 from tallystick.privacy.mechanisms.word_buffer import WordBuffer
 
-__all__ = ["bernoulli_exp", "gaussian", "geometric_and_sign", "laplace", "strip_offset", "strip_width", "uniform_below"]
-
 _MASK = (1 << 64) - 1
 _FIRST_PRECISION = 40
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from tallystick.core.randomness import WordSource
 
-__all__ = ["WordBuffer"]
-
 
 class WordBuffer:
     """A read position on a stream: blocks for the kernels, single words for the reference, no word twice or lost."""

@@ -13,6 +13,7 @@ handed on. A failed round is never repeated under its number: a new try is a new
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum, unique
 from typing import ClassVar
 
@@ -20,11 +21,12 @@ import numpy as np
 
 from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.crypto.field import decode_signed, from_bytes, sum_vectors
+from tallystick.protocol.instructions import Aborted, Finished, NoisySum, Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import decode, encode
-from tallystick.protocol.secure_sum.instructions import Aborted, Finished, Instruction, NoisySum, Persist, Send, Wake
-from tallystick.protocol.secure_sum.machine import SumMachine, abort_error, check_model, remedy_for
+from tallystick.protocol.secure_sum.instructions import Instruction
+from tallystick.protocol.secure_sum.machine import SumMachine, abort_error, check_model
 from tallystick.protocol.secure_sum.messages import (
     Abort,
     Agreement,
@@ -39,8 +41,6 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import ResultRecord
-
-__all__ = ["AggregatorEvent", "AggregatorMachine", "AggregatorState"]
 
 
 @unique
@@ -228,15 +228,7 @@ class AggregatorMachine(SumMachine):
 
     def _abort(self, code: Code, party: str, cause: str, remedy: str | None = None) -> list[Instruction]:
         p = self.parameters
-        abort = Abort(
-            study_hash=p.study_hash,
-            round=self.round,
-            code=code,
-            party=party,
-            cause=cause,
-            remedy=remedy or remedy_for(code),
-        )
-        self._abort_message = abort
+        abort = self._abort_message = self._abort_of(self.round, code, party, cause, remedy)
         self._agreements, self._partials = {}, {}
         self._move(_E.ABORT)
         tell = [Send(to, abort) for to in (*p.servers, *p.clients)]
@@ -274,14 +266,7 @@ class AggregatorMachine(SumMachine):
             left, opened = int(1000 * (self._deadline - now)), self._opened
             if left <= 0 and (sender in p.client_index or message.round != self.round):
                 return []  # too late to join
-            again = RoundOpen(
-                study_hash=p.study_hash,
-                round=opened.round,
-                deadline_ms=max(1, min(left, opened.deadline_ms)),
-                model_hash=opened.model_hash,
-                model=opened.model,
-            )
-            return [Send(sender, again)]
+            return [Send(sender, replace(opened, deadline_ms=max(1, min(left, opened.deadline_ms))))]
         end = self._closed or self._abort_message
         return [Send(sender, end)] if end is not None else []
 

@@ -26,8 +26,6 @@ from tallystick.protocol.secure_sum.instructions import Instruction, Witness
 from tallystick.protocol.secure_sum.messages import Agreement, Code, Start
 from tallystick.protocol.secure_sum.parameters import SumParameters
 
-__all__ = ["BootBook", "MemoryBoots", "SeenBoots", "dispute"]
-
 
 class BootBook(Protocol):
     """What a party has witnessed so far; it is written by its driver, on ``Witness``."""

@@ -29,8 +29,9 @@ from tallystick.core.randomness import WordSource
 from tallystick.crypto.additive import VectorShare, split
 from tallystick.crypto.field import to_bytes
 from tallystick.crypto.prg import SEED_BYTES, AesStream
+from tallystick.protocol.instructions import Aborted, Compute, Forget, Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
-from tallystick.protocol.secure_sum.instructions import Aborted, Compute, Forget, Instruction, Persist, Send, Wake
+from tallystick.protocol.secure_sum.instructions import Instruction
 from tallystick.protocol.secure_sum.machine import SumMachine, abort_error, check_model
 from tallystick.protocol.secure_sum.messages import (
     Abort,
@@ -48,8 +49,6 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import ClientRecord, SeedRecord
-
-__all__ = ["ClientEvent", "ClientMachine", "ClientState"]
 
 
 @unique
@@ -136,16 +135,10 @@ class ClientMachine(SumMachine):
     def _object(self, message: RoundOpen, cause: str) -> list[Instruction]:
         """Refuse the model, and tell everybody so that no server releases the round."""
         out = self._end() if message.round == self.round else []
-        abort = Abort(
-            study_hash=self.parameters.study_hash,
-            round=message.round,
-            code=Code.BAD_MODEL,
-            party=self.parameters.aggregator,
-            cause=cause,
-            remedy="This client sent nothing for that model. Look at the aggregator before the next round.",
-        )
-        to = (*self.parameters.servers, self.parameters.aggregator)
-        return [*out, *(Send(party, abort) for party in to), Aborted(abort_error(abort))]
+        p = self.parameters
+        remedy = "This client sent nothing for that model. Look at the aggregator before the next round."
+        abort = self._abort_of(message.round, Code.BAD_MODEL, p.aggregator, cause, remedy)
+        return [*out, *(Send(party, abort) for party in (*p.servers, p.aggregator)), Aborted(abort_error(abort))]
 
     def contribute(self, round: int, vector: NDArray[np.uint64], source: WordSource, now: float) -> list[Instruction]:
         """Split this round's sum among the servers; ``vector`` is a field vector, ``source`` gives the seed."""

@@ -20,7 +20,6 @@ from tallystick.crypto.field import from_bytes
 from tallystick.protocol.fields import (
     HEADER_BYTES,
     KINDS,
-    TEXT_BYTES,
     Codec,
     Fixed,
     Layout,
@@ -32,11 +31,6 @@ from tallystick.protocol.fields import (
 from tallystick.protocol.secure_sum import messages
 from tallystick.protocol.secure_sum.messages import Code, Message, RoundOpen, Share, ShareKind, Start
 from tallystick.protocol.sparse_model import expand, sparse_parts, travelling_bytes
-
-__all__ = [
-    "HEADER_BYTES", "MAGIC", "MODEL_BYTES", "TEXT_BYTES", "VERSION", "decode", "encode", "encode_parts", "share_head",
-    "streamed_share", "vector_share_bytes",
-]  # fmt: skip
 
 MAGIC = b"TSUM"
 VERSION = 1

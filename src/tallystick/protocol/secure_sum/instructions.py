@@ -18,27 +18,10 @@ from tallystick.protocol.instructions import (
     Compute,
     Finished,
     Forget,
-    NoisySum,
     Persist,
     Send,
     Wake,
 )
-
-__all__ = [
-    "Aborted",
-    "Blame",
-    "Compute",
-    "Drop",
-    "Finished",
-    "Forget",
-    "Instruction",
-    "NoisySum",
-    "Persist",
-    "Send",
-    "Sync",
-    "Wake",
-    "Witness",
-]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,16 @@ from enum import Enum
 
 import numpy as np
 
-from tallystick.core.errors import RemoteProtocolError, RoundAborted, TooFewParties
+from tallystick.core.errors import RoundAborted, TooFewParties
+from tallystick.protocol.instructions import Send
 from tallystick.protocol.machine import Machine
 from tallystick.protocol.secure_sum.codec import decode
-from tallystick.protocol.secure_sum.instructions import Instruction, Send
+from tallystick.protocol.secure_sum.instructions import Instruction
 from tallystick.protocol.secure_sum.messages import Abort, Code, Message, Refused, RoundOpen, model_digest
 from tallystick.protocol.secure_sum.parameters import SumParameters
 
-__all__ = ["SumMachine", "abort_error", "check_model", "remedy_for"]
 
-
-def remedy_for(code: Code) -> str:
+def _remedy_for(code: Code) -> str:
     """What to do about a round that was given up for this reason."""
     if code == Code.STALE_SERVER:
         return (
@@ -54,26 +53,28 @@ def check_model(message: RoundOpen, parameters: SumParameters) -> str | None:
 class SumMachine(Machine):
     """Base of client, server and aggregator."""
 
+    CODES = Code
+    OTHER_STUDY = "this party takes part in another study"
+
     def __init__(self, parameters: SumParameters, name: str, state: Enum) -> None:
         super().__init__(name, parameters.study_hash, state)
         self.parameters = parameters
 
+    def _abort_of(self, round: int, code: Code, party: str, cause: str, remedy: str | None = None) -> Abort:
+        return Abort(
+            study_hash=self.study_hash,
+            round=round,
+            code=code,
+            party=party,
+            cause=cause,
+            remedy=remedy or _remedy_for(code),
+        )
+
     def _decode(self, raw: bytes, limit: int | None) -> Message:
         return decode(raw, limit=self.parameters.message_limit if limit is None else limit)
 
-    def _wrong_study(self, sender: str, message: Message) -> list[Instruction]:
-        return self._refuse(sender, message, Code.WRONG_STUDY, "this party takes part in another study")
-
-    def _not_expected(self, sender: str, message: Message, cause: str) -> list[Instruction]:
-        return self._refuse(sender, message, Code.NOT_EXPECTED, cause)
-
-    def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Instruction]:
-        code = Code.OTHER_VERSION if error.rule == "other-version" else Code.MALFORMED
-        refusal = Refused(study_hash=self.study_hash, round=self.round, code=code, cause=error.cause)
-        return [Send(sender, refusal)]
-
-    def _refuse(self, sender: str, message: Message, code: Code, cause: str) -> list[Instruction]:
+    def _refuse(self, sender: str, message: Message | None, code: Code, cause: str) -> list[Instruction]:
         if isinstance(message, (Refused, Abort)):  # answering a refusal with a refusal would never end
             return []
-        refusal = Refused(study_hash=self.study_hash, round=message.round, code=code, cause=cause)
-        return [Send(sender, refusal)]
+        round = self.round if message is None else message.round
+        return [Send(sender, Refused(study_hash=self.study_hash, round=round, code=code, cause=cause))]

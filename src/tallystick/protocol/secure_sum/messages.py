@@ -31,30 +31,6 @@ from blake3 import blake3
 
 from tallystick.core.identifiers import digest
 
-__all__ = [
-    "BOOT_VALUE_BYTES",
-    "Abort",
-    "Accepted",
-    "Agreement",
-    "Code",
-    "Inquiry",
-    "Message",
-    "Partial",
-    "ReceivedList",
-    "Refused",
-    "RoundClosed",
-    "RoundOpen",
-    "Share",
-    "ShareDigest",
-    "ShareKind",
-    "Start",
-    "commitments_digest",
-    "model_digest",
-    "noise_commitment",
-    "share_context",
-    "share_digest",
-]
-
 BOOT_VALUE_BYTES = 16
 
 _CONTEXT = Struct("<IIHI")
@@ -303,8 +279,9 @@ def share_context(study_hash: bytes, round: int, client: int, servers: int, size
 
 def share_digest(context: bytes, server: int, kind: int, blind: bytes, payload: bytes) -> bytes:
     """A hiding commitment to one server's share; the payload, the only long part, enters by its BLAKE3 hash."""
-    hashed = blake3(payload).digest()
-    return digest(b"tallystick/secure-sum/commit/2", context, bytes((server & 255, server >> 8, kind)), blind, hashed)
+    whole = ShareDigest(context, server, kind, blind)
+    whole.update(payload)
+    return whole.digest()
 
 
 class ShareDigest:

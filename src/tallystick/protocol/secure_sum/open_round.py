@@ -25,8 +25,6 @@ from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundRecord
 from tallystick.protocol.secure_sum.shares import ShareStore
 
-__all__ = ["ACTIVE", "NoiseSource", "OpenRound", "ServerEvent", "ServerState"]
-
 
 class NoiseSource(ABC):
     """This server's share of a round's noise; asked once per round, the draw is persisted."""

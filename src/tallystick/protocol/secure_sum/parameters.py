@@ -13,8 +13,6 @@ from tallystick.core.identifiers import HASH_BYTES, check_party_name
 from tallystick.crypto.additive import vector_server_for
 from tallystick.crypto.signing import VerifyKey
 
-__all__ = ["SumParameters"]
-
 _MODULUS_HALF = ((1 << 64) - (1 << 32)) // 2
 _MAX_U32 = (1 << 32) - 1
 

@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 from tallystick.core.errors import RemoteProtocolError, VerificationError
 from tallystick.protocol.fields import KINDS, Layout, Varying, end_of
 
-__all__ = ["ClientRecord", "EquivocatorsRecord", "NoiseRecord", "ResultRecord", "RoundRecord", "SeedRecord", "damaged"]
-
 
 def damaged() -> VerificationError:
     """A record is not what was written: this party stops rather than guess."""

@@ -23,21 +23,18 @@ No message lets anyone *name* a set. The aggregator can stop a round, not steer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, cast
+from typing import ClassVar, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, PrivacyRefused
-from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import SEED_BYTES
-from tallystick.crypto.signing import SigningKey
+from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
-from tallystick.protocol.secure_sum.boots import BootBook
-from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction, Persist, Send, Sync, Wake
+from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction, Sync
 from tallystick.protocol.secure_sum.machine import check_model
 from tallystick.protocol.secure_sum.messages import (
-    BOOT_VALUE_BYTES,
     Abort,
     Accepted,
     Agreement,
@@ -55,14 +52,11 @@ from tallystick.protocol.secure_sum.messages import (
     share_context,
     share_digest,
 )
-from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenRound, ServerEvent, ServerState
+from tallystick.protocol.secure_sum.open_round import ACTIVE, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import EquivocatorsRecord, NoiseRecord, RoundRecord, damaged
-from tallystick.protocol.secure_sum.server_agreeing import AgreeingServer
-from tallystick.protocol.secure_sum.shares import ShareStore, misfit
-
-__all__ = ["NoiseSource", "ServerEvent", "ServerMachine", "ServerState"]
-
+from tallystick.protocol.secure_sum.server_agreeing import AgreeingServer, ServerParts
+from tallystick.protocol.secure_sum.shares import misfit
 
 _S, _E = ServerState, ServerEvent
 
@@ -82,30 +76,8 @@ class ServerMachine(AgreeingServer):
         (_S.ABORTED, _E.OPEN): _S.COLLECTING,
     }
 
-    def __init__(
-        self,
-        parameters: SumParameters,
-        name: str,
-        *,
-        key: SigningKey,
-        noise: NoiseSource,
-        blinds: WordSource,
-        shares: ShareStore,
-        boot: int = 0,
-        boot_value: bytes = bytes(BOOT_VALUE_BYTES),
-        boots: BootBook | None = None,
-    ) -> None:
-        super().__init__(
-            parameters,
-            name,
-            key=key,
-            noise=noise,
-            blinds=blinds,
-            shares=shares,
-            boot=boot,
-            boot_value=boot_value,
-            boots=boots,
-        )
+    def __init__(self, parameters: SumParameters, name: str, **parts: Unpack[ServerParts]) -> None:
+        super().__init__(parameters, name, **parts)
         self._drawn: NoiseRecord | None = None  # kept for a round that this server did not come to open
         self._previous: tuple[int, dict[int, bytes]] = (0, {})  # the last round's digests, for idempotent answers
         self._absences: dict[int, int] = {}  # client -> the last round it said it would sit out
@@ -211,13 +183,14 @@ class ServerMachine(AgreeingServer):
         if wrong is not None:
             return self._refuse(sender, message, *wrong)
         bound = commitments_digest(context, message.commitments)
+        accepted = Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine))
         current = self._now
         if current is None or message.round > self.round:
             return self._refuse(sender, message, Code.TOO_EARLY, "this server has not opened that round; send it again")
         if message.round < self.round:
             said = self._previous[1].get(client) if message.round == self._previous[0] else None
             if said == bound:
-                return [Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine))]
+                return [accepted]
             if said is not None:
                 blame = Blame(sender, message.round, "another share than the one accepted was sent after the round")
                 return [blame, *self._refuse(sender, message, Code.EQUIVOCATION, "another share was accepted before")]
@@ -225,7 +198,7 @@ class ServerMachine(AgreeingServer):
         early = self.tick(now) if now >= current.deadline and self.state is _S.COLLECTING else []
         known = current.received.get(client)
         if known == bound:
-            return [*early, Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine))]
+            return [*early, accepted]
         if self.state is not _S.COLLECTING:
             if known is not None:  # too late to leave it out, never too late to name it
                 early += self._late_equivocation(current, client)
@@ -239,10 +212,7 @@ class ServerMachine(AgreeingServer):
         self._shares.put(message)
         current.received[client] = bound
         current.absent.discard(client)
-        out: list[Instruction] = [
-            Sync(),
-            Send(sender, Accepted(study_hash=p.study_hash, round=message.round, digest=mine)),
-        ]
+        out: list[Instruction] = [Sync(), accepted]
         if current.complete(p):
             out += self._list(current, now)
         return out
@@ -354,27 +324,11 @@ class ServerMachine(AgreeingServer):
         name: str,
         records: Mapping[str, bytes],
         *,
-        key: SigningKey,
-        noise: NoiseSource,
-        blinds: WordSource,
-        shares: ShareStore,
-        boot: int,
-        boot_value: bytes = bytes(BOOT_VALUE_BYTES),
-        boots: BootBook | None = None,
         now: float,
+        **parts: Unpack[ServerParts],
     ) -> tuple[ServerMachine, list[Instruction]]:
         """The machine as its durable records have it, and what to do first. Noise is read, never drawn."""
-        machine = cls(
-            parameters,
-            name,
-            key=key,
-            noise=noise,
-            blinds=blinds,
-            shares=shares,
-            boot=boot,
-            boot_value=boot_value,
-            boots=boots,
-        )
+        machine = cls(parameters, name, **parts)
         drawn = NoiseRecord.from_bytes(records["noise"]) if "noise" in records else None
         if "round" not in records:
             machine._drawn = drawn
@@ -385,7 +339,7 @@ class ServerMachine(AgreeingServer):
         machine.state = _S.COLLECTING
         out = machine._enter(record, drawn.noise if drawn is not None and drawn.round == record.round else None, now)
         current = cast(OpenRound, machine._now)
-        machine.state = current.recall(machine.index, records, shares)
+        machine.state = current.recall(machine.index, records, machine._shares)
         if machine.state in ACTIVE and current.noise is None:
             raise damaged()  # it may have been used: it is never drawn again
         if machine.state in ACTIVE and machine.state is not _S.COLLECTING:

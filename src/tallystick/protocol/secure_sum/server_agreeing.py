@@ -8,7 +8,7 @@ not fit ends the round, names who it does not fit with, and drops the shares.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
+from typing import NotRequired, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,13 @@ from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.field import add_into, encode_signed, to_bytes
 from tallystick.crypto.signing import SigningKey
+from tallystick.protocol.instructions import Aborted, Forget, Persist, Send, Wake
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import encode
-from tallystick.protocol.secure_sum.instructions import Aborted, Blame, Drop, Forget, Instruction, Persist, Send, Wake
-from tallystick.protocol.secure_sum.machine import SumMachine, abort_error, remedy_for
+from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction
+from tallystick.protocol.secure_sum.machine import SumMachine, abort_error
 from tallystick.protocol.secure_sum.messages import (
     BOOT_VALUE_BYTES,
-    Abort,
     Agreement,
     Code,
     Partial,
@@ -34,33 +34,34 @@ from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenR
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.shares import ShareStore, sum_shares
 
-__all__ = ["AgreeingServer"]
-
 _S, _E = ServerState, ServerEvent
+
+
+class ServerParts(TypedDict):
+    """What a server is made of, beside the study's parameters and its name."""
+
+    key: SigningKey
+    noise: NoiseSource
+    blinds: WordSource
+    shares: ShareStore
+    boot: NotRequired[int]
+    boot_value: NotRequired[bytes]
+    boots: NotRequired[BootBook | None]
 
 
 class AgreeingServer(SumMachine):
     """A server that has its shares: agrees on the set with its peers, sums it once, or gives the round up."""
 
-    def __init__(
-        self,
-        parameters: SumParameters,
-        name: str,
-        *,
-        key: SigningKey,
-        noise: NoiseSource,
-        blinds: WordSource,
-        shares: ShareStore,
-        boot: int = 0,
-        boot_value: bytes = bytes(BOOT_VALUE_BYTES),
-        boots: BootBook | None = None,
-    ) -> None:
+    def __init__(self, parameters: SumParameters, name: str, **parts: Unpack[ServerParts]) -> None:
         super().__init__(parameters, name, _S.IDLE)
         self.index = parameters.server_index[name]
-        if key.public != parameters.server_keys[self.index]:
+        self._key, self._noise, self._blinds, self._shares = (
+            parts["key"], parts["noise"], parts["blinds"], parts["shares"],
+        )  # fmt: skip
+        if self._key.public != parameters.server_keys[self.index]:
             raise LocalProtocolError("this server's key is not the one pinned in the study", party=name)
-        self._key, self._noise, self._blinds, self._shares = key, noise, blinds, shares
-        self._boot, self._boot_value = boot, boot_value
+        self._boot, self._boot_value = parts.get("boot", 0), parts.get("boot_value", bytes(BOOT_VALUE_BYTES))
+        boots = parts.get("boots")
         self._seen = SeenBoots(parameters, boots if boots is not None else MemoryBoots())
         self._peers = tuple(server for server in parameters.servers if server != name)
         self._now: OpenRound | None = None
@@ -223,14 +224,7 @@ class AgreeingServer(SumMachine):
 
     def _abort(self, code: Code, party: str, cause: str, *, tell: bool = True) -> list[Instruction]:
         current = cast(OpenRound, self._now)
-        current.abort = Abort(
-            study_hash=self.parameters.study_hash,
-            round=self.round,
-            code=code,
-            party=party,
-            cause=cause,
-            remedy=remedy_for(code),
-        )
+        current.abort = self._abort_of(self.round, code, party, cause)
         self._move(_E.ABORT)
         out: list[Instruction] = [Persist("aborted", encode(current.abort)), *self._erase(current)]
         if tell:

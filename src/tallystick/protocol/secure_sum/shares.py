@@ -20,8 +20,6 @@ from tallystick.crypto.prg import add_expanded
 from tallystick.protocol.secure_sum.messages import Code, Share, ShareKind, share_context
 from tallystick.protocol.secure_sum.parameters import SumParameters
 
-__all__ = ["MemoryShares", "ShareStore", "misfit", "sum_shares"]
-
 _BATCH = 64  # vectors added in one pass over the accumulator
 
 

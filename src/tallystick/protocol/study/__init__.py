@@ -1,5 +1,6 @@
 """Around the rounds of a study: who proposes, who takes part, when it starts and ends (see README.md here)."""
 
+from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.study.aggregator import AggregatorMachine
 from tallystick.protocol.study.analyst import AnalystMachine
 from tallystick.protocol.study.codec import decode, encode, is_study_message, study_of
@@ -9,12 +10,9 @@ from tallystick.protocol.study.instructions import (
     Ended,
     Erase,
     Instruction,
-    Persist,
     Review,
     RoundsDone,
-    Send,
     Started,
-    Wake,
 )
 from tallystick.protocol.study.messages import StudyCode, result_digest
 from tallystick.protocol.study.participant import ParticipantMachine

@@ -12,34 +12,27 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tallystick.core.errors import LocalProtocolError, TallystickError
+from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.members import Cast
-from tallystick.protocol.study.codec import decode, encode
+from tallystick.protocol.study.codec import encode
 from tallystick.protocol.study.gathering import AggregatorEvent, AggregatorState, Gathering
-from tallystick.protocol.study.instructions import Ended, Instruction, Persist, Review, Send, Started, Wake
-from tallystick.protocol.study.machine import error_of
+from tallystick.protocol.study.instructions import Instruction, Review, Started
+from tallystick.protocol.study.machine import kept_messages
 from tallystick.protocol.study.messages import (
     Failed,
-    Progress,
     Propose,
     Result,
     StudyCode,
     StudyDeclined,
-    StudyEnd,
     StudyInquiry,
     StudyOpen,
     StudyReady,
     StudyRefused,
     StudyStart,
-    result_digest,
 )
 from tallystick.protocol.study.roster import make_roster
 from tallystick.study import study_digest
-
-__all__ = ["AggregatorEvent", "AggregatorMachine", "AggregatorState"]
-
-NO_RESULT = bytes(32)
-
 
 _S, _E = AggregatorState, AggregatorEvent
 
@@ -60,10 +53,6 @@ class AggregatorMachine(Gathering):
 
     def __init__(self, cast: Cast, study_hash: bytes, *, retry_seconds: float = 5.0) -> None:
         super().__init__(cast, study_hash, retry_seconds=retry_seconds)
-        self._proposal: Propose | None = None
-        self._end: Result | Failed | None = None
-        self._listeners: dict[str, bytes] = {}  # analyst -> its request
-        self._progress = (0, 0)
         self._handlers = {
             Propose: self._on_propose,
             StudyReady: self._on_ready,
@@ -71,11 +60,6 @@ class AggregatorMachine(Gathering):
             StudyInquiry: self._on_inquiry,
             StudyRefused: self._on_refused,
         }
-
-    @property
-    def ending(self) -> Result | Failed | None:
-        """How the study ended, once it has."""
-        return self._end
 
     # -- a proposal ------------------------------------------------------------------------------------------------
 
@@ -105,21 +89,6 @@ class AggregatorMachine(Gathering):
             raise LocalProtocolError("there is no proposal to review", party=self.name)
         return Review(study=proposal.study, program=proposal.program, attempt=self.attempt + 1)
 
-    def _answer(self, analyst: str) -> list[Instruction]:
-        """How the study stands, for an analyst."""
-        if isinstance(self._end, Result):
-            return [Send(analyst, self._end)]
-        if isinstance(self._end, Failed):
-            return [Send(analyst, self._failed_for(self._end, self._listeners[analyst]))]
-        return [Send(analyst, self._progress_message())]
-
-    @staticmethod
-    def _failed_for(end: Failed, request: bytes) -> Failed:
-        return Failed(**{name: getattr(end, name) for name in Failed.__slots__} | {"request": request})
-
-    def _progress_message(self) -> Progress:
-        return Progress(study_hash=self.study_hash, round=self._progress[0], rounds=self._progress[1])
-
     def accept(self, *, min_clients: int, ready_seconds: float, now: float) -> list[Instruction]:
         """The review found nothing wrong: ask the parties. ``min_clients`` is the study's."""
         proposal = self._proposal
@@ -145,8 +114,6 @@ class AggregatorMachine(Gathering):
         self.attempt += 1
         return self._fail(StudyCode.NOT_APPROVED, error)
 
-    # -- gathering -------------------------------------------------------------------------------------------------
-
     # -- running and ending ----------------------------------------------------------------------------------------
 
     def progress(self, round: int, rounds: int) -> list[Instruction]:
@@ -161,54 +128,9 @@ class AggregatorMachine(Gathering):
         self._end = result
         return [Persist("study/end", encode(result)), *self._tell_end()]
 
-    def fail(self, error: TallystickError) -> list[Instruction]:
-        """A running study ends without a result, for good: what its rounds cost is spent."""
-        return self._fail(StudyCode.FAILED, error)
-
     def give_up(self, error: TallystickError) -> list[Instruction]:
         """The members have changed under a study that is not over: one that had not started may be proposed again."""
         return self._fail(StudyCode.OTHER_CONSORTIUM, error)
-
-    def _fail(self, code: StudyCode, error: TallystickError) -> list[Instruction]:
-        failed = Failed(
-            study_hash=self.study_hash,
-            attempt=self.attempt,
-            request=self._proposal.request if self._proposal is not None else bytes(16),
-            final=int(self.state is _S.RUNNING),
-            code=code,
-            round=error.round or 0,
-            exit_code=error.exit_code,
-            rule=error.rule or type(error).__name__,
-            party=error.party or "",
-            cause=error.cause,
-            remedy=error.remedy or "",
-        )
-        self._move(_E.FAIL)
-        self._end = failed
-        return [Persist("study/end", encode(failed)), *self._tell_end()]
-
-    def _tell_end(self) -> list[Instruction]:
-        end = self._end
-        out: list[Instruction] = []
-        for party in self.roster.keys if self.roster is not None else self.cast.parties:
-            out += self._say_end(party)
-        for analyst in self._listeners:
-            out += self._answer(analyst)
-        if isinstance(end, Result):
-            return [*out, Ended(result_digest(self.study_hash, end.packed), None)]
-        return [*out, Ended(None, error_of(end))] if end is not None else out
-
-    def _say_end(self, party: str) -> list[Instruction]:
-        end = self._end
-        if end is None:
-            return []
-        message = StudyEnd(
-            study_hash=self.study_hash,
-            attempt=end.attempt,
-            code=StudyCode.FINISHED if isinstance(end, Result) else end.code,
-            result=result_digest(self.study_hash, end.packed) if isinstance(end, Result) else NO_RESULT,
-        )
-        return [Send(party, message)]
 
     def _on_inquiry(self, sender: str, message: StudyInquiry, now: float) -> list[Instruction]:
         if sender in self.cast.analysts:
@@ -258,16 +180,10 @@ class AggregatorMachine(Gathering):
     ) -> tuple[AggregatorMachine, list[Instruction]]:
         """The machine as its records have it, and what to do first."""
         machine = cls(cast, study_hash, retry_seconds=retry_seconds)
-        said = {
-            key: decode(records[f"study/{key}"])
-            for key in ("proposal", "open", "start", "end")
-            if f"study/{key}" in records
-        }
-        proposal, opening, start, end = (said.get(key) for key in ("proposal", "open", "start", "end"))
+        proposal, opening, start, end = kept_messages(records, "proposal", "open", "start", "end")
         if not isinstance(proposal, Propose):
             return machine, []
         machine._proposal = proposal
-        machine._listeners = {}
         if isinstance(opening, StudyOpen):
             machine._opening, machine.attempt = opening, opening.attempt
         if isinstance(start, StudyStart):

@@ -10,9 +10,10 @@ from enum import Enum, unique
 from typing import ClassVar
 
 from tallystick.core.errors import RoundAborted, TallystickError
+from tallystick.protocol.instructions import Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.members import Cast
-from tallystick.protocol.study.instructions import Delivered, Ended, Instruction, RoundsDone, Send, Wake
+from tallystick.protocol.study.instructions import Delivered, Ended, Instruction, RoundsDone
 from tallystick.protocol.study.machine import StudyMachine, error_of, rule_of
 from tallystick.protocol.study.messages import (
     Failed,
@@ -25,8 +26,6 @@ from tallystick.protocol.study.messages import (
     result_digest,
 )
 from tallystick.study import study_digest
-
-__all__ = ["AnalystEvent", "AnalystMachine", "AnalystState"]
 
 
 @unique

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import check_party_name
-from tallystick.protocol.fields import HEADER_BYTES, KINDS, TEXT_BYTES, Codec, Fixed, Layout, nested, refuse, text
+from tallystick.protocol.fields import HEADER_BYTES, KINDS, Codec, Fixed, Layout, nested, refuse, text
 from tallystick.protocol.study import messages
 from tallystick.protocol.study.messages import Message, StudyCode, Ticket
-
-__all__ = ["HEADER_BYTES", "MAGIC", "TEXT_BYTES", "VERSION", "decode", "encode", "is_study_message", "study_of"]
 
 MAGIC = b"TSTU"
 VERSION = 1

@@ -6,28 +6,32 @@ ready; parties that declined or said nothing are left out. Otherwise it fails, n
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Container
+from dataclasses import replace
 from enum import Enum, unique
 
 from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError, TooFewParties
+from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import encode
-from tallystick.protocol.study.instructions import Instruction, Persist, Send, Started, Wake
-from tallystick.protocol.study.machine import StudyMachine, rule_of
+from tallystick.protocol.study.instructions import Ended, Instruction, Started
+from tallystick.protocol.study.machine import NO_RESULT, StudyMachine, error_of, rule_of
 from tallystick.protocol.study.messages import (
+    Failed,
     Progress,
+    Propose,
+    Result,
     StudyCode,
     StudyDeclined,
+    StudyEnd,
     StudyOpen,
     StudyReady,
     StudyRefused,
     StudyStart,
     Ticket,
+    result_digest,
 )
 from tallystick.protocol.study.roster import Roster, check_ticket, make_roster
-
-__all__ = ["AggregatorEvent", "AggregatorState", "Gathering"]
 
 
 @unique
@@ -65,24 +69,12 @@ class Gathering(StudyMachine):
         self._deadline = 0.0
         self._ready: dict[str, StudyReady] = {}
         self._declined: dict[str, StudyDeclined] = {}
+        self._proposal: Propose | None = None
+        self._end: Result | Failed | None = None
+        self._listeners: dict[str, bytes] = {}  # analyst -> its request
+        self._progress = (0, 0)
         self.approvers: Container[str] | None = None
         """Clients whose approval is known, if that is known: without it, one that is ready is left out of the start."""
-
-    @abstractmethod
-    def _fail(self, code: StudyCode, error: TallystickError) -> list[Instruction]:
-        """The study ends without a result."""
-
-    @abstractmethod
-    def fail(self, error: TallystickError) -> list[Instruction]:
-        """The program, or a party without whom it cannot go on, has failed."""
-
-    @abstractmethod
-    def _progress_message(self) -> Progress:
-        """How far it is."""
-
-    @abstractmethod
-    def _say_end(self, party: str) -> list[Instruction]:
-        """How it ended, to one party."""
 
     def _ask(self, opening: StudyOpen, now: float) -> list[Instruction]:
         self._deadline = now + opening.ready_ms / 1000
@@ -208,3 +200,66 @@ class Gathering(StudyMachine):
                 return [Send(sender, self._start)]
             return self._refuse(sender, message, StudyCode.LATE, "the study started without this party")
         return self._say_end(sender)
+
+    # -- ending ----------------------------------------------------------------------------------------------------
+
+    @property
+    def ending(self) -> Result | Failed | None:
+        """How the study ended, once it has."""
+        return self._end
+
+    def _answer(self, analyst: str) -> list[Instruction]:
+        """How the study stands, for an analyst."""
+        if isinstance(self._end, Result):
+            return [Send(analyst, self._end)]
+        if isinstance(self._end, Failed):
+            return [Send(analyst, replace(self._end, request=self._listeners[analyst]))]
+        return [Send(analyst, self._progress_message())]
+
+    def _progress_message(self) -> Progress:
+        return Progress(study_hash=self.study_hash, round=self._progress[0], rounds=self._progress[1])
+
+    def fail(self, error: TallystickError) -> list[Instruction]:
+        """A running study ends without a result, for good: what its rounds cost is spent."""
+        return self._fail(StudyCode.FAILED, error)
+
+    def _fail(self, code: StudyCode, error: TallystickError) -> list[Instruction]:
+        failed = Failed(
+            study_hash=self.study_hash,
+            attempt=self.attempt,
+            request=self._proposal.request if self._proposal is not None else bytes(16),
+            final=int(self.state is _S.RUNNING),
+            code=code,
+            round=error.round or 0,
+            exit_code=error.exit_code,
+            rule=error.rule or type(error).__name__,
+            party=error.party or "",
+            cause=error.cause,
+            remedy=error.remedy or "",
+        )
+        self._move(_E.FAIL)
+        self._end = failed
+        return [Persist("study/end", encode(failed)), *self._tell_end()]
+
+    def _tell_end(self) -> list[Instruction]:
+        end = self._end
+        out: list[Instruction] = []
+        for party in self.roster.keys if self.roster is not None else self.cast.parties:
+            out += self._say_end(party)
+        for analyst in self._listeners:
+            out += self._answer(analyst)
+        if isinstance(end, Result):
+            return [*out, Ended(result_digest(self.study_hash, end.packed), None)]
+        return [*out, Ended(None, error_of(end))] if end is not None else out
+
+    def _say_end(self, party: str) -> list[Instruction]:
+        end = self._end
+        if end is None:
+            return []
+        message = StudyEnd(
+            study_hash=self.study_hash,
+            attempt=end.attempt,
+            code=StudyCode.FINISHED if isinstance(end, Result) else end.code,
+            result=result_digest(self.study_hash, end.packed) if isinstance(end, Result) else NO_RESULT,
+        )
+        return [Send(party, message)]

@@ -17,20 +17,6 @@ from tallystick.core.errors import TallystickError
 from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.study.roster import Roster
 
-__all__ = [
-    "Confirm",
-    "Delivered",
-    "Ended",
-    "Erase",
-    "Instruction",
-    "Persist",
-    "Review",
-    "RoundsDone",
-    "Send",
-    "Started",
-    "Wake",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:

@@ -6,24 +6,23 @@ the time, and carries out what comes back. States move only along ``TRANSITIONS`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from tallystick.core.errors import (
     PrivacyRefused,
-    RemoteProtocolError,
     RoundAborted,
     StudyError,
     TallystickError,
     TooFewParties,
     VerificationError,
 )
+from tallystick.protocol.instructions import Send
 from tallystick.protocol.machine import Machine
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import decode
-from tallystick.protocol.study.instructions import Instruction, Send
+from tallystick.protocol.study.instructions import Instruction
 from tallystick.protocol.study.messages import Failed, Message, Progress, StudyCode, StudyRefused
-
-__all__ = ["StudyMachine", "error_of", "rule_of"]
 
 _BY_EXIT_CODE: dict[int, type[TallystickError]] = {
     2: StudyError,
@@ -31,6 +30,14 @@ _BY_EXIT_CODE: dict[int, type[TallystickError]] = {
     4: RoundAborted,
     6: VerificationError,
 }
+
+
+NO_RESULT = bytes(32)  # where a study's end has no digest of a result
+
+
+def kept_messages(records: Mapping[str, bytes], *keys: str) -> list[Message | None]:
+    """What a machine has persisted of a study under these keys."""
+    return [decode(records[f"study/{key}"]) if f"study/{key}" in records else None for key in keys]
 
 
 def rule_of(code: int) -> str:
@@ -55,6 +62,9 @@ def error_of(message: Failed) -> TallystickError:
 class StudyMachine(Machine):
     """Base of analyst, coordinator and participant."""
 
+    CODES = StudyCode
+    OTHER_STUDY = "this is not the study named"
+
     def __init__(self, cast: Cast, name: str, study_hash: bytes, state: Enum) -> None:
         super().__init__(name, study_hash, state)
         self.cast = cast
@@ -62,17 +72,7 @@ class StudyMachine(Machine):
     def _decode(self, raw: bytes, limit: int | None) -> Message:
         return decode(raw, limit=limit)
 
-    def _wrong_study(self, sender: str, message: Message) -> list[Instruction]:
-        return self._refuse(sender, message, StudyCode.WRONG_STUDY, "this is not the study named")
-
-    def _not_expected(self, sender: str, message: Message, cause: str) -> list[Instruction]:
-        return self._refuse(sender, message, StudyCode.NOT_EXPECTED, cause)
-
-    def _unreadable(self, sender: str, error: RemoteProtocolError) -> list[Instruction]:
-        code = StudyCode.OTHER_VERSION if error.rule == "other-version" else StudyCode.MALFORMED
-        return [Send(sender, StudyRefused(study_hash=self.study_hash, code=code, cause=error.cause))]
-
-    def _refuse(self, sender: str, message: Message, code: StudyCode, cause: str) -> list[Instruction]:
+    def _refuse(self, sender: str, message: Message | None, code: StudyCode, cause: str) -> list[Instruction]:
         if isinstance(message, (StudyRefused, Progress)):  # answering an answer would never end
             return []
         return [Send(sender, StudyRefused(study_hash=self.study_hash, code=code, cause=cause))]

@@ -13,24 +13,6 @@ from enum import IntEnum, unique
 
 from tallystick.core.identifiers import digest
 
-__all__ = [
-    "Failed",
-    "Message",
-    "Progress",
-    "Propose",
-    "Result",
-    "StudyCode",
-    "StudyDeclined",
-    "StudyEnd",
-    "StudyInquiry",
-    "StudyOpen",
-    "StudyReady",
-    "StudyRefused",
-    "StudyStart",
-    "Ticket",
-    "result_digest",
-]
-
 
 @unique
 class StudyCode(IntEnum):

@@ -22,21 +22,12 @@ from typing import ClassVar
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.crypto.key_agreement import StudyKey
+from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.members import Cast
-from tallystick.protocol.study.codec import decode, encode
-from tallystick.protocol.study.instructions import (
-    Confirm,
-    Ended,
-    Erase,
-    Instruction,
-    Persist,
-    Review,
-    Send,
-    Started,
-    Wake,
-)
-from tallystick.protocol.study.machine import StudyMachine, rule_of
+from tallystick.protocol.study.codec import encode
+from tallystick.protocol.study.instructions import Confirm, Ended, Erase, Instruction, Review, Started
+from tallystick.protocol.study.machine import NO_RESULT, StudyMachine, kept_messages, rule_of
 from tallystick.protocol.study.messages import (
     Progress,
     StudyCode,
@@ -51,9 +42,6 @@ from tallystick.protocol.study.messages import (
 from tallystick.protocol.study.roster import Roster, make_roster
 from tallystick.study import study_digest
 
-__all__ = ["ParticipantEvent", "ParticipantMachine", "ParticipantState"]
-
-NO_RESULT = bytes(32)
 RUNNING_RETRIES = 6  # a running party asks less often: its rounds have messages of their own
 
 
@@ -245,19 +233,20 @@ class ParticipantMachine(StudyMachine):
         """Leave a study that runs, for good. The driver's word: nothing of this party has been sent yet."""
         if self.state is not _S.RUNNING:
             return []
+        return self._quit(code, error)
+
+    def _quit(self, code: StudyCode, error: TallystickError) -> list[Instruction]:
         said = Send(self.cast.coordinator, self._declined(code, error.cause))
         return [*self._finish(code, NO_RESULT, error), said]
 
     def _object(self, cause: str) -> list[Instruction]:
-        aggregator = self.cast.coordinator
         error = RoundAborted(
             cause,
-            party=aggregator,
+            party=self.cast.coordinator,
             rule=rule_of(StudyCode.BAD_ROSTER),
             remedy="Nothing more is sent in this study. Ask the aggregator's operator.",
         )
-        said = self._declined(StudyCode.BAD_ROSTER, cause)
-        return [*self._finish(StudyCode.BAD_ROSTER, NO_RESULT, error), Send(aggregator, said)]
+        return self._quit(StudyCode.BAD_ROSTER, error)
 
     def give_up(self, cause: str, party: str | None = None) -> list[Instruction]:
         """Take no further part, for a reason of this party's own: the members have changed under the study."""
@@ -269,14 +258,7 @@ class ParticipantMachine(StudyMachine):
             rule=rule_of(StudyCode.OTHER_CONSORTIUM),
             remedy="Nothing more is sent in this study. Propose it again, among those who are in the consortium now.",
         )
-        said = StudyDeclined(
-            study_hash=self.study_hash,
-            attempt=self.attempt,
-            party=self.name,
-            code=StudyCode.OTHER_CONSORTIUM,
-            cause=cause,
-        )
-        return [*self._finish(StudyCode.OTHER_CONSORTIUM, NO_RESULT, error), Send(self.cast.coordinator, said)]
+        return self._quit(StudyCode.OTHER_CONSORTIUM, error)
 
     def _finish(self, code: int, result: bytes, error: TallystickError | None) -> list[Instruction]:
         end = StudyEnd(study_hash=self.study_hash, attempt=self.attempt, code=code, result=result)
@@ -352,8 +334,7 @@ class ParticipantMachine(StudyMachine):
         """The machine as its records have it, and what to do first."""
         machine = cls(cast, name, study_hash, retry_seconds=retry_seconds, patience_seconds=patience_seconds)
         machine._heard = now
-        said = {key: decode(records[f"study/{key}"]) for key in ("ready", "start", "end") if f"study/{key}" in records}
-        answer, start, end = said.get("ready"), said.get("start"), said.get("end")
+        answer, start, end = kept_messages(records, "ready", "start", "end")
         if isinstance(answer, (StudyReady, StudyDeclined)):
             machine._answer, machine.attempt = answer, answer.attempt
             machine.state = _S.READY if isinstance(answer, StudyReady) else _S.DECLINED

@@ -19,8 +19,6 @@ from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.messages import StudyStart, Ticket
 
-__all__ = ["Roster", "check_ticket", "make_roster"]
-
 _U32S = Struct("<II")
 
 
@@ -52,14 +50,18 @@ class Roster:
         return digest(b"tallystick/study/session", self.study_hash, self.digest)
 
 
+def _study_key(study_hash: bytes, ticket: Ticket, role: str) -> StudyKey:
+    return StudyKey(
+        study_hash=study_hash, party=ticket.party, role=role, public=ticket.public, signature=ticket.signature
+    )
+
+
 def check_ticket(cast: Cast, study_hash: bytes, ticket: Ticket) -> StudyKey:
     """The party's key for this study, if the party is a member and signed it; a typed error otherwise."""
     role = cast.role(ticket.party)
     if role is None:
         raise RemoteProtocolError("this party is not in the study", party=ticket.party, rule="wrong-party")
-    key = StudyKey(
-        study_hash=study_hash, party=ticket.party, role=role, public=ticket.public, signature=ticket.signature
-    )
+    key = _study_key(study_hash, ticket, role)
     check_study_keys([key], study_hash=study_hash, members={ticket.party: (role, cast.identities[ticket.party])})
     return key
 
@@ -83,16 +85,7 @@ def make_roster(cast: Cast, start: StudyStart) -> Roster:
     if len(clients) < max(2, start.min_clients):
         raise refuse(f"the study was started with {len(clients)} clients; it asks for {start.min_clients}")
     pinned = {name: (cast.role(name) or "", cast.identities[name]) for name in names}
-    keys = [
-        StudyKey(
-            study_hash=start.study_hash,
-            party=ticket.party,
-            role=pinned[ticket.party][0],
-            public=ticket.public,
-            signature=ticket.signature,
-        )
-        for ticket in start.tickets
-    ]
+    keys = [_study_key(start.study_hash, ticket, pinned[ticket.party][0]) for ticket in start.tickets]
     try:
         checked = check_study_keys(keys, study_hash=start.study_hash, members=pinned)
     except TallystickError as error:

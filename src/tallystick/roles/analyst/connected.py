@@ -29,7 +29,8 @@ from tallystick.roles.identity.consortium import consortium_roles
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.study import Study
-from tallystick.study.schema import Missing, Schema
+from tallystick.study.columns import Missing
+from tallystick.study.schema import Schema
 from tallystick.study.trust import trust_model
 
 

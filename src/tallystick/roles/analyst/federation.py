@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tallystick.engines.federation import Federation as SimulatingFederation
 from tallystick.engines.federation import trust_settings
-from tallystick.study.schema import Missing, Schema
+from tallystick.study.columns import Missing
+from tallystick.study.schema import Schema
 
 if TYPE_CHECKING:
     from tallystick.roles.analyst.connected import ConnectedFederation

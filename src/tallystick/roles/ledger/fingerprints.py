@@ -26,7 +26,7 @@ from tallystick.core.identifiers import digest, format_hash
 from tallystick.data.column_values import python_values
 from tallystick.data.sources import column_names, read_table
 from tallystick.roles.ledger.account import Fingerprint
-from tallystick.study.schema import label_text
+from tallystick.study.declared_values import label_text
 
 _LABEL = b"tallystick/content/1"
 _CELL_BYTES = 16

@@ -14,8 +14,6 @@ from typing import Any
 
 from tallystick.transport.network.frames import SMALL_BYTES
 
-__all__ = ["Backlog"]
-
 MESSAGES, BYTES = 1024, 16 << 20  # for one peer
 SECONDS = 30.0  # for one message, as long as the protocol's own patience
 _NAP = 0.005

@@ -25,8 +25,6 @@ from tallystick.roles.processes.participant import ParticipantProcess
 from tallystick.roles.processes.session import Parts
 from tallystick.study import Study
 
-__all__ = ["ClientProcess", "result_path"]
-
 _log = logging.getLogger("tallystick.roles")
 LOOKING, LOOKING_AT_ONCE = 0.1, 60.0  # of a client's time for one analyst's proposals: a tenth, after a minute
 

@@ -34,8 +34,6 @@ from tallystick.roles.streams.ticks import TICKS, SeenTicks
 if TYPE_CHECKING:
     from tallystick.roles.processes.client import ClientProcess
 
-__all__ = ["ClientSession"]
-
 _log = logging.getLogger("tallystick.roles")
 
 

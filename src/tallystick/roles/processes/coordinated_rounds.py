@@ -36,8 +36,6 @@ from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.clock import StreamClock
 from tallystick.roles.streams.losses import lost_of, pack_lost
 
-__all__ = ["CLOCK", "PAYMENT", "CoordinatedRounds"]
-
 _log = logging.getLogger("tallystick.roles")
 CLOCK, PAYMENT = "clock", "payment"
 PAYMENT_SECONDS = 0.5

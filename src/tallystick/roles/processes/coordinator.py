@@ -13,7 +13,7 @@ from tallystick.engines.setup import set_up
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Members
-from tallystick.protocol.study.aggregator import AggregatorState
+from tallystick.protocol.study.gathering import AggregatorState
 from tallystick.protocol.study.machine import error_of
 from tallystick.protocol.study.messages import (
     Failed,
@@ -39,8 +39,6 @@ from tallystick.roles.processes.session import Session
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.study import Study, study_digest
 from tallystick.transport.wire import STUDY, Seals, head
-
-__all__ = ["CoordinatorProcess", "CoordinatorSession"]
 
 _log = logging.getLogger("tallystick.roles")
 READY_SECONDS = 30.0
@@ -295,16 +293,12 @@ class CoordinatorSession(CoordinatedRounds):
 class CoordinatorProcess(RoleProcess):
     """``tallystick aggregator start``."""
 
+    session = CoordinatorSession
+
     def resume(self) -> None:
         crashpoint("boot-counted")
         for stored in self.store.studies():
             self._guarded(lambda known=stored.hash: self.resume_one(known))  # type: ignore[misc]
-
-    def resume_one(self, study_hash: bytes) -> None:
-        if self.store.study(study_hash) is not None:
-            session = CoordinatorSession(self, study_hash)
-            self.sessions[study_hash] = session
-            self._in(session, session.begin)
 
     def heard(self, statement: Statement) -> None:
         if statement.kind in ("charge", "countersignature", "attestation", "outcome"):

@@ -9,8 +9,6 @@ from tallystick.protocol.instructions import Forget, Persist, Send, Wake
 from tallystick.roles.processes.session import Session
 from tallystick.roles.storage.crash_points import crashpoint
 
-__all__ = ["Driver"]
-
 
 class Driver:
     """``send`` encodes and hands over; what only one role or protocol knows goes to ``other``.

@@ -10,8 +10,6 @@ from tallystick.engines.setup import Setup, set_up
 from tallystick.roles.governance.attestation import attest
 from tallystick.roles.processes.participant import ParticipantProcess, ParticipantSession
 
-__all__ = ["HelperProcess", "HelperSession"]
-
 
 class HelperSession(ParticipantSession):
     """A study at a helper."""

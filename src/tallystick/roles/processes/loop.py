@@ -15,13 +15,12 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 from tallystick.core.errors import ProtocolError, TallystickError
 from tallystick.roles.operations.conduct import Conduct
 from tallystick.roles.processes.session import Health, Parts, Session
 from tallystick.roles.storage.database import is_storage_failure
-
-__all__ = ["EventLoop"]
 
 _log = logging.getLogger("tallystick.roles")
 _TAKE_UP = "take up"
@@ -31,6 +30,9 @@ KEPT_SESSIONS = 256
 
 class EventLoop(ABC):
     """Sessions, events, and times to wake up at. A role says what else is due (:meth:`due`)."""
+
+    session: ClassVar[Callable[..., Session]]
+    """The class of a study's session in this role."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
@@ -52,9 +54,11 @@ class EventLoop(ABC):
     def due(self, now: float) -> None:
         """What is to be done from time to time, whatever happens."""
 
-    @abstractmethod
     def resume_one(self, study_hash: bytes) -> None:
         """The session of a stored study, as its durable records have it."""
+        if self.store.study(study_hash) is not None:
+            session = self.sessions[study_hash] = self.session(self, study_hash)
+            self._in(session, session.begin)
 
     def now(self) -> float:
         """The monotonic clock."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tallystick.algorithms.program import State, pack_state
 from tallystick.engines.engine import Outcome
 from tallystick.engines.totals import NoisyTotal
-
-__all__ = ["pack_interim", "pack_outcome", "pack_total", "unpack_total"]
 
 
 def pack_total(total: NoisyTotal) -> bytes:
@@ -33,23 +31,26 @@ def unpack_total(body: bytes) -> NoisyTotal:
 
 def pack_outcome(outcome: Outcome) -> bytes:
     """What the analyst receives: released states and who took part; nothing else exists."""
-    history = [base64.b64encode(pack_state(state)).decode() for state in outcome.history]
-    return json.dumps(
-        {
-            "history": history,
-            "contributors": [list(names) for names in outcome.contributors],
-            "dropped": [list(names) for names in outcome.dropped],
-        }
-    ).encode()
+    return _pack(outcome.history, outcome.contributors, outcome.dropped)
 
 
 def pack_interim(released: Sequence[tuple[State, NoisyTotal | None]]) -> bytes:
     """The same of a stream that is still running: what it has released so far, and marked so."""
-    return json.dumps(
-        {
-            "history": [base64.b64encode(pack_state(state)).decode() for state, _ in released],
-            "contributors": [list(total.participants) if total is not None else [] for _, total in released],
-            "dropped": [list(total.dropped) if total is not None else [] for _, total in released],
-            "interim": True,
-        }
-    ).encode()
+    totals = [total for _, total in released]
+    return _pack(
+        [state for state, _ in released],
+        [total.participants if total is not None else () for total in totals],
+        [total.dropped if total is not None else () for total in totals],
+        interim=True,
+    )
+
+
+def _pack(
+    history: Iterable[State], contributors: Iterable[Sequence[str]], dropped: Iterable[Sequence[str]], **marks: bool
+) -> bytes:
+    body = {
+        "history": [base64.b64encode(pack_state(state)).decode() for state in history],
+        "contributors": [list(names) for names in contributors],
+        "dropped": [list(names) for names in dropped],
+    }
+    return json.dumps(body | marks).encode()

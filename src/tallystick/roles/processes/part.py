@@ -23,8 +23,6 @@ from tallystick.protocol.instructions import Compute
 from tallystick.protocol.study.roster import Roster
 from tallystick.transport.network.admission import Sink, Unwanted
 
-__all__ = ["ROUNDS", "ClientPart", "CoordinatorPart", "Part"]
-
 _log = logging.getLogger("tallystick.roles")
 ROUNDS = "rounds"
 """The layer that a part's wake-up calls are for."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
 from tallystick.crypto.key_agreement import AgreementKey
@@ -32,8 +32,6 @@ from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.ticks import pack_tick, unpack_tick
 from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.wire import HEADER_BYTES, SEALED, STUDY, Seals, head
-
-__all__ = ["ParticipantProcess", "ParticipantSession"]
 
 _log = logging.getLogger("tallystick.roles")
 _KEY = "x25519"
@@ -288,8 +286,6 @@ class ParticipantSession(Session):
 class ParticipantProcess(RoleProcess):
     """The process of a party that is asked to take part."""
 
-    session: ClassVar[type[ParticipantSession]]
-
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
         self.refusals = Refusals(parts.config.state / "governance.sqlite", party=self.name)
@@ -306,12 +302,6 @@ class ParticipantProcess(RoleProcess):
             elif stored.hash not in self.sessions:
                 # It is over, or its key was never shown to anyone: what a crash has left of it is not needed.
                 self._guarded(lambda known=stored.hash: self.store.erase_secrets(known))  # type: ignore[misc]
-
-    def resume_one(self, study_hash: bytes) -> None:
-        if self.store.study(study_hash) is not None:
-            session = self.session(self, study_hash)
-            self.sessions[study_hash] = session
-            self._in(session, session.begin)
 
     def sink_for(self, sender: str, length: int, head: bytes) -> Sink | None:
         if head[0] != SEALED:

@@ -36,8 +36,6 @@ from tallystick.transport.link import Envelope
 from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.wire import GOVERNANCE, HEADER_BYTES, parse
 
-__all__ = ["RoleProcess"]
-
 _log = logging.getLogger("tallystick.roles")
 POLL_SECONDS = 0.5
 READ_AT_ONCE, READ_OF_ONE = 64, 8  # messages in one turn of the loop, and of one sender

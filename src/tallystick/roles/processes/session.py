@@ -18,8 +18,6 @@ from tallystick.transport.network.options import Options
 if TYPE_CHECKING:
     from tallystick.roles.processes.process import RoleProcess
 
-__all__ = ["Health", "Parts", "Session", "Streams"]
-
 DECLINED_SHOWN = 20
 
 Streams = Callable[..., WordSource]
@@ -81,6 +79,10 @@ class Session:
     def idle(self) -> bool:
         """Whether nothing is lost when it is made anew from its records, should it be asked again."""
         return False
+
+    def begin(self) -> None:
+        """What the durable records say is to be done first."""
+        raise NotImplementedError
 
     def receive(self, sender: str, kind: int, payload: memoryview) -> None:
         """A message of this study."""

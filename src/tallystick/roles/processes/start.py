@@ -25,8 +25,6 @@ from tallystick.roles.processes.session import Parts
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.study.trust import registered
 
-__all__ = ["SystemClock", "build", "process_of", "run_until_signal", "start"]
-
 _log = logging.getLogger("tallystick.roles")
 
 

@@ -13,8 +13,6 @@ from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.wire import SUM
 from tallystick.trust.servers.part import SumPart
 
-__all__ = ["AggregatorPart"]
-
 
 class AggregatorPart(SumPart, CoordinatorPart):
     """A study's rounds at the aggregator."""

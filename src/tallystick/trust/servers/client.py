@@ -16,8 +16,6 @@ from tallystick.roles.processes.part import ClientPart
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.trust.servers.part import SumPart
 
-__all__ = ["ServersClientPart"]
-
 
 class ServersClientPart(SumPart, ClientPart):
     """A study's rounds at a client."""

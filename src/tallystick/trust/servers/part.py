@@ -21,8 +21,6 @@ from tallystick.roles.processes.driver import Driver
 from tallystick.roles.processes.part import ROUNDS, Part
 from tallystick.transport.wire import SEALED, SUM, head
 
-__all__ = ["SumPart", "parameters_of", "sum_parameters"]
-
 _log = logging.getLogger("tallystick.roles")
 RETRY_SECONDS = 2.0
 LEAST_AGREEMENT_SECONDS = 10.0  # a server that crashed may take so long to be back, however short the rounds are

@@ -36,8 +36,6 @@ from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.wire import SEALED, Seals
 from tallystick.trust.servers.part import SumPart
 
-__all__ = ["ServerPart", "ServerProcess"]
-
 _log = logging.getLogger("tallystick.roles")
 _SENT = {
     Accepted: "share-accepted-sent",

@@ -20,8 +20,6 @@ from tallystick.engines.rounds import SimulatedRounds
 from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.transport.rounds import MemoryRounds
 
-__all__ = ["SimulatedServers"]
-
 
 class SimulatedServers(SimulatedRounds):
     """All parties of one study; answers for every round."""
