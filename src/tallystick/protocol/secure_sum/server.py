@@ -328,6 +328,8 @@ class ServerMachine(AgreeingServer):
         **parts: Unpack[ServerParts],
     ) -> tuple[ServerMachine, list[Instruction]]:
         """The machine as its durable records have it, and what to do first. Noise is read, never drawn."""
+        if "boot" not in parts:  # one that forgot which start of it this is could pass for an earlier one
+            raise LocalProtocolError("a restored server says which start of it this is", party=name)
         machine = cls(parameters, name, **parts)
         drawn = NoiseRecord.from_bytes(records["noise"]) if "noise" in records else None
         if "round" not in records:
