@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, unique
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundReco
 from tallystick.protocol.secure_sum.shares import ShareStore
 
 
-class NoiseSource(ABC):
+class NoiseSource(Protocol):
     """This server's share of a round's noise; asked once per round, the draw is persisted."""
 
     def admit(self, round: int, model: bytes) -> bytes | None:
