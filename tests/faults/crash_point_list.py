@@ -18,6 +18,7 @@ class CrashPoint(Enum):
     SERVER_READY_KEPT = "server:study/ready-kept"
     SERVER_READY_SENT = "server:ready-sent"
     SERVER_START_KEPT = "server:study/start-kept"
+    SERVER_PRICES_KEPT = "server:prices-kept"
     SERVER_DRAW_KEPT = "server:noise-kept"
     SERVER_NOISE_KEPT = "server:round-kept"
     SERVER_SHARE_WRITTEN = "server:share-written"

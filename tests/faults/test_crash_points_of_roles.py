@@ -28,13 +28,14 @@ BOOTS = {
     CrashPoint.CLIENT_BOOTED: CrashPoint.CLIENT_CONTRIBUTION_KEPT,
     CrashPoint.AGGREGATOR_BOOTED: CrashPoint.AGGREGATOR_ROUND_KEPT,
 }
+PRICES = CrashPoint.SERVER_PRICES_KEPT  # of rounds left open: tests/engines/test_open_rounds.py
 LEDGER = [p for p in CrashPoint if p.value.startswith("client:ledger-void-")]  # tests/faults/test_ledger_crashes.py
 STREAM = [  # tests/faults/test_stream_roles.py
     CrashPoint.CLIENT_WATERMARK_KEPT,
     CrashPoint.AGGREGATOR_CLOCK_KEPT,
     CrashPoint.AGGREGATOR_LOSS_KEPT,
 ]
-ORDINARY = [p for p in CrashPoint if p is not EQUIVOCATION and p not in (*ABORTS, *BOOTS, *LEDGER, *STREAM)]
+ORDINARY = [p for p in CrashPoint if p not in (EQUIVOCATION, PRICES, *ABORTS, *BOOTS, *LEDGER, *STREAM)]
 # Steps of the second round or later, where there is a past to come back to.
 SECOND_ROUND = {
     CrashPoint.SERVER_DRAW_KEPT: 2,
@@ -171,4 +172,4 @@ def test_killed_after_keeping_an_abort(parties: Parties, point: CrashPoint) -> N
 
 def test_every_point_has_a_test() -> None:
     """Each test above fails if its point is never reached, so this is the whole list."""
-    assert {*ORDINARY, *BOOTS, *ABORTS, *LEDGER, *STREAM, EQUIVOCATION} == set(CrashPoint)
+    assert {*ORDINARY, *BOOTS, *ABORTS, *LEDGER, *STREAM, EQUIVOCATION, PRICES} == set(CrashPoint)

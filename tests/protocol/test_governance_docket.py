@@ -563,9 +563,10 @@ BUGS: dict[str, list[tuple[str, str]]] = {
             "if started and not self._ended(proposal, now):\n            return self._running",
         )
     ],
-    "a start decides for those who have not started": [
-        ("return self._standing(now, [])", "return self._standing(now, self._started())")
-    ],
+    "a start decides for those who have not started": [("[] if unstarted else self._started()", "self._started()")],
+    "a standing outlives what is said next": [("            self._found.clear()\n", "            pass\n")],
+    "a standing outlives an expiry": [("if known is None or not since <= now < until:", "if known is None:")],
+    "with and without a start are one": [("self._found[unstarted] = ", "self._found[True] = self._found[False] = ")],
     "first heard leads": [("return min(\n", "return next(iter(proposals.values()), None) or min(\n")],
     "two outcomes, one believed": [("        elif len(told) > 1:\n", "        elif False:\n")],
     "failure is a result": [('        elif ends[0].body["result"]:\n', "        elif True:\n")],

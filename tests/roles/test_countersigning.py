@@ -17,6 +17,7 @@ from test_limits_of_members import Board
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.privacy.chain import extend, genesis
+from tallystick.protocol.governance import Docket
 from tallystick.roles.governance import witness as server
 from tallystick.roles.governance.messages import Op, pack_parts
 from tallystick.roles.governance.witness import Witness
@@ -86,6 +87,28 @@ def test_a_notice_that_is_shown_again_is_answered_again(board: Board, process: W
     answers = [to for to, op, _ in board.sent if op == Op.STATEMENTS and to == "c0"]
     assert len(answers) == 20
     assert board.conduct.counts() == {}
+
+
+def test_a_notice_costs_the_same_however_many_clients_there_are(
+    board: Board, process: Witness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each notice once had all statements of the study read and all decisions weighed: minutes, for 1,000 clients."""
+
+    def notice(client: str) -> None:
+        ledger = Ledger(client)
+        ledger.grow(3)
+        process.receive(client, STUDY, Op.NOTICE, ledger.notice(0))
+
+    def refuse(*_arguments: Any) -> Any:
+        raise AssertionError("all there is about the study is looked at")
+
+    notice("c0")
+    with monkeypatch.context() as patch:
+        patch.setattr(board.store, "statements", refuse)
+        patch.setattr(Docket, "_standing", refuse)
+        for client in ("c1", "c2", "c1"):
+            notice(client)
+    assert [signed(board, client) for client in ("c0", "c1", "c2")] == [1, 1, 1]
 
 
 def test_a_ledger_fills_a_server_at_a_rate(board: Board, process: Witness, monkeypatch: pytest.MonkeyPatch) -> None:

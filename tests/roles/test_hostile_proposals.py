@@ -403,7 +403,7 @@ def test_what_is_no_study_is_listed_shown_and_refused(client: Client, study: byt
     assert said is not None
     assert said.body["decision"] == "reject"
     standing = client.process.exchange.standing(asked.study_hash)
-    found = {"action": "show", **views.about(asked), **views.stands(standing), **views.contents(asked)}
+    found = {"action": "show", **views.about(asked), **views.stands(standing), "contents": views._contents(asked)}
     json.dumps(found, allow_nan=False)
     for words in (study_words.show(found), study_words.standing(found), study_words.listing({"studies": [found]})):
         assert words.replace("\n", "").isprintable()
