@@ -16,7 +16,7 @@ from tallystick.algorithms.design import SumDesign
 from tallystick.algorithms.program import BlockProgram, pack_state
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.engines.planning import plan_study
-from tallystick.engines.totals import RoundRequest
+from tallystick.engines.totals import SumRequest
 from tallystick.privacy.grid import Group
 from tallystick.study import Study
 
@@ -72,7 +72,7 @@ def draws(*, seed: int | None = 1, name: str = "keys", clients: int = 3, servers
         machine._noise.draw = noted
     noise, released = [], []
     for number, round_plan in enumerate(plan.rounds, start=1):
-        request = RoundRequest(round=number, model=pack_state(np.zeros(1)), plan=round_plan)
+        request = SumRequest(round=number, model=pack_state(np.zeros(1)), plan=round_plan)
         released.append(totals.noisy_total(request).values)
         noise.append([drawn[f"server-{i}", number] for i in range(1, servers + 1)])
     return np.array(noise), np.array(released)

@@ -27,7 +27,7 @@ from tallystick.engines.engine import Computation, Computed, Outcome, run_paid
 from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.engines.rounds import run_rounds
 from tallystick.engines.stream import Batches, simulated_ticks, ticks_of_times, times_of
-from tallystick.engines.totals import NoisyTotal, RoundRequest
+from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.study import Study
@@ -192,7 +192,7 @@ class SomeLost:
     def __init__(self, why: dict[int, str]) -> None:
         self.why = why
 
-    def noisy_total(self, request: RoundRequest) -> NoisyTotal:
+    def noisy_total(self, request: SumRequest) -> NoisyTotal:
         if request.round in self.why:
             raise RoundAborted("the round was given up", rule=self.why[request.round], round=request.round)
         ones = np.full(request.plan.grid.size, 1 << request.plan.grid.fraction_bits, dtype=np.int64)

@@ -177,7 +177,7 @@ def _noises(plan: RoundPlan, repeats: int, at_once: int, stream: Stream) -> NDAr
         SimpleNamespace(parameter=n.parameter, group=SimpleNamespace(size=n.group.size * at_once)) for n in plan.noise
     ]
     draws = -(-repeats // at_once)
-    longer: Any = SimpleNamespace(rounds=[SimpleNamespace(mechanism=plan.mechanism, noise=many)] * draws)
+    longer: Any = SimpleNamespace(rounds=[SimpleNamespace(mechanism=plan.mechanism, noise=many)] * draws, open=None)
     honest = RoundNoise(longer, sum(sizes) * at_once, "server-1", stream)
     edges = np.cumsum(sizes)[:-1] * at_once
     blocks = []

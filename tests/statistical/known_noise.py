@@ -20,6 +20,9 @@ class _Noted(NoiseSource):
     def __init__(self, source: Any, server: str, draws: dict[tuple[str, int], NDArray[np.int64]]) -> None:
         self._source, self._server, self._draws = source, server, draws
 
+    def admit(self, round: int, model: bytes) -> bytes | None:
+        return self._source.admit(round, model)  # type: ignore[no-any-return]
+
     def draw(self, round: int) -> NDArray[np.int64]:
         noise: NDArray[np.int64] = self._source.draw(round)
         assert (self._server, round) not in self._draws, "noise is drawn once a round"

@@ -31,7 +31,7 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.client_map import ClientMap
 from tallystick.engines.planning import plan_study, public_budget
 from tallystick.engines.round_vectors import RoundNoise
-from tallystick.engines.totals import RoundRequest
+from tallystick.engines.totals import SumRequest
 from tallystick.privacy.contribution import Contribution, Dense, densify
 from tallystick.privacy.plan import Plan
 from tallystick.study import Study
@@ -154,7 +154,7 @@ def observe(
         statistics = []
         for r in range(1, repeats + 1):
             if protocol:
-                noisy = servers.noisy_total(RoundRequest(round=r, model=model, plan=plan.rounds[r - 1]))
+                noisy = servers.noisy_total(SumRequest(round=r, model=model, plan=plan.rounds[r - 1]))
                 known = noisy.values - draws["server-2", r][: len(noisy.values)]
             else:
                 known = plain[number] + honest.draw(r)
