@@ -17,7 +17,7 @@ from test_limits_of_members import Board
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import digest, format_hash, parse_hash
 from tallystick.privacy.chain import extend, genesis
-from tallystick.protocol.governance import Docket
+from tallystick.protocol.governance.docket import Docket
 from tallystick.roles.governance import witness as server
 from tallystick.roles.governance.messages import Op, pack_parts
 from tallystick.roles.governance.witness import Witness
