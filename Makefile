@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 WORKERS ?= auto
 
-.PHONY: setup demo test check audit bench figures wheel lock clean help
+.PHONY: setup system demo test check audit bench figures wheel lock clean help
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -19,6 +19,11 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
+
+system:  ## system packages that tests use (systemd-analyze): as root, where apt-get is; without them tests are skipped
+	@command -v systemd-analyze >/dev/null || { test "$$(id -u)" = 0 && apt-get -qq update \
+		&& apt-get -qq -y install --no-install-recommends systemd >/dev/null; } \
+		|| echo "systemd-analyze is not here and could not be installed: the test that runs it is skipped"
 
 demo: setup  ## nine processes over mutual TLS train a private model; one is killed and rejoins
 	$(BIN)/tallystick demo

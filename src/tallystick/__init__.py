@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.core.errors import BoundsError as BoundsError
 from tallystick.core.errors import BudgetExceeded as BudgetExceeded
+from tallystick.core.errors import DataWarning as DataWarning
 from tallystick.core.errors import NotApproved as NotApproved
 from tallystick.core.errors import PrivacyRefused as PrivacyRefused
 from tallystick.core.errors import PrivacyWarning as PrivacyWarning
@@ -30,6 +31,7 @@ from tallystick.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from tallystick.algorithms.program import Program as Program
     from tallystick.algorithms.program import Public as Public
+    from tallystick.application.loading import load as load
     from tallystick.data.dataset import Dataset as Dataset
     from tallystick.estimators.custom import ProgramEstimator as ProgramEstimator
     from tallystick.estimators.evaluate import ClassifierEvaluation as ClassifierEvaluation
@@ -56,6 +58,7 @@ _WHERE = {
     name: module
     for module, names in {
         "algorithms.program": ("Program", "Public"),
+        "application.loading": ("load",),
         "data.dataset": ("Dataset",),
         "estimators.custom": ("ProgramEstimator",),
         "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
@@ -78,6 +81,7 @@ __all__ = sorted([*_ERRORS, *_WHERE, "__version__"])  # noqa: PLE0605
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
+        import_module("tallystick.application.kernel_cache").keep_kernels()  # before anything compiled is imported
         return getattr(import_module(f"tallystick.{_WHERE[name]}"), name)
     raise AttributeError(f"module 'tallystick' has no attribute {name!r}")
 

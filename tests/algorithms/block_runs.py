@@ -16,7 +16,7 @@ from tests.claims import servers_claim
 
 from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.program import BlockProgram, Public, pack_state, unpack_state
-from tallystick.crypto.fixed_point import to_real
+from tallystick.crypto.field import to_real
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.contribution import total
 from tallystick.privacy.plan import Plan

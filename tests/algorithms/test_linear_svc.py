@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from row_independence import RowsDependError, check_row_independence
 from scipy.optimize import minimize
 
-import tallystick.algorithms.linear.linear_svc as linear_svc
+import tallystick.algorithms.linear.losses as linear_svc
 from tallystick.algorithms.elementwise import hinge_residuals
 from tallystick.algorithms.linear.descent import DescentSettings
-from tallystick.algorithms.linear.linear_svc import HingeProgram, hinge_bounds
+from tallystick.algorithms.linear.losses import HingeProgram, hinge_bounds
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import GridRows, densify, total
 

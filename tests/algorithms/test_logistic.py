@@ -14,9 +14,9 @@ from row_independence import RowsDependError, check_row_independence
 from sklearn.linear_model import LogisticRegression as ScikitLogisticRegression
 
 import tallystick as ts
-import tallystick.algorithms.linear.logistic as logistic
+import tallystick.algorithms.linear.losses as logistic
 from tallystick.algorithms.linear.descent import DescentSettings
-from tallystick.algorithms.linear.logistic import LogisticProgram
+from tallystick.algorithms.linear.losses import LogisticProgram
 from tallystick.algorithms.linear.moments import moment_vectors
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError

@@ -22,6 +22,8 @@ from tallystick.data.encoding import encode
 from tallystick.engines.planning import layout_of, public_facts
 from tallystick.privacy.contribution import Contribution, Dense, total
 
+pytestmark = pytest.mark.filterwarnings("ignore::tallystick.DataWarning")  # odd data on purpose
+
 SCHEMA = {
     "age": {"type": "number", "lower": 0, "upper": 100},
     "income": {"type": "number", "lower": -10, "upper": 90},

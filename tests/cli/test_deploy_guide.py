@@ -85,7 +85,7 @@ def test_the_guide_tells_the_fingerprint_apart(tmp_path: Path) -> None:
 def test_the_units_start_the_role_they_are_named_after(unit: Path) -> None:
     text = unit.read_text(encoding="utf-8")
     role = unit.stem.removeprefix("tallystick-")
-    assert f"/tallystick {role} start --config /var/lib/tallystick/role.toml --log-format json" in text
+    assert f"/tallystick {role} start --config /var/lib/tallystick/party/role.toml --log-format json" in text
     for line in ("LimitCORE=0", "UMask=0077", "NoNewPrivileges=yes", "ProtectSystem=strict", "Restart=always"):
         assert line in text.splitlines()
 

@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "propose": ("study", "propose", "FILE", "--config", "FILE"),
     "list": ("study", "list", "--config", "FILE"),
     "consortium": ("consortium", "show", "FILE"),
-    "approve": ("consortium", "approve", "FILE", "--in", "FOLDER"),
+    "approve": ("consortium", "approve", "FILE", "--in", "FOLDER", "--unchecked"),
     "install": ("consortium", "install", "FILE", "--consortium", "FILE", "--in", "FOLDER"),
     "ledger": ("ledger", "verify", "--file", "FILE", "--consortium", "FILE"),
     "budget": ("budget", "show", "--config", "FILE"),

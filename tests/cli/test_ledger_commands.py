@@ -202,6 +202,9 @@ def test_verify(steward: Runner, config: Path, patients: None) -> None:
     assert "The ledger is in order. All 4 links follow each other" in steward("ledger", "verify").out
     facts = steward("ledger", "verify", "--format", "json").json
     assert (facts["links"], facts["countersigned"], facts["recovered"]) == (4, {}, 0)
+    assert (facts["asked"], facts["silent"]) == ({}, ["server-1"])  # nobody listens there
+    assert "NO ANSWER from server-1" in steward("ledger", "verify").out
+    assert "The servers were not asked." in steward("ledger", "verify", "--offline").out
 
 
 def test_a_tampered_ledger_is_exit_6_everywhere(steward: Runner, config: Path, patients: None, data: Path) -> None:

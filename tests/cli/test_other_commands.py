@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -18,6 +19,7 @@ from cli_runs import STUDY, Run, clinic, study_file
 from typer.models import OptionInfo
 
 import tallystick as ts
+from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.cli.main import app
 from tallystick.study import Study
 
@@ -183,6 +185,17 @@ def test_the_same_program_in_python(visits: tuple[Path, Path]) -> None:
 
 
 # -- the study's JSON Schema ------------------------------------------------------------------------------------------
+
+
+def test_the_reference_page_is_the_codes_and_has_every_key(run: Runner) -> None:
+    page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    assert run("schema", "--markdown").out == page  # `tallystick schema --markdown > docs/study.md`
+    for model in run("schema").json["$defs"].values():
+        for key in [key for part in model.get("oneOf", [model]) for key in part["properties"]]:
+            assert f"`{key}`" in page or key in ("type", "model", "parties"), key
+    for name, program in BUILT_IN.items():
+        for key in program.keys - {"classifier"}:
+            assert re.search(rf"### {name}\n[^#]*\| `{key}` \|", page), (name, key)
 
 
 def test_the_published_schema_is_the_codes(run: Runner) -> None:

@@ -47,7 +47,7 @@ def baskets(tmp_path: Path) -> tuple[Path, Path]:
     study, data = tmp_path / "basket.toml", tmp_path / "basket.csv"
     study.write_text(MANY.replace("WORDS", words))
     (tmp_path / "basket.py").write_text(PROGRAM.lstrip())
-    data.write_text("b\n" + "i5 i70\ni5 i900\ni70 i2999\n" * 200)
+    data.write_text("b\n" + "i5;i70\ni5;i900\ni70;i2999\n" * 200)
     return study, data
 
 

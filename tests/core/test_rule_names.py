@@ -17,6 +17,7 @@ from tallystick.protocol.governance.policy import UNREAD
 from tallystick.protocol.governance.standing import STATES
 from tallystick.protocol.secure_sum.messages import Code
 from tallystick.protocol.study.messages import StudyCode
+from tallystick.roles.governance.review import UNACCEPTED
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tallystick"
@@ -74,6 +75,7 @@ def source_rules() -> dict[str, str]:
         "StudyCode": [code.name.lower().replace("_", "-") for code in StudyCode],
         "standing.STATES": [f"study-{state}" for state in STATES],
         "allow_list": [rule for rule, *_ in REFUSED.values()] + ["construct"],
+        "review": [UNACCEPTED],
         "policy and storage": [UNREAD, *(r for p in SOURCE.rglob("*.py") for r in IN_TABLES.findall(p.read_text()))],
     }
     named = {rule: where for where, rules in tables.items() for rule in rules}

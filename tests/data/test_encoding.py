@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.data.example_tables import clinic, clinic_schema, ties, ties_schema
 
+from tallystick.core.caller import speaking_of_files
 from tallystick.core.errors import DataError
 from tallystick.data.encoding import Records, encode
 from tallystick.data.examples import census, census_schema
@@ -123,6 +124,10 @@ def test_missing_by_policy(cell: Any) -> None:
         with pytest.raises(DataError) as caught:
             encode(data, schema, party="north")
         assert "'c'" in str(caught.value)
+        assert 'c": ts.Category(…, missing="flag")' in str(caught.value)
+        with speaking_of_files(), pytest.raises(DataError) as caught:
+            encode(data, schema, party="north")
+        assert 'c = { type = "category", …, missing = "flag" }' in str(caught.value)
         assert 'missing = { marker = "?", policy = "category" }' in str(caught.value)
         assert caught.value.party == "north"
 

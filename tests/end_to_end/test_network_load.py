@@ -95,30 +95,33 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     import logging
 
     from tallystick.crypto.prg import system_stream
-    from tallystick.engines import client_maps
+    from tallystick.engines import client_map
     from tallystick.protocol import secure_sum as sums
     from tallystick.protocol.study import participant as study_layer
     from tallystick.roles.governance import review
     from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
     from tallystick.roles.identity.role_config import load_role_config
-    from tallystick.roles.processes import client, client_session, participant
+    from tallystick.roles.ledger import registration
+    from tallystick.roles.processes import client_session, participant
     from tallystick.roles.processes.client import ClientProcess
     from tallystick.roles.processes.client_session import ClientSession
     from tallystick.roles.processes.process import RECEIPT_LIMIT
     from tallystick.roles.processes.session import Parts
     from tallystick.roles.processes.start import SystemClock
+    from tallystick.roles.steward.acceptances import Acceptances
     from tallystick.roles.storage.stores import RoleStore
     from tallystick.transport.network.admission import Inbox
     from tallystick.transport.network.background import background_loop
     from tallystick.transport.network.options import Options
-    from tallystick.trust.servers import part
+    from tallystick.trust.servers import parts as part
 
     logging.basicConfig(level=logging.ERROR)
     made = once(participant.set_up, lambda *facts, **options: (facts, *options.values()))
     participant.set_up = review.set_up = made
-    client.make_dataset = once(client.make_dataset, lambda name, source, **_options: (name, source))
+    registration.make_dataset = once(registration.make_dataset, lambda name, source, **_options: (name, source))
+    Acceptances.lacking = lambda *_arguments: []  # type: ignore[method-assign]  # every steward has accepted them
     client_session.study_records = once(client_session.study_records, lambda _study, source, **_options: source)
-    client_maps.compile_map_of = once(client_maps.compile_map_of, lambda *_program: None)
+    client_map.compile_map_of = once(client_map.compile_map_of, lambda *_program: None)
     study_layer.make_roster = once(study_layer.make_roster, lambda _members, start: start.attempt)
     part.parameters_of = once(part.parameters_of, lambda _setup, roster: roster.attempt)
 
@@ -180,9 +183,8 @@ def warm_up(process: Any, setup: Any) -> None:
     from tallystick.crypto.additive import split
     from tallystick.crypto.field import encode_signed
     from tallystick.crypto.prg import system_stream
-    from tallystick.engines.client_maps import ClientMaps
-    from tallystick.engines.round_vectors import padded
-    from tallystick.engines.study_records import study_records
+    from tallystick.data.encoding import study_records
+    from tallystick.engines.client_map import ClientMaps, padded
 
     records = study_records(setup.study, process.source(), party=process.name, lenient=True)
     maps = ClientMaps(setup.study, setup.design.program, setup.template).whole(records)

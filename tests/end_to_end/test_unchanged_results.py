@@ -22,7 +22,7 @@ from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.chain import Head, genesis, make_link
 from tallystick.protocol.governance.plan_summary import plan_digest, summarise
 from tallystick.roles.governance.messages import Op, pack_head, pack_parts
-from tallystick.roles.processes.packed import pack_total
+from tallystick.roles.processes.coordinated_rounds import pack_total
 from tallystick.roles.streams.losses import pack_lost
 from tallystick.roles.streams.ticks import pack_tick
 from tallystick.study import Study

@@ -13,7 +13,10 @@ import pytest
 import tallystick as ts
 from tallystick.engines.federation import SimulatedFederation
 
-pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning"),
+    pytest.mark.filterwarnings("ignore::tallystick.DataWarning"),  # odd data on purpose
+]
 
 COLUMNS = {"x": {"type": "number", "lower": -1, "upper": 1}, "label": {"type": "category", "values": ["a", "b"]}}
 
@@ -289,7 +292,7 @@ def test_the_public_number_of_records_is_that_of_all_rows() -> None:
     """Replacing a record by an incomplete one changes nothing public: neither the study nor its noise."""
     whole, holed = frame(), frame()
     holed["x"][4] = math.nan
-    holed["label"][5] = "neither"
+    holed["label"][5] = "?"
     made = study(data={"missing": {"marker": "?", "policy": "drop"}})
     models = [
         ts.LogisticRegression(rounds=2).fit_study(ts.Federation.simulate([data], seed=1), made)

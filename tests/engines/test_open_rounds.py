@@ -26,12 +26,14 @@ from tallystick.engines.round_vectors import RoundNoise
 from tallystick.privacy.contribution import Dense
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Ledger
+from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.open_budget import PARTS, Prices
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.governance.plan_summary import noise_of, summarise, within_reservation
 from tallystick.protocol.instructions import Persist, Send
 from tallystick.protocol.secure_sum import MemoryShares, ServerMachine
 from tallystick.protocol.secure_sum.messages import Code, Refused
+from tallystick.protocol.secure_sum.records import NoiseRecord
 from tallystick.study import Study
 
 CELLS, ROUNDS = 4, 4
@@ -198,6 +200,8 @@ def test_the_filter_survives_a_crash_between_any_two_records() -> None:
         assert server.open(2, PARTS // 4, kept=kept) == []
         server.start()
         taken = 2 in Prices.from_bytes(server.records["prices"]).by_round
+        drawn = NoiseRecord.from_bytes(server.records["noise"]).round == 2
+        assert taken or not drawn  # noise that was drawn at a price would pass for that of another one
         seen.add((taken, server.machine.round))
         if taken and server.machine.round == 1:  # the price was kept before the round: no other one is taken for it
             assert server.open(2, PARTS // 2) == [Code.BAD_MODEL]
@@ -206,6 +210,16 @@ def test_the_filter_survives_a_crash_between_any_two_records() -> None:
         server.start()
         assert server.open(3, PARTS // 2) == [Code.BAD_MODEL]
     assert seen == {(False, 1), (True, 1), (True, 2)}  # every place between the records was visited
+
+
+@pytest.mark.parametrize("price", [LEAST, PARTS // 3, PARTS])
+def test_the_noise_of_a_round_is_that_of_its_price_to_the_bit(price: int) -> None:
+    server = Server()
+    assert server.open(1, price) == []
+    assert server.plan.open is not None
+    stream = AesStream(derive(bytes(32), b"noise", (1).to_bytes(8, "little"), b"s0"))
+    wanted = draw_noise(server.plan.open.priced(server.plan.rounds[0], price), stream)
+    assert NoiseRecord.from_bytes(server.records["noise"]).noise.tolist() == wanted.tolist()
 
 
 def test_planted_a_filter_that_is_not_kept_is_caught() -> None:

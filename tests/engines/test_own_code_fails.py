@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tallystick as ts
-from tallystick.algorithms.linear.logistic import LogisticProgram
+from tallystick.algorithms.linear.losses import LogisticProgram
 from tallystick.core.errors import RoundAborted, StudyError
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.core.errors.PrivacyWarning")
@@ -57,6 +57,20 @@ class FailsToEnd(Sound):
         raise RuntimeError("never finished")
 
 
+class TellsTheTotal(Sound):
+    """Has the noisy total told by its error, and says that nothing has come out yet."""
+
+    def reduce_in_aggregator(self, total: Any, state: Any) -> Any:
+        raise RoundAborted(f"the total is {total}", rule="too-few-clients", round=1)
+
+
+class TellsItLater(Sound):
+    def query(self, state: Any) -> Any:
+        if np.any(state):
+            raise RoundAborted(f"the total was {state}", rule="too-few-clients", round=1)
+        return state
+
+
 class ChangesShape(Sound):
     def reduce_in_aggregator(self, total: Any, state: Any) -> Any:
         return np.append(state, total)
@@ -96,11 +110,31 @@ def test_a_program_that_fails_before_the_first_round_is_a_wrong_study(program: A
     ],
 )
 def test_a_program_that_fails_in_a_round_aborts_it(program: Any, words: str) -> None:
+    fed = federation()
     with pytest.raises(RoundAborted, match=words) as told:
-        fit(program)
+        ts.ProgramEstimator(program, epsilon=1.0).fit(fed, features=["x"])
     assert told.value.exit_code == 4
     assert told.value.round == 1
     assert "What was spent stays spent" in (told.value.remedy or "")
+    assert fed.spent.fits == 1
+
+
+@pytest.mark.parametrize("program", [TellsTheTotal(), TellsItLater()], ids=lambda p: type(p).__name__)
+def test_a_program_that_has_seen_a_noisy_total_has_spent_whatever_it_says(program: Any) -> None:
+    """Otherwise a program is told the same sum with fresh noise, for nothing, as often as it likes."""
+    fed = federation()
+    for fits in (1, 2):
+        with pytest.raises(RoundAborted, match="the total"):
+            ts.ProgramEstimator(program, epsilon=1.0).fit(fed, features=["x"])
+        assert fed.spent.fits == fits
+
+
+def test_a_round_that_nobody_answered_is_given_back() -> None:
+    fed = federation()
+    fed.trust["min_clients"], fed.drop = 3, 0.999
+    with pytest.raises(RoundAborted):
+        ts.ProgramEstimator(Sound(), epsilon=1.0).fit(fed, features=["x"])
+    assert fed.spent.fits == 0
 
 
 def test_what_is_no_state_is_refused() -> None:

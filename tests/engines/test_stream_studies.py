@@ -327,7 +327,7 @@ def test_batches_that_close_at_a_size_are_caught(monkeypatch: pytest.MonkeyPatch
         n = len(records)
         return np.arange(n) * stream.ticks // n + 1
 
-    monkeypatch.setattr("tallystick.engines.client_maps.simulated_ticks", by_size)
+    monkeypatch.setattr("tallystick.engines.client_map.simulated_ticks", by_size)
     with pytest.raises(AssertionError, match="one record changed the batches of ticks"):
         check_neighbours()
 

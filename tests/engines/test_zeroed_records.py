@@ -18,16 +18,17 @@ import pytest
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import DataError
-from tallystick.crypto.fixed_point import to_real
+from tallystick.crypto.field import to_real
 from tallystick.crypto.prg import AesStream, derive
-from tallystick.engines.client_map import ClientMap
-from tallystick.engines.client_maps import ClientMaps
+from tallystick.data.encoding import study_records
+from tallystick.engines.client_map import ChosenMap, ClientMap, ClientMaps
 from tallystick.engines.designs import design_of, design_program, designed
 from tallystick.engines.planning import layout_of, plan_study, public_facts
-from tallystick.engines.record_choice import ChosenMap
-from tallystick.engines.study_records import study_records
 
-pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning"),
+    pytest.mark.filterwarnings("ignore::tallystick.DataWarning"),  # odd data on purpose
+]
 N = 40
 COLUMNS = {
     "age": {"type": "number", "lower": 0, "upper": 100},

@@ -16,6 +16,7 @@ from tallystick.application.simulation import simulate
 from tallystick.core.errors import PrivacyRefused
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore::tallystick.DataWarning"),  # odd data on purpose
     pytest.mark.usefixtures("seeded_noise"),
     pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning"),
 ]

@@ -17,6 +17,7 @@ from tallystick.application.simulation import simulate
 from tallystick.core.errors import DataError, PrivacyRefused, StudyError
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore::tallystick.DataWarning"),  # odd data on purpose
     pytest.mark.usefixtures("seeded_noise"),
     pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),

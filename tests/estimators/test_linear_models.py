@@ -17,6 +17,7 @@ from tallystick.engines.planning import layout_of
 from tallystick.engines.setup import set_up
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore::tallystick.DataWarning"),  # odd data on purpose
     pytest.mark.usefixtures("seeded_noise"),
     pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning"),
 ]
@@ -408,8 +409,12 @@ def test_degenerate_data_have_defined_results(case: str, mechanism: str) -> None
         found = ts.evaluate(model, fed, target=target, epsilon=9.0)
         assert 0 <= found.accuracy_interval[0] <= found.accuracy <= found.accuracy_interval[1] <= 1
         assert np.isfinite(found.confusion).all()
-    ridge = ts.Ridge(**settings).fit(fed, target="cost", features=FEATURES)
-    assert np.isfinite(ridge.predict(data)).all()
+    if case == "out-of-bounds":
+        with pytest.raises(ts.StudyError, match="900 of 900 targets lie outside 0 to 1000"):
+            ts.Ridge(**settings).fit(fed, target="cost", features=FEATURES)
+    else:
+        ridge = ts.Ridge(**settings).fit(fed, target="cost", features=FEATURES)
+        assert np.isfinite(ridge.predict(data)).all()
     rows = ts.Summary(**settings).fit(fed).table_
     for row in rows:
         values = [row[k] for k in ("estimate", "standard_error", "lower", "upper") if row[k] is not None]

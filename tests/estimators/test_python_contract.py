@@ -16,6 +16,7 @@ import tallystick as ts
 from tallystick.privacy.accountant import epsilon_from_rho
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore::tallystick.DataWarning"),  # odd data on purpose
     pytest.mark.usefixtures("seeded_noise"),
     pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning"),
 ]
@@ -75,7 +76,7 @@ def test_logistic_regression_has_the_contracts_parameters() -> None:
     }
     own = {"rounds": "auto", "clip": "auto", "learning_rate": "auto", "l2": "auto", "fit_intercept": True}
     assert {k: found.get(k, "absent") for k in common | own} == common | own
-    assert list(keywords(ts.LogisticRegression.fit)) == ["target", "features"]
+    assert list(keywords(ts.LogisticRegression.fit)) == ["target", "features", "name", "purpose"]
 
 
 def test_schema_types_take_the_contracts_arguments() -> None:

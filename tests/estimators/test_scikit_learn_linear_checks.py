@@ -11,6 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import tallystick as ts
 
 pytestmark = [
+    pytest.mark.filterwarnings("ignore::tallystick.DataWarning"),  # odd data on purpose
     pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning"),
     pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning"),
 ]

@@ -29,12 +29,14 @@ import pytest
 
 import tallystick as ts
 from tallystick.algorithms.program import pack_state
+from tallystick.application.data_check import accept_columns
 from tallystick.application.demo.free_ports import free_ports
 from tallystick.core.errors import TallystickError
 from tallystick.roles.analyst import connected
 from tallystick.roles.identity import enrolment
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.study import Study
+from tallystick.study.read_columns import columns_read
 from tallystick.trust.servers.simulation import SimulatedServers
 
 HERE = Path(__file__).parent
@@ -154,6 +156,7 @@ class Parties:
         _, self.analyst = enrolment.enrol("analyst", "analyst", self.home, now=now)
         self.pids: dict[str, int] = {}
         self._studies = 0
+        self._accepted: set[bytes] = set()
 
     def _written(self, folder: Path) -> Iterator[Path]:
         for name, frame in zip(self.clients, self.frames):
@@ -262,9 +265,20 @@ class Parties:
         model = ts.LogisticRegression(epsilon=epsilon, rounds=rounds)
         name = name or f"study {self._studies}"
         fed = self.federation(**options)
-        return model.study_for(fed, target="y", features=None, name=name).replace("data", records=RECORDS)
+        study = model.study_for(fed, target="y", features=None, name=name).replace("data", records=RECORDS)
+        self.accept(study)
+        return study
+
+    def accept(self, study: Study) -> None:
+        """Every client's steward lets its rules approve studies that read these columns so, and no others."""
+        readings = {reading for _, reading in columns_read(study)}
+        if not readings <= self._accepted:
+            for name in self.clients:
+                accept_columns(study, self.configs[name][1], by="steward")
+            self._accepted |= readings
 
     def fit(self, study: Study, **options: Any) -> ts.LogisticRegression:
+        self.accept(study)
         return fit(self.federation(**options), study)
 
     def simulated(self, study: Study, dropped: tuple[tuple[str, ...], ...] | None = None) -> ts.LogisticRegression:

@@ -34,6 +34,7 @@ class CrashPoint(Enum):
     SERVER_SHARES_DROPPED = "server:shares-dropped"
     SERVER_PARTIAL_SENT = "server:partial-sent"
     SERVER_ABORT_KEPT = "server:aborted-kept"
+    SERVER_PAUSE_KEPT = "server:study/paused-kept"
     SERVER_END_KEPT = "server:study/end-kept"
     SERVER_KEYS_ERASED = "server:keys-erased"
 
@@ -48,6 +49,7 @@ class CrashPoint(Enum):
     CLIENT_SHARE_SENT = "client:share-sent-to-one-server"
     CLIENT_SHARES_SENT = "client:shares-sent-to-all-servers"
     CLIENT_SEED_ERASED = "client:seed-erased"
+    CLIENT_PAUSE_KEPT = "client:study/paused-kept"
     CLIENT_END_KEPT = "client:study/end-kept"
     CLIENT_KEYS_ERASED = "client:keys-erased"
     CLIENT_LEDGER_RESERVE_WRITTEN = "client:ledger-reserve-written"
@@ -76,6 +78,8 @@ class CrashPoint(Enum):
     AGGREGATOR_SUM_KEPT = "aggregator:result-kept"
     AGGREGATOR_MODEL_KEPT = "aggregator:model-kept"
     AGGREGATOR_ABORT_KEPT = "aggregator:aborted-kept"
+    AGGREGATOR_REASON_KEPT = "aggregator:study/why-kept"
+    AGGREGATOR_PAUSE_KEPT = "aggregator:study/paused-kept"
     AGGREGATOR_END_KEPT = "aggregator:study/end-kept"
     AGGREGATOR_END_SENT = "aggregator:end-sent"
 

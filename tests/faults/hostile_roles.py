@@ -37,7 +37,7 @@ from tallystick.roles.processes import coordinator as aggregator
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.study import study_digest
 from tallystick.transport.wire import GOVERNANCE, HEADER_BYTES, STUDY, SUM, head
-from tallystick.trust.servers.client import ServersClientPart
+from tallystick.trust.servers.parts import ServersClientPart
 
 Send = Callable[..., None]
 

@@ -140,6 +140,12 @@ def build(role: str, config_path: str, spec: dict[str, Any]) -> RoleProcess:
         from tallystick.roles.shares import sharded_sum
 
         sharded_sum.LEAST_PIECE = spec["least_piece"]
+    if spec.get("patience"):
+        from tallystick.protocol.study import pausing
+        from tallystick.trust.servers import parts
+
+        pausing.RESUME_SECONDS = 2 * spec["patience"]
+        parts.LEAST_AGREEMENT_SECONDS, parts.RETRY_SECONDS = spec["patience"], 0.3
     if spec.get("clock_jumps"):
         jump_wall_clock()
     if spec.get("secrets"):

@@ -30,7 +30,9 @@ def people(n: int = 600) -> dict[str, Any]:
     }
 
 
-def test_a_model_is_fitted_and_evaluated_where_the_records_are(tmp_path: Path) -> None:
+def test_a_model_is_fitted_and_evaluated_where_the_records_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = people()
     files = [tmp_path / f"hospital-{i}.parquet" for i in range(3)]
     for i, file in enumerate(files):
@@ -39,7 +41,15 @@ def test_a_model_is_fitted_and_evaluated_where_the_records_are(tmp_path: Path) -
     with contextlib.closing(parties):
         parties.start()
         fed = ts.Federation.connect(parties.home / "consortium.toml", schema=SCHEMA, records=600)
-        model = ts.LinearSVC(epsilon=0.5, delta=1e-6, rounds=3).fit(fed, target="y", features=["x", "g"])
+        parties.accept(ts.Summary(epsilon=0.3).study_for(fed))  # all columns, whatever a study uses them for
+        model = ts.LinearSVC(epsilon=0.5, delta=1e-6, rounds=3).fit(
+            fed, target="y", features=["x", "g"], name="who is ill", purpose="whom to invite"
+        )
+        assert (model.study_.study.name, model.study_.study.purpose) == ("who is ill", "whom to invite")
+        told = capsys.readouterr().err
+        assert "proposed 'who is ill'" in told
+        assert "3 approved" in told
+        assert "round 4 of 4" in told
         found = ts.evaluate(model, fed, target="y", epsilon=0.3, delta=1e-6)
         exact = float(np.mean(model.predict({k: data[k] for k in ("x", "g")}) == data["y"]))
         assert abs(found.accuracy - exact) < 5 * found.accuracy_std

@@ -13,11 +13,19 @@ from consortium_fixture import Parties, wait_for
 from crash_point_list import CrashPoint
 
 import tallystick as ts
-from tallystick.application import studies, study_results
+from tallystick.application import doctor, studies, study_results
+from tallystick.application import ledger as ledgers
 from tallystick.application.party_files import PartyFiles
-from tallystick.application.result_document import write_canonical
+from tallystick.application.result_document import readable, write_canonical, write_result
 from tallystick.application.studies import words as study_words
-from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError, TallystickError, VerificationError
+from tallystick.core.errors import (
+    BudgetExceeded,
+    NotApproved,
+    RoundAborted,
+    StudyError,
+    TallystickError,
+    VerificationError,
+)
 from tallystick.core.identifiers import canonical, parse_hash
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
@@ -81,9 +89,21 @@ def standing_of(parties: Parties, name: str, study: Study) -> str | None:
 
 def test_a_study_from_proposal_to_receipt(asking: Parties, tmp_path: Path) -> None:
     parties = asking
+    noted = tmp_path / "noted"
+    tell_by_command(parties, "client-1", f'echo "$1 $TALLYSTICK_STUDY $TALLYSTICK_EPSILON" >> {noted}')
+    tell_by_command(parties, "client-2", "exit 1")  # a hook that fails stops nobody
     parties.start()
     study = parties.study()
+    with pytest.raises(RoundAborted, match="no study has come to wait"):
+        studies.wait(config_of(parties, "client-1"), timeout=0)
     studies.propose_study(study, parties.analyst)
+    waiting = studies.wait(config_of(parties, "client-1"), timeout=60)
+    assert [one["study"]["hash"] for one in waiting["studies"]] == [study.printed_hash]
+    assert f"tallystick study show {study.printed_hash[7:19]}" in study_words.waiting(waiting)
+    assert study.study.name in waits_in_doctor(parties, "client-1")
+    wait_for(noted.exists)
+    assert noted.read_text() == f"{study.printed_hash} {study.study.name} 1\n"
+    wait_for(lambda: "the steward was not told of 1 waiting studies" in parties.log("client-2"))
     with pytest.raises(StudyError, match="already"):
         studies.propose_study(study, parties.analyst)
     wait_known(parties, study)
@@ -94,15 +114,25 @@ def test_a_study_from_proposal_to_receipt(asking: Parties, tmp_path: Path) -> No
         studies.run(study.printed_hash, parties.analyst)
     assert refused.value.exit_code == 5
     approve_all(parties, study)
+    assert waits_in_doctor(parties, "client-1") == "no study waits for a decision"
     made = studies.run(study.printed_hash, parties.analyst)
     assert made["receipt"] is not None
     assert made["participants"]["clients"] == 3
     again = studies.result(study.printed_hash, parties.analyst)  # the stored one: nothing is charged twice
     assert (again["released"], again["receipt"]) == (made["released"], made["receipt"])
 
-    file = write_canonical(made, tmp_path, "result.json")
-    found = study_results.verify(file, parties.home / "consortium.toml")
-    assert found["sound"]
+    line = write_canonical(made, tmp_path / "line", "result.json")  # as earlier versions wrote it
+    file = write_result(made, tmp_path)
+    assert len(file.read_text().splitlines()) > 50
+    for one in (line, file):
+        found = study_results.verify(one, parties.home / "consortium.toml")
+        assert found["sound"]
+    model = ts.load(file, consortium=parties.home / "consortium.toml")
+    assert model.model_document() == made["model"]
+    assert studies.answer(made, parties.analyst) == model.answer()
+    assert studies.answer({**made, "receipt": None}, parties.analyst) == model.answer()
+    named = f"{study.study.name}@{study.study.version}"
+    assert studies.show(named, parties.analyst)["study"]["hash"] == study.printed_hash
     assert found["participants"] == parties.clients
     check_tampering(file, tmp_path / "tampered.json")
 
@@ -118,6 +148,13 @@ def test_a_study_from_proposal_to_receipt(asking: Parties, tmp_path: Path) -> No
                 .charge.__class__(**{**vars(ledger.view("default").entries[0].charge), "study": bytes(32)}),
             )
 
+    # The servers are asked through the running client, and one that is gone is named.
+    config = config_of(parties, "client-1")
+    asked = ledgers.verify(config)
+    assert (set(asked["asked"]), asked["silent"]) == ({"server-1", "server-2"}, [])
+    assert set(asked["asked"].values()) == set(asked["countersigned"].values())
+    assert "server-1 has seen link" in ledgers.describe(asked)
+
     # A second study, over the budget: the clients say no by themselves, and no steward can say yes.
     second = parties.study()
     studies.propose_study(second, parties.analyst)
@@ -131,10 +168,20 @@ def test_a_study_from_proposal_to_receipt(asking: Parties, tmp_path: Path) -> No
     wait_for(lambda: all(path.exists() for path in receipts))  # everybody has it
 
 
+def tell_by_command(parties: Parties, name: str, script: str) -> None:
+    config = parties.configs[name][1]
+    config.write_text(f"{config.read_text()}\n[notify]\ncommand = {json.dumps(['/bin/sh', '-c', script, 'tell'])}\n")
+
+
+def waits_in_doctor(parties: Parties, name: str) -> str:
+    (found,) = [f for f in doctor.examine(config_of(parties, name))["findings"] if f["check"] == "waiting"]
+    return str(found["what"])
+
+
 def check_tampering(file: Path, copy: Path) -> None:
-    """Every 97th byte of a result changed: always found, always exit 6 (or not even JSON any more)."""
+    """Every 139th byte of a result changed: always found, always exit 6 (or not even JSON any more)."""
     raw = bytearray(file.read_bytes())
-    for place in range(0, len(raw), 97):
+    for place in range(0, len(raw), 139):
         changed = bytes(raw[:place]) + bytes([raw[place] ^ 1]) + bytes(raw[place + 1 :])
         copy.write_bytes(changed)
         with pytest.raises(VerificationError) as found:
@@ -143,9 +190,14 @@ def check_tampering(file: Path, copy: Path) -> None:
         assert found.value.cause
     told = json.loads(bytes(raw))
     told["model"]["coef"][0][0] += 0.5  # a forger who writes it down properly
-    copy.write_bytes(canonical(told) + b"\n")
-    with pytest.raises(VerificationError):
-        study_results.verify(copy)
+    for text in (canonical(told), readable(told).encode()):
+        copy.write_bytes(text + b"\n")
+        with pytest.raises(VerificationError):
+            study_results.verify(copy)
+    for text in (raw.replace(b'\n  "', b'\n   "', 1), raw + b"\n", raw.replace(b": ", b":", 1)):  # blanks count too
+        copy.write_bytes(text)
+        with pytest.raises(VerificationError):
+            ts.load(copy)
 
 
 def test_refusal_counter_proposal_and_change_of_mind(asking: Parties) -> None:
@@ -211,6 +263,15 @@ def test_a_rolled_back_ledger_is_found_before_anything_is_spent(parties: Parties
     parties.kill("client-1")
     shutil.rmtree(parties.state("client-1"))
     old.rename(parties.state("client-1"))  # the whole state, so nothing on this machine tells
+    config = config_of(parties, "client-1")
+    assert ledgers.verify(config, offline=True)["asked"] is None
+    with pytest.raises(VerificationError, match="rolled back: it ends at link") as caught:
+        ledgers.verify(config)  # nobody runs here: the servers are asked directly
+    assert (caught.value.rule, caught.value.exit_code) == ("ledger-seen-elsewhere", 6)
+    parties.kill("server-1")
+    with pytest.raises(VerificationError, match="server-2 has seen"):
+        ledgers.verify(config)
+    parties.start("server-1")
     parties.start("client-1")
     study = parties.study(min_clients=2)
     set_minimum(parties, 2)

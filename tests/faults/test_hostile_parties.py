@@ -274,6 +274,7 @@ def test_too_few_clients_release_nothing(parties: Parties) -> None:
     error = parties.fit_in_background(study).error()
     assert isinstance(error, RoundAborted)
     assert (error.rule, error.round) == ("too-few-clients", 2)
+    assert (error.party, "Start client-3" in str(error.remedy)) == ("client-3", True)  # not the server that counted
     for server in ("server-1", "server-2"):
         assert {line.split()[1] for line in parties.noted("partials", server)} == {"1"}
 
@@ -292,11 +293,12 @@ def test_not_enough_clients_to_start_costs_nothing(parties: Parties) -> None:
 
 def test_a_server_that_is_down_is_named_before_the_start(parties: Parties) -> None:
     parties.start("server-1", "aggregator", *parties.clients)
-    error = parties.fit_in_background(parties.study(round_timeout_s=3)).error()
+    study = parties.study(round_timeout_s=3)
+    error = parties.fit_in_background(study).error()
     assert isinstance(error, RoundAborted)
     assert (error.party, error.rule) == ("server-2", "missing-helper"), error
-    parties.start("server-2")
-    study = parties.study()
+    assert "run the study again" in str(error.remedy)
+    parties.start("server-2")  # and the very same study is run again
     assert bits(parties.fit(study)) == bits(parties.simulated(study))
 
 

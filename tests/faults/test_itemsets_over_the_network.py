@@ -18,6 +18,7 @@ def test_real_processes_find_the_sets_of_the_simulation(parties: Parties, method
     def fitted(fed: Any) -> ts.FrequentItemsets:
         model = ts.FrequentItemsets(0.05, epsilon=1.0, method=method, classes=3)  # what clients allow by default
         study = model.study_for(parties.federation(), target=None, features=None, name="sets")
+        parties.accept(study)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return model.fit_study(fed, study.replace("data", records=RECORDS))

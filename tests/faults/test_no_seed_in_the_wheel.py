@@ -40,6 +40,11 @@ NOISELESS = re.compile(r"(?i)no_?noise|noise_?(less|free)|(without|zero|silent|n
 HARMLESS = (
     "os.environ.setdefault('GRPC_VERBOSITY', 'NONE')",
     "os.environ | _THREADS",
+    "os.environ.get(_SETTING)",  # NUMBA_CACHE_DIR: where compiled code is kept
+    "os.environ.pop(_SETTING, None)",
+    "os.environ[_SETTING]",
+    "os.environ.get('XDG_CACHE_HOME')",
+    "{key: os.environ[key] for key in _PASSED_ON if key in os.environ}",  # to a steward's own command
     "{name: os.environ[name] for name in _PASSED_ON if name in os.environ}",
 )
 LURES = ("seed", "TALLYSTICK_SEED", "PYTHONHASHSEED", "TALLYSTICK_NO_NOISE", "TALLYSTICK_TEST", "NOISE", "SEED")
@@ -54,7 +59,7 @@ def test_the_package_reads_no_environment() -> None:
     for path, tree in TREES.items():
         text = ast.unparse(tree)
         for harmless in HARMLESS:
-            text = text.replace(harmless, "None")
+            text = text.replace(harmless, "_")
         assert not names_in(ast.parse(text)) & {"environ", "environb", "getenv", "getenvb"}, path
 
 

@@ -141,6 +141,30 @@ def test_doctor_and_study_show_count_them_for_the_steward(consortium: Parties, l
     assert "add nothing" not in str(studies.show(study.printed_hash, consortium.analyst))
 
 
+def test_a_miscoded_hospital_is_told_and_waits_like_all_others(consortium: Parties, lines: list[str]) -> None:
+    """Rules approve nothing that reads a column in a new way, whatever the data hold; a running client hears of it when
+    a person has accepted the columns, and its records add zeros if nobody corrects them."""
+    write(consortium, SPOILT, [line.replace("yes", "YES").replace("no", "NO") for line in lines])
+    wider = consortium.study(name="miscoded").model_dump()
+    wider["data"]["columns"]["x"]["upper"] = 2.0
+    study = Study.from_dict(wider)
+    studies.propose_study(study, consortium.analyst)
+    for name in consortium.clients:
+        wait_for(lambda n=name: "nobody has accepted how it reads x" in consortium.log(n))  # type: ignore[misc]
+    assert studies.show(study.printed_hash, consortium.analyst)["waiting"] == consortium.clients
+    _, config = consortium.configs[SPOILT]
+    told = " ".join(study_words.show(studies.show(study.printed_hash, config)).split())
+    assert "15 of 15 targets are" in told
+    assert "the study declares no, yes" in told
+    consortium.accept(study)
+    wait_for(lambda: not studies.show(study.printed_hash, consortium.analyst)["waiting"])
+    model = consortium.fit(study)
+    assert model.contributors_ == tuple(consortium.clients)
+    wait_for(lambda: "'y' (target): 15 rows" in consortium.log(SPOILT))
+    for other in consortium.configs:
+        assert other == SPOILT or "targets are" not in consortium.log(other)
+
+
 def test_a_client_that_refuses_its_bad_record_is_caught(consortium: Parties, lines: list[str]) -> None:
     """The planted bug: the check of the simulation in a deployed client, as it was. Everybody sees who has the cell."""
     consortium.kill(SPOILT)

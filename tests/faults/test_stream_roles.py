@@ -59,7 +59,9 @@ def write(path: Path, frame: dict[str, Any], *, mode: str = "w") -> None:
 def stream_study(parties: Parties, *, trust: dict[str, Any] | None = None, **stream: Any) -> Study:
     study = parties.study(**(trust or {})).replace("privacy", neighbours="add-remove").replace("data", records=None)
     stream = {"tick_seconds": 1.0, "records_per_tick": PER_TICK, **stream}
-    return study.replace("program", rounds="auto").replace("stream", **stream)
+    study = study.replace("program", rounds="auto").replace("stream", **stream)
+    parties.accept(study)
+    return study
 
 
 def charges(parties: Parties, name: str) -> list[Any]:

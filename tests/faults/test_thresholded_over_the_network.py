@@ -71,6 +71,7 @@ def test_ten_thousand_coordinates_of_which_two_are_large(parties: Parties) -> No
         allowed = f'[policy]\nprograms = ["{study.study.program_hash}"]'
         text = config.read_text().replace("max_epsilon = 1.0", "max_epsilon = 10.0")
         config.write_text(text.replace("[policy]", allowed))
+    parties.accept(study)
     parties.start()
     real, study = fitted(parties.federation())
     simulated, _ = fitted(

@@ -132,7 +132,9 @@ def test_one_exit():
     assert made["release"] - {"roles/governance/clearance.py"} == {
         "engines/engine.py"
     }  # there it is the ledger's own word
-    assert {"pack_outcome", "pack_interim"} == {k for k in made if made[k] == {"roles/processes/coordinated_rounds.py"}}
+    rounds = {"roles/processes/coordinated_rounds.py"}
+    assert made["pack_interim"] == rounds
+    assert made["pack_outcome"] == rounds | {"roles/processes/pausable_rounds.py"}  # ended early: of an Outcome, too
     # An account of what fits have cost: where records or a whole federation are in hand, and the analyst's own tally.
     assert made["Ledger"] == {
         "data/dataset.py", "engines/federation.py", "estimators/base.py", "roles/analyst/connected.py",

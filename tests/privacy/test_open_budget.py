@@ -54,6 +54,7 @@ def cost(made: SumPlan, price: int) -> Fraction:
 
 @pytest.mark.parametrize("facts", [
     {}, {"servers": 5, "colluding": 1}, {"servers": 20, "colluding": 2}, {"mechanism": "laplace", "delta": 0.0},
+    {"mechanism": "laplace", "delta": 0.0, "servers": 5, "colluding": 1},
     {"neighbours": "add-remove"}, {"epsilon": 40.0, "servers": 6, "colluding": 1},
 ], ids=str)  # fmt: skip
 @given(prices=st.lists(st.integers(PARTS // 64, PARTS), min_size=1, max_size=8))
@@ -160,6 +161,8 @@ def test_rounds_that_differ_cannot_be_left_open() -> None:
         make_plan(claim(rounds=2), [GROUPS] * 2, least_price=PARTS)  # two rounds could not both be paid for
     with pytest.raises(PrivacyRefused, match="alike"):
         plan(sampling=0.5, neighbours="add-remove")
+    with pytest.raises(PrivacyRefused, match="alike"):
+        plan(parallel=True, neighbours="add-remove")
 
 
 # -- planted bugs: the checks above must catch each -------------------------------------------------------------------

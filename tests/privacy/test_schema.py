@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tallystick.core.caller import speaking_of_files
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.study.columns import Category, Integer, Items, Missing, Number
 from tallystick.study.declared_values import label_text
@@ -186,7 +187,7 @@ def test_impossible_declarations_name_the_column_and_the_remedy(column: Number, 
         ({"type": "nubmer", "lower": 0, "upper": 1}, StudyError, "Did you mean 'number'?"),
         ({"lower": 0, "upper": 1}, StudyError, "no type"),
         ("number", StudyError, "no type"),
-        ({"type": "number"}, BoundsError, "lower = ..., upper = ..."),
+        ({"type": "number"}, BoundsError, "ts.Number(lower, upper)"),
         ({"type": "integer", "lower": 1}, BoundsError, "ts.Integer(lower, upper)"),
         ({"type": "category"}, BoundsError, "values is not declared"),
         ({"type": "items", "vocabulary": ["a"]}, BoundsError, "max_per_record is not declared"),
@@ -198,6 +199,13 @@ def test_wrong_lines_of_the_study_file(line: object, error: type[StudyError], wo
         Schema.from_dict({"age": line})  # type: ignore[dict-item]
     assert "'age'" in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_whoever_writes_a_file_is_told_the_line_of_the_file() -> None:
+    with speaking_of_files(), pytest.raises(BoundsError) as caught:
+        Schema.from_dict({"age": {"type": "number"}})
+    assert 'age = { type = "number", lower = ..., upper = ... } under [data.columns]' in str(caught.value)
+    assert "ts." not in str(caught.value)
 
 
 @pytest.mark.parametrize("columns", [{"": Number(0, 1)}, {"a\nb": Number(0, 1)}, {3: Number(0, 1)}, {"a": 3}, [1]])

@@ -123,6 +123,11 @@ def outcome(signer: str = "hub", **changes: Any) -> Statement:
     return make("outcome", signer, body | changes, KEYS[signer])
 
 
+def pause(signer: str = "hub", **changes: Any) -> Statement:
+    body = {"hash": HASH, "number": 1, "result": RESULT, "rounds": 4, "code": "missing-server", "party": "s1"}
+    return make("pause", signer, body | {"at": T0 + 1900} | changes, KEYS[signer])
+
+
 def charge(signer: str, **changes: Any) -> Statement:
     body = {
         "hash": HASH,
@@ -171,6 +176,8 @@ def every_kind() -> dict[str, Statement]:
         "start": start(approved),
         "outcome": outcome(),
         "failure": outcome(result="", code="too-few-clients"),
+        "pause": pause(),
+        "end of a pause": pause(code="resumed", result="", party=""),
         "charge": charged,
         "countersignature": countersignature("s1", charged),
         "attestation": attestation("s0"),

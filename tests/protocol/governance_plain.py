@@ -18,6 +18,7 @@ FIELDS = {
     "outcome": "at code hash result",
     "charge": "at dataset hash head ledger rho sequence spent_rho",
     "countersignature": "client hash head ledger sequence",
+    "pause": "at code hash number party result rounds",
     "attestation": "boot hash noise partials participants plan rounds",
 }
 

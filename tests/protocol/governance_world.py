@@ -24,6 +24,7 @@ from governance_examples import (
     hash_of,
     members,
     outcome,
+    pause,
     proposal,
     start,
     study_text,
@@ -77,6 +78,8 @@ def _spoken(symbol: Said, named: tuple[Statement, ...]) -> Statement:
         return start(rests, proposal=named[0].ident, attempt=symbol.sequence, at=at)
     if symbol.kind == "outcome":
         return outcome(at=at, **{"result": "", "code": symbol.what} if symbol.what else {})
+    if symbol.kind == "pause":
+        return pause(at=at, number=symbol.sequence, code=symbol.what)
     about = {"proposal": named[0].ident if named else f"sha256:{symbol.number:064x}", "at": at}
     if symbol.what == "forged":  # in the name of one client, signed by another
         mine = decision(symbol.by, "approve", symbol.sequence, **about)
@@ -149,7 +152,16 @@ def oracle(known: list[Said], now: int) -> View:
         if len(first) > 1:  # two at once: either may be shown; the generator avoids it
             raise AssertionError("ambiguous")
         told = {s.what for s in known if s.kind == "outcome"}
-        state = "running" if not told else "failed" if len(told) > 1 or told != {""} else "finished"
+        pauses = [s for s in known if s.kind == "pause"]
+        newest = max((s.sequence for s in pauses), default=0)
+        waits = newest and not any(s.what == "resumed" for s in pauses if s.sequence == newest)
+        state = (
+            ("paused" if waits else "running")
+            if not told
+            else "failed"
+            if len(told) > 1 or told != {""}
+            else "finished"
+        )
         twice = {"hub"} if len(starts) > 1 or len(told) > 1 else set()
         clients = {d.by for d in known if d.number in starts[0].rests}
         return View(state, clients, equivocators=double | twice, missing=0, proposal=starts[0].about)
@@ -196,7 +208,7 @@ def may_take_part(known: list[Said], client: str, now: int) -> bool:
     if len(newest) != 1 or newest[0].what != "approve":
         return False
     view, told = unstarted(known, now), oracle(known, now)
-    if told.state in ("finished", "failed") or (told.state == "running" and client not in told.approvals):
+    if told.state in ("finished", "failed") or (told.state in ("running", "paused") and client not in told.approvals):
         return False
     return view.state == "approved" and newest[0].about == view.proposal and client in view.approvals
 
@@ -226,7 +238,8 @@ def next_symbol(life: list[Said], rng: random.Random) -> Said | None:
     proposals = [s for s in life if s.kind == "proposal"]
     decisions = [s for s in life if s.kind == "decision" and s.good]
     kind = rng.choices(
-        ["proposal", "successor", "decision", "bad", "withdrawal", "start", "outcome"], [2, 0.3, 14, 2, 0.3, 4, 2]
+        ["proposal", "successor", "decision", "bad", "withdrawal", "start", "outcome", "pause"],
+        [2, 0.3, 14, 2, 0.3, 4, 2, 3],
     )[0]
     if not proposals and rng.random() < 0.9:
         kind = "proposal"
@@ -260,6 +273,8 @@ def next_symbol(life: list[Said], rng: random.Random) -> Said | None:
         if not proposals or not chosen or (attempt, at) in taken:
             return None
         return Said(number, kind, "hub", at, sequence=attempt, about=about, rests=chosen)
+    if kind == "pause":
+        return Said(number, kind, "hub", at, rng.choice(("missing-server", "resumed")), rng.choice((1, 2)))
     return Said(number, kind, "hub", at, what=rng.choice(("", "", "too-few-clients")))
 
 

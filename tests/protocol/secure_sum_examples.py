@@ -19,6 +19,7 @@ from tallystick.protocol.secure_sum.messages import (
     Accepted,
     Agreement,
     Code,
+    Confirmed,
     Inquiry,
     Message,
     Partial,
@@ -170,4 +171,5 @@ def every_message() -> dict[str, Message]:
         ),
         "round_closed": RoundClosed(study_hash=STUDY, round=7, agreement=mark),
         "inquiry": Inquiry(study_hash=STUDY, round=7),
+        "confirmed": Confirmed(study_hash=STUDY, round=7, digest=mark, complete=1),
     }

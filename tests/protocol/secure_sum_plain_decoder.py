@@ -123,6 +123,9 @@ def plain_decode(raw: bytes, limit: int = 1 << 20) -> dict:
         m["party"], m["cause"], m["remedy"] = r.text(), r.text(), r.text()
     elif kind == 9:
         m["agreement"] = r.hex(32)
+    elif kind == 12:
+        m["digest"], m["complete"] = r.hex(32), r.number("B")
+        need(m["complete"] in (0, 1))
     elif kind == 11:
         m["deadline_ms"] = r.number("I")
         m["model_hash"] = r.hex(32)

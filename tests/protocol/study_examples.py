@@ -15,12 +15,16 @@ from tallystick.protocol.study.messages import (
     Result,
     StudyDeclined,
     StudyEnd,
+    StudyGoesOn,
     StudyInquiry,
     StudyOpen,
+    StudyPaused,
     StudyReady,
     StudyRefused,
+    StudyResume,
     StudyStart,
     Ticket,
+    Wish,
 )
 from tallystick.study import study_digest
 from tallystick.trust.servers import SERVERS
@@ -104,4 +108,8 @@ def every_message() -> dict[str, Message]:
         ),
         "inquiry": StudyInquiry(study_hash=HASH, request=REQUEST),
         "refused": StudyRefused(study_hash=HASH, code=StudyCode.LATE, cause="the study started without this party"),
+        "paused": StudyPaused(study_hash=HASH, attempt=1, pause=1),
+        "resume": StudyResume(study_hash=HASH, attempt=1, pause=1),
+        "goes_on": StudyGoesOn(study_hash=HASH, attempt=1, pause=1),
+        "wish": Wish(study_hash=HASH, request=REQUEST, close=1),
     }  # fmt: skip

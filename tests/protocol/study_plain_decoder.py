@@ -7,7 +7,7 @@ import struct
 
 from plain_readable import readable
 
-CODES = range(1, 18)
+CODES = range(1, 19)
 
 
 class Reader:
@@ -87,6 +87,12 @@ def plain_decode(raw: bytes) -> dict:
         out["request"] = r.hex(16)
     elif kind == 11:
         out |= {"code": r.code(), "cause": r.text()}
+    elif kind in (12, 13, 14):
+        out |= {"attempt": r.u(4), "pause": r.u(4)}
+    elif kind == 15:
+        out |= {"request": r.hex(16), "close": r.u(1)}
+        if out["close"] > 1:
+            raise ValueError("flag")
     else:
         raise ValueError("type")
     if r.at != len(raw):

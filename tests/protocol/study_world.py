@@ -36,7 +36,7 @@ from tallystick.protocol.study import (
     result_digest,
 )
 from tallystick.protocol.study.messages import StudyEnd, StudyReady, StudyStart
-from tallystick.trust.servers.part import sum_parameters
+from tallystick.trust.servers.parts import sum_parameters
 
 MAX_STEPS = 20_000
 READY_SECONDS = 30.0

@@ -769,6 +769,6 @@ def test_the_vector_takes_turns() -> None:
 def test_messages_that_a_party_does_not_expect_are_refused() -> None:
     p = parameters()
     question = Inquiry(study_hash=STUDY, round=1)
-    assert codes(ClientMachine(p, "c0").receive("s0", question, 0.0)) == [Code.NOT_EXPECTED]
+    assert codes(ClientMachine(p, "c0").receive("c1", question, 0.0)) == [Code.WRONG_PARTY]
     assert codes(aggregator(p).receive("stranger", question, 0.0)) == [Code.WRONG_PARTY]
     assert decode(encode(question)) == question

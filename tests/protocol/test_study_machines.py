@@ -68,9 +68,9 @@ from tallystick.protocol.study.messages import (
     StudyRefused,
     StudyStart,
 )
-from tallystick.protocol.study.participant import ParticipantEvent, ParticipantState
 from tallystick.protocol.study.roster import make_roster
-from tallystick.trust.servers.part import sum_parameters
+from tallystick.protocol.study.waiting import ParticipantEvent, ParticipantState
+from tallystick.trust.servers.parts import sum_parameters
 
 README = Path(room.__file__).with_name("README.md")
 MACHINES = {

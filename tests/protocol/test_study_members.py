@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from study_examples import members, ready
 from test_study_machines import gathering, only, party, running, sent
 
-from tallystick.core.errors import RoundAborted
+from tallystick.core.errors import RemoteProtocolError, RoundAborted
 from tallystick.protocol.instructions import Persist
 from tallystick.protocol.study.gathering import AggregatorState
 from tallystick.protocol.study.instructions import Ended, Erase
 from tallystick.protocol.study.messages import Failed, StudyCode, StudyDeclined, StudyStart
-from tallystick.protocol.study.participant import ParticipantState
+from tallystick.protocol.study.waiting import ParticipantState
+from tallystick.trust.servers import SERVERS
 
 
 def test_a_client_that_is_ready_and_has_not_approved_is_left_out_of_the_start() -> None:
@@ -73,3 +77,14 @@ def test_the_aggregator_gives_up_for_good_only_what_has_started() -> None:
         assert isinstance(hub.ending, Failed)
         assert (hub.ending.final, hub.ending.party, hub.ending.rule) == (final, "s1", "other-consortium")
     assert members().role("c3") == "client"
+
+
+def test_a_study_has_one_coordinator() -> None:
+    """Of two that could open it, none would know of the other's rounds."""
+    known = members().members
+    assert known.cast(SERVERS).coordinator == known.board
+    keys = {**known.identities, "hub2": known.identities["s0"]}
+    for hubs in ((), ("hub", "hub2")):
+        several = replace(known, roles={**known.roles, "aggregator": hubs}, identities=keys)
+        with pytest.raises(RemoteProtocolError, match=f"{len(hubs)} aggregators"):
+            several.cast(SERVERS)

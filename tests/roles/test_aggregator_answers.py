@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 
 from tallystick.core.errors import RoundAborted
 from tallystick.engines.totals import NoisyTotal
+from tallystick.roles.processes.coordinated_rounds import pack_total
 from tallystick.roles.processes.coordinator import CoordinatorSession
-from tallystick.roles.processes.packed import pack_total
 
 
 class Session(CoordinatorSession):
@@ -25,7 +26,8 @@ class Session(CoordinatorSession):
         self.kept: dict[int, bytes] = {}
         self.posted: list[Callable[[], None]] = []
         self.part: Any = SimpleNamespace(round=2)
-        self.process: Any = SimpleNamespace(store=SimpleNamespace(release=lambda _study, round: self.kept.get(round)))
+        store = SimpleNamespace(release=lambda _study, round: self.kept.get(round), records=lambda _study: {})
+        self.process: Any = SimpleNamespace(store=store)
 
     def _post(self, work: Callable[[], None]) -> None:
         self.posted.append(work)
@@ -60,3 +62,21 @@ def test_the_failure_of_a_round_is_its_own() -> None:
     session._answers.put((2, RoundAborted("this one")))
     with pytest.raises(RoundAborted, match="this one"):
         session.noisy_total(request(2))
+
+
+def test_of_a_running_stream_only_what_was_seen_to_be_paid_for_is_told() -> None:
+    """The program's thread may add a tick just then, of somebody whose charge is not known here yet."""
+    session = Session()
+    session._clock = object()  # type: ignore[assignment]
+    first, second = total(1), NoisyTotal(values=np.array([2]), participants=("a", "b", "unpaid"), dropped=())
+    session._released = [(np.zeros(1), first)]
+
+    def payment(participants: Any) -> Any:
+        session._released.append((np.ones(1), second))
+        return None if any("unpaid" in names for names in participants) else "paid"
+
+    session._payment = payment  # type: ignore[method-assign]
+    told = session.interim()
+    assert told is not None
+    assert json.loads(told)["contributors"] == [["a", "b"]]
+    assert session.interim() is None  # now it is seen, and not paid for

@@ -371,7 +371,7 @@ def test_requests_that_are_not_what_they_say(folder: Path, tmp_path: Path) -> No
             enrolment.Request.parse(text)
     path.write_bytes(b"\xff")
     with pytest.raises(StudyError, match="not a request file"):
-        command.approve(path, directory=folder, now=NOW)
+        command.approve(path, directory=folder, unchecked=True, now=NOW)
     assert (folder / "consortium.toml").read_bytes() == before
 
 
@@ -381,14 +381,14 @@ def test_approval_needs_the_authority(folder: Path, tmp_path: Path) -> None:
     elsewhere.mkdir()
     (elsewhere / "consortium.toml").write_bytes((folder / "consortium.toml").read_bytes())
     with pytest.raises(StudyError, match=r"ca\.key"):
-        command.approve(Path(made["request"]), directory=elsewhere, now=NOW)
+        command.approve(Path(made["request"]), directory=elsewhere, unchecked=True, now=NOW)
     command.create("Trial", tmp_path / "foreign", now=NOW)
     write_private(elsewhere / "ca.key", read_private(tmp_path / "foreign" / "ca.key"))
     with pytest.raises(VerificationError, match="does not belong"):
-        command.approve(Path(made["request"]), directory=elsewhere, now=NOW)
+        command.approve(Path(made["request"]), directory=elsewhere, unchecked=True, now=NOW)
     (folder / "ca.key").chmod(0o644)
     with pytest.raises(StudyError, match="open to others"):
-        command.approve(Path(made["request"]), directory=folder, now=NOW)
+        command.approve(Path(made["request"]), directory=folder, unchecked=True, now=NOW)
     with pytest.raises(StudyError, match="open to others"):
         command.remove("Hospital B", directory=folder)
 
@@ -423,12 +423,14 @@ def test_rotation_overlaps_and_ends(folder: Path) -> None:
 def test_rotation_without_keys_travelling(folder: Path, tmp_path: Path) -> None:
     own = tmp_path / "b"
     asked = command.request("Hospital B", role="client", out=own)
-    issued = command.approve(Path(asked["request"]), directory=folder, now=NOW)["certificate"]
+    issued = command.approve(Path(asked["request"]), directory=folder, unchecked=True, now=NOW)["certificate"]
     command.install(Path(issued), consortium=folder / "consortium.toml", directory=own, now=NOW)
     first = (own / "tls.key").read_bytes()
     renewal = command.rotate(directory=own)
     assert (own / "tls.key").read_bytes() == first  # the old key works until the new certificate is there
-    issued = command.approve(Path(renewal["request"]), directory=folder, now=NOW)["certificate"]
+    heard = renewal["fingerprint"]
+    renewed = command.approve(Path(renewal["request"]), directory=folder, fingerprint=heard, renewal=True, now=NOW)
+    issued = renewed["certificate"]
     command.install(Path(issued), consortium=folder / "consortium.toml", directory=own, now=NOW)
     assert (own / "tls.key").read_bytes() != first
     command.install(Path(issued), consortium=folder / "consortium.toml", directory=own, now=NOW)  # again: the same
@@ -445,7 +447,8 @@ def test_rotation_without_keys_travelling(folder: Path, tmp_path: Path) -> None:
 def test_install_refuses_what_does_not_fit(folder: Path, tmp_path: Path) -> None:
     own = tmp_path / "b"
     asked = command.request("Hospital B", role="client", out=own)
-    issued = Path(command.approve(Path(asked["request"]), directory=folder, now=NOW)["certificate"]).read_bytes()
+    made = command.approve(Path(asked["request"]), directory=folder, unchecked=True, now=NOW)
+    issued = Path(made["certificate"]).read_bytes()
     good = (folder / "consortium.toml").read_bytes()
     enrol_all(folder)
     newer = (folder / "consortium.toml").read_bytes()

@@ -111,6 +111,36 @@ def test_a_notice_costs_the_same_however_many_clients_there_are(
     assert [signed(board, client) for client in ("c0", "c1", "c2")] == [1, 1, 1]
 
 
+def test_a_decision_that_was_taken_back_is_seen_however_often_the_standing_was_asked(
+    board: Board, process: Witness
+) -> None:
+    """How the study stands is kept between notices: what is said in between counts from that moment on."""
+    ledgers = {client: Ledger(client) for client in ("c0", "c1", "c2")}
+
+    def notice(client: str) -> None:
+        ledgers[client].grow(3)
+        process.receive(client, STUDY, Op.NOTICE, ledgers[client].notice(0))
+
+    notice("c0")
+    board.hear("hub", decision("c1", "reject", 2))
+    with pytest.raises(RemoteProtocolError, match="not approved"):
+        notice("c1")
+    notice("c2")
+    board.hear("hub", decision("c1", "approve", 3))
+    notice("c1")
+    assert [signed(board, client) for client in ledgers] == [1, 1, 1]
+
+
+def test_a_charge_of_somebody_elses_or_of_another_study_is_not_countersigned(board: Board, process: Witness) -> None:
+    ledger = Ledger("c0")
+    ledger.grow(3)
+    with pytest.raises(RemoteProtocolError, match="client's own charge"):
+        process.receive("c1", STUDY, Op.NOTICE, ledger.notice(0))
+    with pytest.raises(RemoteProtocolError, match="client's own charge"):
+        process.receive("c0", bytes(32), Op.NOTICE, ledger.notice(0))
+    assert board.store.statements(STUDY)[-1].kind == "decision"
+
+
 def test_a_ledger_fills_a_server_at_a_rate(board: Board, process: Witness, monkeypatch: pytest.MonkeyPatch) -> None:
     """A notice may hold as many links as a message does: eight of them a second were kept, for ever."""
     monkeypatch.setattr(server, "HEADS_OF_A_STUDY", 1000)

@@ -51,9 +51,9 @@ def test_every_point_belongs_to_a_role() -> None:
 
 
 MACHINES = {
-    "server": ("secure_sum/server.py", "secure_sum/server_agreeing.py", "study/participant.py"),
-    "client": ("secure_sum/client.py", "study/participant.py"),
-    "aggregator": ("secure_sum/aggregator.py", "study/aggregator.py", "study/gathering.py"),
+    "server": ("secure_sum/server.py", "secure_sum/server_agreeing.py", "study/participant.py", "study/waiting.py"),
+    "client": ("secure_sum/client.py", "study/participant.py", "study/waiting.py"),
+    "aggregator": ("secure_sum/aggregator.py", "study/aggregator.py", "study/gathering.py", "study/pausing.py"),
 }
 
 
@@ -90,11 +90,11 @@ def test_every_call_in_the_sources_is_listed_and_the_list_holds_nothing_else() -
     assert told == {step for role in ROLES for step in steps_of(role)}
     assert sorted(built) == [
         ("coordinator.py", "point"),
-        ("driver.py", "f'{key}-erased'"),
-        ("driver.py", "f'{key}-kept'"),
         ("file.py", "f'ledger-{links[-1].kind}-anchored'"),
         ("file.py", "f'ledger-{links[-1].kind}-kept'"),
         ("file.py", "f'ledger-{links[-1].kind}-written'"),
+        ("part.py", "f'{key}-erased'"),
+        ("part.py", "f'{key}-kept'"),
         ("server.py", "point"),
     ]
 

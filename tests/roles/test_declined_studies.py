@@ -16,10 +16,10 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance.statements import make
 from tallystick.protocol.study.messages import StudyOpen
-from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.processes.client import ClientProcess
 from tallystick.roles.processes.client_session import ClientSession
 from tallystick.roles.processes.session import Health
+from tallystick.roles.steward.refusals import Refusals
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.study import study_digest
 from tallystick.transport.wire import STUDY

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,13 +31,15 @@ from tallystick.protocol.governance.statements import Statement, decode, make, s
 from tallystick.protocol.members import Members
 from tallystick.roles.governance.exchange import Exchange
 from tallystick.roles.governance.review import review
-from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.governance.store import STATEMENTS, GovernanceStore
 from tallystick.roles.identity.role_config import Policy, RoleConfig
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.processes.client import ClientProcess
 from tallystick.roles.processes.client_session import ClientSession
+from tallystick.roles.steward.acceptances import Acceptances
 from tallystick.study import Study, study_digest
+from tallystick.study.read_columns import columns_read
 from tallystick.trust.servers import SERVERS
 
 NOW = 1_800_000_000.0
@@ -179,11 +182,13 @@ class Client:
         policy = Policy(max_epsilon=1e12, min_clients=2, default="approve")
         paths = dict.fromkeys(("path", "consortium", "certificate", "key", "identity", "state"), folder)
         self.config = RoleConfig(**paths, name="c0", role="client", data=folder / "not there.csv", policy=policy)
-        self.store = GovernanceStore(folder / "governance.sqlite", party="c0", identities=MEMBERS.identities)
+        self.store = GovernanceStore(folder / STATEMENTS, party="c0", identities=MEMBERS.identities)
         self.ledger = LedgerStore(folder / "ledger.sqlite", party="c0", signing=KEYS["c0"])
         mark = Fingerprint(location="/records.csv")
         made = DataSet(name="default", source=mark.location, fingerprint=mark, group="default")
-        self.ledger.register(made, Budget(epsilon=1.0, delta=1e-6), by="steward")
+        kept = self.ledger.register(made, Budget(epsilon=1.0, delta=1e-6), by="steward")
+        with closing(Acceptances(folder / STATEMENTS, party="c0")) as accepted:  # of the study as it was meant
+            accepted.accept(kept.ident, columns_read(Study.parse(STUDY)), by="steward", at=NOW)
         exchange = Exchange(
             self.store, MEMBERS, "c0", KEYS["c0"], send=lambda _to, _raw: None, wall=lambda: NOW, heard=self.heard
         )

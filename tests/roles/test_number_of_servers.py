@@ -23,7 +23,7 @@ from tallystick.roles.processes.coordinator import CoordinatorSession
 from tallystick.roles.processes.helper import HelperSession
 from tallystick.study import Study
 from tallystick.trust.servers import SERVERS, Servers
-from tallystick.trust.servers.part import parameters_of
+from tallystick.trust.servers.parts import parameters_of
 from tallystick.trust.servers.section import ServersSection
 
 STUDY = """

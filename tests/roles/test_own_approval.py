@@ -20,12 +20,12 @@ from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance.policy import Rule
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
-from tallystick.roles.governance.refusals import Refusal, Refusals
 from tallystick.roles.governance.review import review
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.roles.identity.role_config import Policy
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.seen_heads import SeenHeads
+from tallystick.roles.steward.refusals import Refusal, Refusals
 from tallystick.study import study_digest
 
 STUDY = changed()
@@ -194,7 +194,7 @@ def test_only_statements_and_ledger_are_read_while_it_waits(client: Client, monk
 
 
 def test_refusals_are_kept_and_cleared_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tallystick.roles.governance.refusals.MAX_KEPT", 9)
+    monkeypatch.setattr("tallystick.roles.steward.refusals.MAX_KEPT", 9)
     path = tmp_path / "governance.sqlite"
     book, screen = Refusals(path, party="c0"), Refusals(path, party="c0")  # the role's, and a command's
     assert path.stat().st_mode & 0o777 == 0o600

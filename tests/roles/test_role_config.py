@@ -122,5 +122,5 @@ def test_files(tmp_path: Path) -> None:
         load_role_config(path)
     path.write_text(SERVER)
     assert load_role_config(path, role="server").state == tmp_path / "state"
-    with pytest.raises(StudyError, match="config of a server, not of a client"):
+    with pytest.raises(StudyError, match="config of the role 'server', not of 'client'"):
         load_role_config(path, role="client")

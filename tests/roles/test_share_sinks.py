@@ -40,7 +40,7 @@ from tallystick.transport.network.frame_buffers import FrameBuffer
 from tallystick.transport.network.frames import HEADER_BYTES as FRAME_HEADER
 from tallystick.transport.network.frames import Kind
 from tallystick.transport.wire import HEADER_BYTES, SEALED, Seals
-from tallystick.trust.servers.part import sum_parameters
+from tallystick.trust.servers.parts import sum_parameters
 from tallystick.trust.servers.server import ServerPart
 
 SERVERS, CLIENTS = ("server-1", "server-2"), ("client-0", "client-1", "client-2")

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 import tallystick as ts
 from tallystick.algorithms.design import SumDesign
-from tallystick.engines import client_maps, federation
+from tallystick.engines import client_map, federation
 from tallystick.engines.stream import Batches
 from tallystick.privacy.grid import Group
 from tallystick.study import Study
@@ -117,7 +117,7 @@ class UsedEverAfter(Batches):
 def test_a_record_in_several_ticks_is_flagged(
     mechanism: str, bug: type[Batches], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_maps, "Batches", bug)
+    monkeypatch.setattr(client_map, "Batches", bug)
     assert audit(mechanism).epsilon > EPSILON
 
 

@@ -26,6 +26,7 @@ from tests.trust.curator import CURATOR
 
 import tallystick as ts
 from tallystick.application import planning, studies, study_results
+from tallystick.application.data_check import accept_columns
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
 from tallystick.cli.main import main
@@ -158,6 +159,11 @@ class Deployment:
             made = enrolment.enrol(name, "client", self.home, now=now, data=str(source), decide="approve", budget=10.0)
             self.configs[name] = ("client", made[1])
         self.analyst = enrolment.enrol("analyst", "analyst", self.home, now=now)[1]
+        declared = {"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])}  # under whichever trust model is registered
+        told = {"name": "columns", "program": "summary"}
+        columns = Study.from_dict({"study": told, "data": {"columns": ts.Schema(declared).to_dict()}})
+        for name in CLIENTS:  # rules approve only what a person has accepted
+            accept_columns(columns, self.configs[name][1], by="steward")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, *names: str) -> None:

@@ -18,8 +18,7 @@ from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
-from tallystick.algorithms.linear.linear_svc import HingeProgram
-from tallystick.algorithms.linear.logistic import LogisticProgram
+from tallystick.algorithms.linear.losses import HingeProgram, LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
 from tallystick.algorithms.program import Public
 from tallystick.algorithms.tables.summary import design_summary

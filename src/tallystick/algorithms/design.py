@@ -68,6 +68,16 @@ class Design(ABC):
     def rounds(self) -> int:
         """Number of rounds."""
 
+    @property
+    def if_a_party_is_lost(self) -> str:
+        """What becomes of a study with this design that loses a party half-way, in words for before it starts."""
+        if self.rounds > 1 and getattr(self.program, "interim", False):
+            return "If a party is lost half-way, the last state is released, marked as ended early, and the rest waits."
+        return (
+            "If a party is lost, nothing is released before it is back: no state before the last round is usable. "
+            "A study that is closed then ends without a result."
+        )
+
     @abstractmethod
     def plan(self, claim: Claim, *, threshold: float | None = None) -> Plan:
         """What it costs under this claim; refused by the first privacy rule that does not hold."""

@@ -11,6 +11,22 @@ import numpy as np
 from tallystick.core.errors import StudyError
 
 
+def wrong_target(title: str, target: str | None, wanted: str, *, rule: str, instead: str = "") -> StudyError:
+    """Of a program whose target is not there, or of the wrong kind; ``instead`` does what may have been meant."""
+    if target is None:
+        return StudyError(
+            f"{title} needs {wanted} as its target, and none is named",
+            rule="target-is-named",
+            remedy='Name the column to be learned: fit(fed, target="ill") in Python, target = "ill" under [study] in a '
+            "study file.",
+        )
+    return StudyError(
+        f"{title} needs {wanted} as its target, and {target!r} is declared as something else",
+        rule=rule,
+        remedy=f"Name another target, declare this one as {wanted}, or use {instead}.",
+    )
+
+
 def flag(name: str, value: Any) -> bool:
     """True or false. ``--set program.fit_intercept=False`` is a text, and ``bool("False")`` would be true."""
     if not isinstance(value, (bool, np.bool_)):

@@ -83,6 +83,8 @@ class Program:
     rounds: int = 1
     bound: float | None = None
     groups: Sequence[Group] | None = None
+    interim: bool = True
+    """Whether a study that loses a party half-way has something to show: a state is an answer before the last round."""
 
     def init(self, public: Public) -> State:
         """The public starting state."""
@@ -109,6 +111,10 @@ class Program:
         """A stopping rule on released state only; unspent rounds stay unspent."""
         return False
 
+    def usable(self, state: State) -> bool:
+        """Whether a state that was released before the last round is an answer already, if a study has to end there."""
+        return self.interim
+
     def groups_for(self, size: int) -> tuple[Group, ...]:
         """The groups of a vector of ``size`` coordinates."""
         if self.groups is not None:
@@ -124,6 +130,7 @@ class Program:
 class BlockProgram(Program):
     """A built-in program that maps a block of encoded records at once. Row independence is its own duty, tested."""
 
+    interim = False
     block_records: int | None = None
     """At most so many records are mapped at once, where their vectors would need too much memory together."""
 

@@ -44,13 +44,46 @@ def request(name: str, *, role: str, out: Path, **options: Unpack[RoleOptions]) 
 
 
 def approve(
-    request: Path, *, directory: Path, fingerprint: str | None = None, now: datetime | None = None
+    request: Path,
+    *,
+    directory: Path,
+    fingerprint: str | None = None,
+    unchecked: bool = False,
+    renewal: bool = False,
+    now: datetime | None = None,
 ) -> dict[str, Any]:
     """Issue and pin a certificate for a request; ``fingerprint`` is what the party told out of band."""
     asked = _read_request(request)
-    consortium, issued = enrolment.approve(asked, directory, now=now or wall_clock(), expected=fingerprint)
+    heard = _heard(fingerprint, asked.name, unchecked)
+    consortium, issued = enrolment.approve(asked, directory, now=now or wall_clock(), expected=heard, renewal=renewal)
     facts = {**_asked(asked), "certificate": str(issued), "compared": fingerprint is not None}
     return {"action": "approve", **facts, **_head(consortium, directory / enrolment.CONSORTIUM)}
+
+
+def _heard(fingerprint: str | None, name: str, unchecked: bool) -> str | None:
+    """The fingerprint that was read out, however it was typed; None if it is not to be compared."""
+    if (fingerprint is None) is not unchecked:
+        cause = (
+            "--fingerprint and --unchecked at once" if unchecked else f"nobody has vouched for this request of {name}"
+        )
+        raise StudyError(
+            cause,
+            rule="fingerprint-needed",
+            party=name,
+            remedy="Have the party read its fingerprint out by telephone; give what you hear: --fingerprint sha256:…. "
+            "Only for a request that never left your hands: --unchecked.",
+        )
+    if fingerprint is None:
+        return None
+    digits = "".join(fingerprint.split()).lower().removeprefix("sha256:")
+    if len(digits) != 64 or set(digits) - set("0123456789abcdef"):
+        raise StudyError(
+            f"{len(digits)} characters are not a whole fingerprint",
+            rule="fingerprint-needed",
+            party=name,
+            remedy="It is sha256: and 64 digits (0-9, a-f): have it read out again, to the end.",
+        )
+    return f"sha256:{digits}"
 
 
 def install(certificate: Path, *, consortium: Path, directory: Path, now: datetime | None = None) -> dict[str, Any]:
@@ -92,7 +125,7 @@ def _rotate_here(name: str, directory: Path, finish: bool, now: datetime) -> dic
             remedy="Run consortium rotate in the party's own folder and approve the request it makes.",
         )
     asked, sent = enrolment.renew(folder, consortium=read_consortium(path))
-    consortium, issued = enrolment.approve(asked, directory, now=now)
+    consortium, issued = enrolment.approve(asked, directory, now=now, renewal=True)
     enrolment.install(folder, read_public(issued), read_public(path), now=now)
     sent.unlink()
     return {"action": "rotate", "name": name, "config": str(folder / enrolment.ROLE), **_head(consortium, path)}

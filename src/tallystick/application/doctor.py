@@ -23,22 +23,27 @@ from typing import Any, NamedTuple
 
 from tallystick.application.own_records import records_of_open_studies
 from tallystick.application.party_files import PartyFiles
+from tallystick.application.studies.waiting import waiting
 from tallystick.core.errors import TallystickError
 from tallystick.core.version import __version__
 from tallystick.crypto.certificates import certificate_facts
+from tallystick.data.accounts import account_to_use, remedy_for
 from tallystick.data.sources import column_names
 from tallystick.roles.identity.consortium import Consortium, dials
 from tallystick.roles.identity.handshake import handshake, port_state
 from tallystick.roles.identity.identity_files import (
+    ANOTHERS,
     Identity,
     expiry_warning,
     key_file_problem,
     load_identity,
     read_consortium,
+    read_private,
     wall_clock,
 )
 from tallystick.roles.identity.role_config import RoleConfig, load_role_config
 from tallystick.roles.ledger.store import LEDGER
+from tallystick.roles.steward.delivery import Waiting, deliver
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _LEAST_DISK, _ENOUGH_DISK = 100 << 20, 2 << 30
@@ -68,8 +73,11 @@ def _looking(check: str, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield _failed(check, error)
 
 
-def examine(path: str | Path, *, now: datetime | None = None, timeout: float = 3.0) -> dict[str, Any]:
-    """All findings for the role of this config file; ``ok`` is False if any of them is a problem."""
+def examine(
+    path: str | Path, *, now: datetime | None = None, timeout: float = 3.0, test_notice: bool = False
+) -> dict[str, Any]:
+    """All findings for the role of this config file; ``ok`` is False if any of them is a problem. ``test_notice``: the
+    steward is told of a study that does not exist."""
     findings = [_versions()]
     config: RoleConfig | None = None
     try:
@@ -79,6 +87,7 @@ def examine(path: str | Path, *, now: datetime | None = None, timeout: float = 3
         findings.append(_failed("config", error))
     if config is not None:
         findings += _role(config, now or wall_clock(), timeout)
+        findings += _looking("notify", _test_notice(config)) if test_notice else ()
     return {
         "ok": all(f.status != PROBLEM for f in findings),
         "party": config and config.name,
@@ -87,6 +96,16 @@ def examine(path: str | Path, *, now: datetime | None = None, timeout: float = 3
         "version": __version__,
         "findings": [f._asdict() for f in findings],
     }
+
+
+def _test_notice(config: RoleConfig) -> Iterator[Finding]:
+    if config.notify is None:
+        remedy = "Say under [notify] in the role file of a client how its steward is told."
+        yield Finding("notify", PROBLEM, "nobody is told of a waiting study", remedy)
+        return
+    test = Waiting(name="a test of [notify]: no study waits", hash=f"sha256:{'0' * 64}", analyst="nobody", epsilon="0")
+    deliver(config.notify, config.name, [test])
+    yield Finding("notify", OK, f"a test was sent to {config.notify.words}")
 
 
 def _role(config: RoleConfig, now: datetime, timeout: float) -> Iterator[Finding]:
@@ -107,9 +126,11 @@ def _role(config: RoleConfig, now: datetime, timeout: float) -> Iterator[Finding
     if consortium is not None:
         with PartyFiles(config, consortium) as files:
             yield from _looking("records", _records(files))
+            yield from _looking("notify", _notify(config))
             if identity is not None:
                 files.identity = identity
                 yield from _looking("ledger", _ledger(files))
+                yield from _looking("waiting", _waiting(files))
 
 
 def _versions() -> Finding:
@@ -122,10 +143,12 @@ def _key_files(config: RoleConfig) -> Iterator[Finding]:
         try:
             problem = key_file_problem(path.stat())
         except OSError as error:
-            remedy = "Check the path in [role]; keys are made by consortium request or enrol."
+            remedy = remedy_for(error, path, "Check the path in [role]; keys are made by consortium request or enrol.")
             yield Finding("keys", PROBLEM, f"{label} {path}: {error.strerror}", remedy)
             continue
-        if problem:
+        if problem == ANOTHERS:
+            yield Finding("keys", PROBLEM, f"{label} {path} {problem}", account_to_use(path))
+        elif problem:
             remedy = "Make a new key (consortium rotate): others could have read this one. Keep key files 0600."
             yield Finding("keys", PROBLEM, f"{label} {path} {problem}", remedy)
         else:
@@ -218,7 +241,9 @@ def _state(config: RoleConfig) -> Iterator[Finding]:
             os.fsync(probe.fileno())
         free = shutil.disk_usage(there).free
     except OSError as error:
-        remedy = "Make the folder writable for the user this role runs as, or change [role] state."
+        remedy = remedy_for(
+            error, folder, "Make it a folder that this role's account may write, or change [role] state."
+        )
         yield Finding("state", PROBLEM, f"{folder}: {error.strerror}", remedy)
         return
     what = f"{folder} is writable, {free / 2**30:.1f} GiB free"
@@ -249,10 +274,37 @@ def _data(config: RoleConfig) -> Iterator[Finding]:
 
 
 def _records(files: PartyFiles) -> Iterator[Finding]:
-    remedy = "Correct the cells, or leave them: such records add zeros, and nobody outside can tell which or how many."
     for name, found in records_of_open_studies(files):
+        remedy = f"tallystick data check {name!a} shows it column by column; nobody outside can tell which or how many."
         what = f"study {ascii(name)[1:-1]}: {found.words}"
         yield Finding("records", OK, what) if found.fine else Finding("records", WARNING, what, remedy)
+
+
+def _waiting(files: PartyFiles) -> Iterator[Finding]:
+    """A study that waits for a person waits until somebody looks: here at the latest."""
+    if files.config.role != "client" or not (files.config.state / LEDGER).exists():
+        return
+    found = [one["study"] for one in waiting(files)]
+    if not found:
+        yield Finding("waiting", OK, "no study waits for a decision")
+        return
+    shown = ", ".join(f"{one['name']} ({one['hash'].removeprefix('sha256:')[:12]})" for one in found[:_COLUMNS_SHOWN])
+    count = "1 study waits" if len(found) == 1 else f"{len(found)} studies wait"
+    yield Finding("waiting", WARNING, f"{count} for a decision: {shown}", "Read it and decide: tallystick study show.")
+
+
+def _notify(config: RoleConfig) -> Iterator[Finding]:
+    """How the steward is told, as far as can be seen without telling."""
+    notify = config.notify
+    if config.role != "client" or notify is None:
+        return
+    if notify.command and shutil.which(notify.command[0]) is None:
+        remedy = "Write the path of a program that this account may run under [notify] command."
+        yield Finding("notify", PROBLEM, f"there is no command {notify.command[0]}", remedy)
+        return
+    if notify.smtp_password is not None:
+        read_private(notify.smtp_password)
+    yield Finding("notify", OK, f"a waiting study is told to {notify.words}; try it: doctor --test-notice")
 
 
 def describe(report: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from tallystick.application.party_files import PartyFiles, client_ledger, identi
 from tallystick.core.identifiers import format_hash
 from tallystick.data.files import read_file
 from tallystick.protocol.governance.statements import decode
+from tallystick.roles.governance.ledger_inquiry import ask_witnesses
 from tallystick.roles.identity.identity_files import read_consortium, read_public, write_public
 from tallystick.roles.ledger.recovery import recover as recover_ledger
 from tallystick.roles.ledger.report import MAX_EXPORT, check_export
@@ -24,13 +25,43 @@ from tallystick.roles.ledger.store import LEDGER
 _EVENTS = "tallystick/ledger-events/1"
 
 
-def verify(config: Path) -> dict[str, Any]:
-    """Check a client's own ledger: every link, signature and sum, its anchor and what the servers have signed."""
+def verify(config: Path, *, offline: bool = False) -> dict[str, Any]:
+    """Check a client's own ledger: every link, signature and sum, its anchor, what the servers have signed, and, unless
+    ``offline``, what they say now that they have seen of it."""
+    asked: dict[str, Any] = {"asked": None, "silent": []}
     with PartyFiles.of(config, role="client") as files, files.ledger() as ledger:
         report = files.check_ledger(ledger)
+        if not offline:
+            found = ask_witnesses(files.config, files.consortium, files.identity, report.head.ledger)
+            for server, seen in found.seen.items():
+                if seen is not None:
+                    ledger.compare(seen, by=server)
+            links = {server: 0 if seen is None else seen.sequence for server, seen in found.seen.items()}
+            asked = {"asked": links, "silent": list(found.silent)}
     facts = {"party": report.party, "links": report.links, "head": format_hash(report.head.hash)}
     facts |= {"ledger": report.head.ledger.hex(), "countersigned": dict(report.countersigned)}
-    return {"action": "verify", **facts, "recovered": report.recovered, "statement": report.words}
+    return {
+        "action": "verify",
+        **facts,
+        "recovered": report.recovered,
+        **asked,
+        "statement": f"{report.words} {_asked(**asked)}",
+    }
+
+
+def _asked(asked: dict[str, int] | None, silent: list[str]) -> str:
+    if asked is None:
+        return "The servers were not asked."
+    said = [
+        f"{server} has seen {f'link {link}' if link else 'nothing of it'}" for server, link in sorted(asked.items())
+    ]
+    words = [f"Asked just now: {', '.join(said)}, and nothing that is not here."] if said else []
+    if silent:
+        words.append(
+            f"NO ANSWER from {', '.join(silent)}: what they have seen of it is known only as far as the notice board "
+            "tells. Run it again when they can be reached."
+        )
+    return " ".join(words)
 
 
 def verify_export(file: Path, consortium: Path) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from tallystick.application.party_files import PartyFiles
 from tallystick.core.errors import TallystickError
-from tallystick.engines.study_records import study_records
+from tallystick.data.encoding import study_records
+from tallystick.data.quality import DataQuality
+from tallystick.engines.data_check import study_quality
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.ledger.fingerprints import is_address
 from tallystick.study import Study
@@ -21,10 +23,12 @@ from tallystick.study.proposed import proposed_study
 
 
 class OwnRecords(NamedTuple):
-    """What a study finds in this client's data; ``fine`` if it can use every record."""
+    """What a study finds in this client's data; ``fine`` if it can use every record, as it is meant."""
 
     fine: bool
     words: str
+    quality: DataQuality | None = None
+    """None where the data cannot be read at all."""
 
 
 def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRecords | None:
@@ -33,11 +37,12 @@ def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRe
         return None
     try:
         study = Study.from_canonical(proposal.body["study"])
-        tallies = study_records(study, source, party=party, lenient=True).tallies
+        found = study_quality(study, study_records(study, source, party=party, lenient=True).tallies)
     except TallystickError as error:
-        return OwnRecords(False, f"the data cannot be used: {error.cause}")
-    said = tallies.left_out()
-    return OwnRecords(said is None, said or f"all {tallies.records} records can be used")
+        remedy = f". {error.remedy}" if error.remedy else ""
+        return OwnRecords(False, f"the data cannot be used: {error.cause}{remedy}")
+    said = [found.left_out or f"all {found.records} records can be used", *(c.meaning for c in found.findings)]
+    return OwnRecords(found.fine, ". ".join(text.rstrip(".") for text in said), found)
 
 
 def records_of_open_studies(files: PartyFiles) -> Iterator[tuple[str, OwnRecords]]:

@@ -21,14 +21,14 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Members
-from tallystick.roles.governance.refusals import Refusals
-from tallystick.roles.governance.store import GovernanceStore
+from tallystick.roles.governance.store import STATEMENTS, GovernanceStore
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import Identity, load_identity, read_consortium, unix_time, wall_clock
 from tallystick.roles.identity.places import members_of
 from tallystick.roles.identity.role_config import RoleConfig, load_role_config
 from tallystick.roles.ledger.report import LedgerReport
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
+from tallystick.roles.steward.refusals import Refusals
 from tallystick.study.proposed import proposed_study
 
 
@@ -42,7 +42,7 @@ class PartyFiles:
 
     def __init__(self, config: RoleConfig, consortium: Consortium) -> None:
         self.config, self.consortium = config, consortium
-        self._statements = config.state / "governance.sqlite"
+        self._statements = config.state / STATEMENTS
 
     @classmethod
     def of(cls, path: Path, *, role: str | None = None) -> Self:
@@ -67,9 +67,14 @@ class PartyFiles:
         """What it has heard and said."""
         return GovernanceStore(self._statements, party=self.config.name, identities=identities_of(self.consortium))
 
+    @property
+    def has_heard(self) -> bool:
+        """Whether anything was ever said here about studies."""
+        return self._statements.exists()
+
     def statements(self) -> tuple[Statement, ...]:
         """Every statement kept here; none, and no new file, where the role has never run."""
-        return self.store.statements() if self._statements.exists() else ()
+        return self.store.statements() if self.has_heard else ()
 
     def ledger(self) -> LedgerStore:
         """This client's ledger, to be closed after use."""
@@ -96,23 +101,26 @@ class PartyFiles:
         return {study: standing for study, standing in known.items() if standing.proposal is not None}
 
     def find(self, name: str) -> bytes:
-        """The study meant by a hash, the beginning of one, or a study's name."""
+        """The study meant by a hash, the beginning of one, or a study's name, with ``@2`` for its version 2."""
         proposed = self.proposed()
+        called = {}
+        for h, standing in proposed.items():
+            if standing.proposal is not None:
+                study = proposed_study(standing.proposal.body["study"])
+                called[h] = (study.name, f"{study.name}@{study.number('study', 'version')}")
         text = name.removeprefix("sha256:").lower()
         found = [h for h in proposed if len(text) >= 4 and h.hex().startswith(text)]
-        found = found or [
-            h for h, s in proposed.items() if s.proposal and proposed_study(s.proposal.body["study"]).name == name
-        ]
+        found = found or [h for h, names in called.items() if name in names]
         if len(found) > 1 and not any(h.hex() == text for h in found):
             live = [h for h in found if proposed[h].state in ("open", "approved")]
             found = live if len(live) == 1 else found
         if len(found) != 1:
-            what = "no study" if not found else f"{len(found)} studies"
-            raise StudyError(
-                f"{what} known here {'is' if not found else 'are'} called {name!a}",
-                rule="unknown-study",
-                remedy="tallystick study list shows what was proposed; give more of its hash.",
-            )
+            cause, remedy = f"no study known here is called {name!a}", "tallystick study list shows what was proposed."
+            if found:
+                cause = f"{len(found)} studies known here are called {name!a}"
+                ways = [f"{called[h][1]} or {h.hex()[:12]}" for h in found]
+                remedy = f"Say which one: {'; '.join(ways[:10])}."
+            raise StudyError(cause, rule="unknown-study", remedy=remedy)
         return found[0]
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from tallystick.application.study_files import check_records_stated, load_study,
 from tallystick.engines.planning import layout_of, plan_study
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.release import state_privacy
+from tallystick.privacy.rules import epsilon_warning as epsilon_warning
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study.trust import trust_model
 
@@ -54,6 +55,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
         "bytes_up_per_client": len(sums) * 8 * max((r.grid.size for r in sums), default=0),
         "hopeless": made.hopeless,
         "notes": list(made.notes),
+        "if_a_party_is_lost": design.if_a_party_is_lost if study.stream is None else None,
         "price_of_trust": made.claim.trust.makers.variance_factor(splits=True)
         if made.claim.mechanism == "gaussian"
         else None,
@@ -86,6 +88,8 @@ def describe(made: dict[str, Any]) -> str:
             f"{r['noise_std_total']:>11.4g}   {'' if on_mean is None else format(on_mean, '>12.3g')}"
         )
     lines += ["", *(f"  note: {note}" for note in made["notes"])]
+    if made["if_a_party_is_lost"]:
+        lines.append(f"  note: {made['if_a_party_is_lost']}")
     if made["hopeless"]:
         lines.append(f"  NOT WORTH RUNNING: {made['hopeless']}.")
     else:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import Program, Public, State, pack_state
 from tallystick.algorithms.user_programs.findings import Finding
-from tallystick.crypto.fixed_point import to_real
+from tallystick.crypto.field import to_real
 from tallystick.engines.client_map import RecordMap
 from tallystick.privacy.contribution import Dense, total
 from tallystick.privacy.grid import Grid, Norm, fraction_bits_for

@@ -7,6 +7,7 @@ seed trains on the same records whatever the number of clients. Metrics on recor
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,14 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.application.loading import packed_fit
 from tallystick.application.result_document import result_document
 from tallystick.application.study_files import load_study, read_program_from
-from tallystick.core.errors import DataError, StudyError
+from tallystick.core.errors import DataError, DataWarning, StudyError
 from tallystick.crypto.prg import AesStream, derive, system_stream
-from tallystick.data.encoding import Records, encode
+from tallystick.data.encoding import Records, encode, study_records
 from tallystick.data.examples import census
 from tallystick.data.partitions import fold_indices, holdout_split, parse_partition
 from tallystick.data.sources import read_table
+from tallystick.engines.data_check import check_tallies, refuse_or_warn
 from tallystick.engines.federation import Federation, seed_bytes
 from tallystick.engines.planning import layout_of
 from tallystick.estimators.base import PrivateEstimator
@@ -46,7 +49,7 @@ def simulate(
     drop: float = 0.0,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Run the study and return its result document (contract: ``tallystick/result/1``).
+    """Run the study and return its result document (contract: ``tallystick/result/1``), with what ``ts.load`` needs.
 
     ``progress`` is told of what the rounds are, how many are done, and of how many (0 while that is not known).
     """
@@ -59,6 +62,8 @@ def simulate(
     layout = layout_of(study)
     extra = parse_partition(partition).column
     table, owner = _read(study, (*layout.columns, *((extra,) if extra else ())), data)
+    _look(study, table, owner, data)
+    _check_stated(study, table.num_rows)
     source, everything = split_source(seed, b"split"), np.arange(table.num_rows)
     splits: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]]
     if folds is not None:
@@ -90,7 +95,9 @@ def simulate(
         told = None if progress is None else partial(progress, title)
         if told is not None:
             told(0, 0)
-        estimator.fit_study(federation, study, progress=told)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # said of the whole files already
+            estimator.fit_study(federation, study, progress=told)
         if test is not None:
             evaluations.append(evaluate_split(estimator, study, table.take(train), table.take(test)))
     seconds = time.perf_counter() - started
@@ -98,7 +105,18 @@ def simulate(
     if evaluations:
         means = {key: float(np.mean([e[key] for e in evaluations])) for key in evaluations[0]}
         simulation["evaluation"] = method | means
-    return result_document(estimator, seconds, kind="simulation", simulation=simulation)
+    made = result_document(estimator, seconds, kind="simulation", simulation=simulation)
+    return made | {"fitted": packed_fit(estimator)}
+
+
+def _look(study: Study, table: Any, owner: NDArray[np.int64], data: tuple[Path, ...]) -> None:
+    """Refuse or warn of what is wrong with the files, before they are split: rows are those of the file."""
+    found = {}
+    short = [path.name for path in data] or ["census"]
+    for at, name in enumerate(short if len(set(short)) == len(short) else [str(path) for path in data]):
+        own = table.take(np.flatnonzero(owner == at))
+        found[name] = study_records(study, own, party=name, lenient=False).tallies
+    refuse_or_warn(check_tallies(study, found))
 
 
 def evaluate_split(estimator: PrivateEstimator, study: Study, train: Any, test: Any) -> dict[str, float]:
@@ -142,6 +160,18 @@ def _read(study: Study, features: tuple[str, ...], data: tuple[Path, ...]) -> tu
     if table.num_rows == 0:
         raise DataError("the data hold no record", remedy="Check the files given with --data.")
     return table, np.repeat(np.arange(len(tables)), [t.num_rows for t in tables])
+
+
+def _check_stated(study: Study, held: int) -> None:
+    """A stale number of records makes a model of wrong steps and noise: nobody wants to simulate that unawares."""
+    stated = study.data.records
+    if stated is not None and study.stream is None and not held / 2 <= stated <= 2 * held:
+        raise DataError(
+            f"the study states {stated:,} records, and the data hold {held:,}",
+            rule="records-as-stated",
+            remedy=f"Steps and noise follow the stated number. Correct records under [data], or simulate with "
+            f"--set data.records={held}.",
+        )
 
 
 def _split(

@@ -16,6 +16,13 @@ PROGRAM_BYTES = 4 << 20
 
 def load_study(path: Path, settings: tuple[str, ...] = ()) -> tuple[Study, Path]:
     """The study of a file, and the folder its program file would be in."""
+    if path.suffix.lower() in (".csv", ".tsv", ".parquet", ".json", ".py"):
+        raise StudyError(
+            f"{path.name!r} is not a study: a study is a TOML file",
+            rule="study-unreadable",
+            remedy="Name the study first, and records with --data: tallystick simulate study.toml --data records.csv. "
+            "examples/ has studies to begin with.",
+        )
     return Study.parse(read_text(path, limit=TOML_BYTES, what="the study"), settings=settings), path.parent
 
 

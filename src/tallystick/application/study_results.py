@@ -1,7 +1,7 @@
 """``result.json`` of a study that was run for real, and ``tallystick verify``, which believes nothing in it.
 
 The file holds the contract's fields, the released states they follow from, the privacy receipt, and the analyst's
-signature over all of it; one canonical line, so that no byte can change unseen. ``verify`` derives the plan, the noise
+signature over all of it, in one form, so that no byte can change unseen. ``verify`` derives the plan, the noise
 and the model anew and compares; it needs no network, and for a real judgement the reader's own ``consortium.toml``.
 """
 
@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tallystick.application.result_document import RESULT, result_document
+from tallystick.application.result_document import RESULT, readable, result_document
 from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import canonical, digest, format_hash, parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
@@ -32,7 +32,7 @@ from tallystick.protocol.governance.statements import Statement, decode
 from tallystick.protocol.members import Members
 from tallystick.protocol.study.messages import result_digest
 from tallystick.roles.analyst.connected import took_part, unpack_result
-from tallystick.roles.governance.results import is_interim
+from tallystick.roles.governance.results import ended_early, is_interim
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import read_consortium
 from tallystick.roles.identity.places import members_of
@@ -50,7 +50,7 @@ def document(
     That it was paid for is seen from its receipt, or while there is none from what this party has heard (``docket``).
     """
     read = None if receipt is None else read_receipt(receipt)
-    known = docket.statements() if read is None else _statements(read)
+    known = docket.statements() if read is None else _statements(read, proposal.study_hash, docket.members)
     made = _contents(proposal, packed, read, known, docket.members)
     return {**made, "signature": {"signer": signer, "value": key.sign(_signed(made)).hex()}}
 
@@ -66,13 +66,16 @@ def _contents(
     made = result_document(fitted(proposal, packed, known, members), _seconds(receipt), kind="study")
     if is_interim(packed):
         made["interim"] = True
+    early = ended_early(packed)
+    if early is not None:
+        made["ended_early"] = {"rounds": early[0], "of": early[1]}
     return {**made, "released": base64.b64encode(packed).decode(), "receipt": receipt}
 
 
 def fitted(proposal: Statement, packed: bytes, known: Sequence[Statement], members: Members) -> PrivateEstimator:
     """The estimator that a packed result makes, if these statements prove that it was paid for."""
     study, program = Study.from_canonical(proposal.body["study"]), str(proposal.body["program"])
-    estimator, study = estimator_for(study, (lambda _name: program) if program else None)
+    estimator, study = estimator_for(study, (lambda _name: program) if program else None, sandboxed=True)
     layout = layout_of(study)
     design = estimator.design_for(study, layout)
     plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
@@ -87,22 +90,29 @@ def fitted(proposal: Statement, packed: bytes, known: Sequence[Statement], membe
     return estimator.take_result(design, unpack_result(study, design, plan, packed, payment))
 
 
-def estimator_of(made: Mapping[str, Any]) -> PrivateEstimator:
-    """The estimator of a result that carries its receipt."""
+def estimator_of(made: Mapping[str, Any], docket: Docket | None = None) -> PrivateEstimator:
+    """The estimator of a result: from its receipt, or while it has none from what this party has heard."""
     receipt, study = made["receipt"], parse_hash(made["study"]["hash"])
-    known = _statements(receipt)
+    if receipt is None and docket is None:
+        raise _differs(
+            "the result carries no privacy receipt, and so not the study it is of",
+            "Fetch it again when the study has finished: tallystick study result.",
+        )
+    members = _members(receipt["consortium"]) if docket is None else docket.members
+    known = docket.statements() if docket is not None and receipt is None else _statements(receipt, study, members)
     proposal = next(s for s in known if s.kind == "proposal" and s.study_hash == study)
-    return fitted(proposal, base64.b64decode(made["released"]), known, _members(receipt["consortium"]))
+    return fitted(proposal, base64.b64decode(made["released"]), known, members)
 
 
-def _statements(receipt: Mapping[str, Any]) -> list[Statement]:
-    """The statements of a receipt that are in form; whether they were signed is checked with the receipt."""
+def _statements(receipt: Mapping[str, Any], study: bytes, members: Members) -> tuple[Statement, ...]:
+    """The statements of a receipt that count: about this study, and signed by who may say so, as these members' keys
+    have it. The aggregator wrote the receipt, and could have written anything into it."""
     found = []
     said = receipt.get("statements")
     for value in said if isinstance(said, list) else ():
         with suppress(TallystickError):
             found.append(decode(canonical(value)))
-    return found
+    return Docket.of(study, members, found).statements()
 
 
 def _seconds(receipt: dict[str, Any] | None) -> float:
@@ -155,15 +165,20 @@ def verify(path: Path, consortium: Path | None = None) -> dict[str, Any]:
         "consortium_compared": report.pinned,
         "noise_recomputed": report.recomputed,
         "signatures": len(report.statements),
+        "ended_early": report.early,
     }
 
 
 def _check_result(raw: bytes, own: bytes | None) -> Report:
     value: dict[str, Any] = read_json(raw, limit=MAX_RESULT)
-    if raw != canonical(value) + b"\n":
-        raise _differs("the file is not written in the one form a result has")
     if value.get("kind") != "study":
-        raise _differs("this is the result of a simulation: nobody signed it, and it says so")
+        raise _differs(
+            "this is the result of a simulation: nobody signed it, so there is nothing to verify",
+            "A simulation with --seed can be repeated instead. Results of studies run between institutions carry "
+            "their proof: tallystick study result STUDY --out DIR, then verify DIR/result.json.",
+        )
+    if raw not in (readable(value).encode() + b"\n", canonical(value) + b"\n"):
+        raise _differs("the file is not written in the form a result has")
     receipt = value.get("receipt")
     if not isinstance(receipt, dict):
         raise _differs("the result carries no privacy receipt", "Fetch it again: tallystick study result.")
@@ -225,9 +240,11 @@ def describe_verdict(found: dict[str, Any]) -> str:
         f"  study          {study.get('name')} (version {study.get('version')}), {study.get('hash')}",
         f"  promise        {found['privacy'].get('statement', '')}",
         f"  took part      {', '.join(found['participants'])}: each had approved, and each one's ledger was charged",
-        f"  noise          {derived}attested by every server",
+        f"  noise          {derived}{'signed in every round' if found['ended_early'] else 'attested'} by every server",
         f"  signatures     {found['signatures']} checked",
     ]
+    if found["ended_early"]:
+        lines.append("  ENDED EARLY    it is the state after the last round that was done; the whole study was charged")
     if not found["consortium_compared"]:
         lines.append(
             "  The keys were taken from the file itself. Compare them with your own: --consortium consortium.toml"

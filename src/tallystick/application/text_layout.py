@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from textwrap import fill
 
@@ -11,6 +12,13 @@ _WIDTH = 100
 def day(at: float) -> str:
     """A time in print, to the minute."""
     return f"{datetime.fromtimestamp(int(at), UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def at_most_sure(epsilon: float) -> str:
+    """What epsilon means to one person: how sure somebody becomes of a guess that was even odds, e^ε to 1 after it."""
+    better = math.exp(min(float(epsilon), 50.0))
+    share = better / (1 + better)
+    return f"at most {share:.0%} sure" if share < 0.995 else "as good as certain"
 
 
 def sentence(text: str) -> str:

@@ -37,16 +37,15 @@ from tallystick.roles.identity.identity_files import load_identity, read_consort
 from tallystick.roles.identity.places import node_for
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.operations.heap import keep_freed_memory
-from tallystick.roles.processes.driver import Driver
 from tallystick.roles.processes.helper import HelperSession
-from tallystick.roles.processes.part import ROUNDS
+from tallystick.roles.processes.part import ROUNDS, Driver
 from tallystick.roles.processes.session import Parts, Session
 from tallystick.roles.processes.start import SystemClock
 from tallystick.roles.shares.spool import SpoolShares
 from tallystick.roles.storage.stores import RoleStore
 from tallystick.transport.network.node import Node
 from tallystick.transport.wire import HEADER_BYTES, SUM, Seals
-from tallystick.trust.servers.part import sum_parameters
+from tallystick.trust.servers.parts import sum_parameters
 from tallystick.trust.servers.server import ServerPart, ServerProcess
 
 STUDY = digest(b"bench network")

@@ -25,12 +25,13 @@ ReasonOption = Annotated[str, typer.Option(help="Why, in a sentence; kept for ev
 def show(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set or group; all if left out.")] = None,
     config: ConfigOption = ROLE,
+    epsilon: Annotated[float | None, typer.Option(help="Count how many studies of this size still fit.")] = None,
     format: FormatOption = Format.text,
 ) -> None:
-    """Budgets, what each study cost, and what is left."""
+    """Budgets, what each study cost (a failed one too), how many more fit, and how to choose a budget."""
     from tallystick.application import budget
 
-    show_result(budget.show(config, name), format, budget.describe)
+    show_result(budget.show(config, name, epsilon=epsilon), format, budget.describe)
 
 
 @budget_app.command()
@@ -55,15 +56,17 @@ def verify(
     config: Annotated[Path | None, typer.Option(help="The client's config file (role.toml).")] = None,
     file: Annotated[Path | None, typer.Option(help="Check an exported chain instead (ledger export --chain).")] = None,
     consortium: Annotated[Path | None, typer.Option(help="The consortium.toml to check an export against.")] = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the servers what they have seen.")] = False,
     format: FormatOption = Format.text,
 ) -> None:
-    """Check every link, signature and sum of a ledger, its anchor and what the servers have signed. Exit 6 if wrong."""
+    """Check every link, signature and sum of a ledger, its anchor, and what the servers have signed and seen. Exit 6 if
+    wrong; servers that cannot be reached are named."""
     from tallystick.application import ledger
 
     if config is None and file is None and ROLE.exists():
         config = ROLE
     if config is not None and file is None and consortium is None:
-        result = ledger.verify(config)
+        result = ledger.verify(config, offline=offline)
     elif config is None and file is not None and consortium is not None:
         result = ledger.verify_export(file, consortium)
     else:

@@ -1,4 +1,4 @@
-"""The commands of a client's registered records: ``data add|list|describe``."""
+"""The commands of a client's records: ``data add|list|describe|check|example``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import typer
 
 from tallystick.cli.output import ROLE, Format, FormatOption, show_result, whoami
 
-data_app = typer.Typer(no_args_is_help=True, help="Register a client's records, once, with their budget.")
+data_app = typer.Typer(
+    no_args_is_help=True, help="A client's records: register them, once, with their budget; check them."
+)
 ConfigOption = Annotated[Path, typer.Option(help="The client's config file.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set's name.")]
 
@@ -61,3 +63,34 @@ def describe_(name: NameArgument, config: ConfigOption = ROLE, format: FormatOpt
     from tallystick.application import data_sets
 
     show_result(data_sets.show(config, name), format, data_sets.describe)
+
+
+@data_app.command()
+def check(
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="A study file, or the hash or name of a proposal.")],
+    config: ConfigOption = ROLE,
+    source: Annotated[str | None, typer.Option(help="Look at this file instead; no client is needed.")] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Let this client's rules approve studies that read these columns so.")
+    ] = False,
+    by: Annotated[str | None, typer.Option(help="Who accepts; your login name unless given.")] = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """What a study would find in the records, by column: on this screen only. Exit 2 if nothing can be learned."""
+    from tallystick.application import data_check
+
+    found = data_check.check(study, config, source=source, accept=accept, by=by or whoami())
+    show_result(found, format, data_check.describe)
+    if found["useless"] and not accept:
+        raise typer.Exit(2)
+
+
+@data_app.command()
+def example(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")] = Path("hospitals"),
+    format: FormatOption = Format.text,
+) -> None:
+    """Two hospitals' invented records (north.csv, south.csv) and a study of them (study.toml), to try things on."""
+    from tallystick.application import example_files
+
+    show_result(example_files.write(folder), format, example_files.describe)

@@ -81,10 +81,12 @@ def approve(
     asked: Annotated[Path, typer.Argument(metavar="REQUEST", help="The request file of a party.")],
     directory: FolderOption,
     fingerprint: Annotated[str | None, typer.Option(help="The fingerprint the party read out to you.")] = None,
+    unchecked: Annotated[bool, typer.Option("--unchecked", help="Compare nothing: it never left your hands.")] = False,
+    rotate: Annotated[bool, typer.Option("--rotate", help="A new certificate of a party that is in already.")] = False,
     format: FormatOption = Format.text,
 ) -> None:
-    """At the authority: check a request and issue its certificate."""
-    _act("approve", format, asked, directory=directory, fingerprint=fingerprint)
+    """At the authority: compare a request with what its party read out, and issue its certificate."""
+    _act("approve", format, asked, directory=directory, fingerprint=fingerprint, unchecked=unchecked, renewal=rotate)
 
 
 @consortium_app.command()
@@ -124,12 +126,14 @@ def show(
 
 
 def doctor(
-    config: Annotated[Path, typer.Option(help="A role's config file.")], format: FormatOption = Format.text
+    config: Annotated[Path, typer.Option(help="A role's config file.")],
+    test_notice: Annotated[bool, typer.Option("--test-notice", help="Tell a client's steward, as a test.")] = False,
+    format: FormatOption = Format.text,
 ) -> None:
-    """Check keys, certificates, clock, addresses, data and disk of a role, and say what to do."""
+    """Check keys, certificates, clock, addresses, data and disk of a role and what waits for it; say what to do."""
     from tallystick.application import doctor as health
 
-    report = health.examine(config)
+    report = health.examine(config, test_notice=test_notice)
     show_result(report, format, health.describe)
     if not report["ok"]:
         raise typer.Exit(4)

@@ -9,18 +9,33 @@ from __future__ import annotations
 import json
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
+from tallystick.application.kernel_cache import keep_kernels
 from tallystick.cli.budget import budget_app, ledger_app
 from tallystick.cli.data_sets import data_app
 from tallystick.cli.deployment import CommandsAndRoles, consortium_app, doctor
-from tallystick.cli.output import Format, FormatOption, SetOption, StudyPath, show_result
+from tallystick.cli.output import (
+    CsvOption,
+    Format,
+    FormatOption,
+    PlotOption,
+    SetOption,
+    StudyPath,
+    show_answer,
+    show_result,
+    warn_of_epsilon,
+)
 from tallystick.cli.progress import told_on_stderr
 from tallystick.cli.study_commands import study_app, verify
+from tallystick.core.caller import speaking_of_files
 from tallystick.core.errors import StudyError, TallystickError
 from tallystick.core.readable_text import escaped
 
@@ -57,10 +72,12 @@ def simulate(
     folds: Annotated[int | None, typer.Option(help="Cross-validate over this many folds instead.")] = None,
     drop: Annotated[float, typer.Option(help="Probability that an institution misses a round.")] = 0.0,
     out: Annotated[Path | None, typer.Option(help="Directory for result.json.")] = None,
+    csv: CsvOption = None,
+    plot: PlotOption = None,
     format: FormatOption = Format.text,
 ) -> None:
     """Run a study on this machine: the deployed protocol, minus sockets."""
-    from tallystick.application import result_document, simulation
+    from tallystick.application import loading, result_document, simulation
 
     quiet = format is Format.json
     with told_on_stderr(quiet=quiet) as story:
@@ -76,9 +93,11 @@ def simulate(
             drop=drop,
             progress=None if quiet else story.titled_step,
         )
+    warn_of_epsilon(result["privacy"]["epsilon"], result["privacy"]["mechanism"])
     if out is not None:
         result_document.write_result(result, out)
-    show_result(result, format, result_document.describe_result)
+    told = {name: part for name, part in result.items() if name != "fitted"}  # for ts.load, and only in the file
+    show_answer(told, format, csv, plot, lambda: loading.of_simulation(result).answer())
 
 
 @app.command()
@@ -93,7 +112,9 @@ def plan(
     """What a study costs, how noisy it is and how accurate to expect. Spends nothing, reads no record."""
     from tallystick.application import planning
 
-    show_result(planning.plan(study, records=records, settings=tuple(set_ or ())), format, planning.describe)
+    made = planning.plan(study, records=records, settings=tuple(set_ or ()))
+    warn_of_epsilon(made["privacy"]["epsilon"], made["privacy"]["mechanism"])
+    show_result(made, format, planning.describe)
 
 
 @app.command()
@@ -144,11 +165,14 @@ def bench(
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON Schema of a study file."""
+def schema(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As a page that people read.")] = False,
+) -> None:
+    """Print what a study file may say: its JSON Schema, or a reference of every key and option."""
     from tallystick.application.study_files import json_schema
+    from tallystick.application.study_reference import study_reference
 
-    typer.echo(json.dumps(json_schema(), indent=2))
+    typer.echo(study_reference() if markdown else json.dumps(json_schema(), indent=2), nl=not markdown)
 
 
 app.add_typer(consortium_app, name="consortium")
@@ -176,15 +200,21 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     argv = sys.argv[1:] if arguments is None else arguments
     as_json = "--format=json" in argv or any(a == "--format" and b == "json" for a, b in pairwise(argv))
     try:
-        code = app(args=argv, standalone_mode=False)  # the exit code of a typer.Exit, else what the command returned
+        keep_kernels(_config_in(argv))
+        with speaking_of_files(), _warnings_in_words():
+            code = app(args=argv, standalone_mode=False)  # that of a typer.Exit, else what the command returned
     except TallystickError as error:
         _fail(error.exit_code, error.as_dict(), str(error), as_json)
+    except PermissionError as error:
+        from tallystick.application.permissions import denied
+
+        _fail(2, denied(error).as_dict(), str(denied(error)), as_json)
     except (KeyboardInterrupt, typer.Abort):
         code = 130
     except Exception as error:
         usage = _usage(error)
         if usage is not None:
-            _fail(2, StudyError(usage).as_dict() | {"rule": "usage"}, usage, as_json)
+            _fail(2, usage.as_dict(), str(usage), as_json)
         traceback.print_exc()
         cause = f"{type(error).__name__}: this is a bug"
         _fail(1, {"code": 1, "cause": cause, "remedy": "Please report it."}, cause, as_json)
@@ -193,10 +223,38 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _usage(error: Exception) -> str | None:
-    """The message of a click usage error, whichever copy of click typer carries."""
+def _config_in(argv: list[str]) -> Path | None:
+    """The role file that a command names."""
+    given = [b for a, b in pairwise(argv) if a == "--config"]
+    given += [a.removeprefix("--config=") for a in argv if a.startswith("--config=")]
+    return Path(given[0]) if given else None
+
+
+def _in_words(message: Warning | str, *_: object, **__: object) -> str:
+    return f"tallystick: warning: {message}\n"
+
+
+@contextmanager
+def _warnings_in_words() -> Iterator[None]:
+    """What Python would tell a programmer, with its file and line, told to whoever typed the command."""
+    before = warnings.formatwarning
+    warnings.formatwarning = _in_words
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
+
+
+def _usage(error: Exception) -> StudyError | None:
+    """A click usage error, whichever copy of click typer carries, and where to read what is right."""
     show = getattr(error, "format_message", None)
-    return str(show()) if callable(show) else None
+    if not callable(show):
+        return None
+    words, path = str(show()), getattr(getattr(error, "ctx", None), "command_path", "")
+    command = " ".join(["tallystick", *path.split()[1:]])  # the first is whatever started it
+    misplaced = "unexpected extra argument" in words and any(k in words for k in (".csv", ".tsv", ".parquet"))
+    hint = "Records are given with --data FILE. " if misplaced else ""
+    return StudyError(words, rule="usage", remedy=f"{hint}{command} --help says what it takes.")
 
 
 def _fail(code: int, facts: dict[str, Any], words: str, as_json: bool) -> NoReturn:

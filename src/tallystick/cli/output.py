@@ -32,10 +32,38 @@ SetOption = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the study, e.g. privacy.epsilon=0.5; repeatable."),
 ]
 
+CsvOption = Annotated[Path | None, typer.Option("--csv", help="Write the answer's table into this file, too.")]
+
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", help="Draw the answer into this .png, .svg or .pdf file (tallystick[plot]).")
+]
+
 
 def show_result(result: dict[str, Any], format: Format, describe: Callable[[dict[str, Any]], str]) -> None:
     """Print a result as asked."""
     typer.echo(json.dumps(result, allow_nan=False) if format is Format.json else describe(result))
+
+
+def warn_of_epsilon(epsilon: float | None, mechanism: str = "") -> None:
+    """Say on stderr what the rules say of an epsilon that protects hardly anybody."""
+    from tallystick.application.planning import epsilon_warning
+
+    if (warning := epsilon_warning(epsilon, mechanism)) is not None:
+        typer.echo(f"warning: {warning}", err=True)
+
+
+def show_answer(
+    result: dict[str, Any], format: Format, csv: Path | None, plot: Path | None, answer: Callable[[], Any]
+) -> None:
+    """Print a study's result as asked, its answer as a table, and write that to the files that are named."""
+    from tallystick.application.result_document import describe_result, write_csv, write_plot
+
+    table = None if format is Format.json and csv is None and plot is None else answer()
+    if csv is not None and table is not None:
+        write_csv(table, csv)
+    if plot is not None and table is not None:
+        write_plot(table, plot)
+    show_result(result, format, lambda made: describe_result(made, table))
 
 
 def whoami() -> str:

@@ -1,5 +1,5 @@
-"""The commands of governance: ``study propose|list|show|status|approve|reject|counter|run|result|receipt|withdraw``
-and ``verify``."""
+"""The commands of governance: ``verify`` and ``study propose|list|show|status|wait|approve|reject|counter|run|result|
+receipt|withdraw``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,27 @@ from typing import Annotated, Any
 
 import typer
 
-from tallystick.cli.output import ROLE, Format, FormatOption, SetOption, StudyPath, show_result, whoami
+from tallystick.cli.output import (
+    ROLE,
+    CsvOption,
+    Format,
+    FormatOption,
+    PlotOption,
+    SetOption,
+    StudyPath,
+    show_answer,
+    show_result,
+    warn_of_epsilon,
+    whoami,
+)
 from tallystick.cli.progress import told_on_stderr
 
 study_app = typer.Typer(no_args_is_help=True, help="Propose a study, decide about it, run it, fetch its result.")
 
 ConfigOption = Annotated[Path, typer.Option(help="This party's role file.")]
-StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="Its hash, the beginning of it, or its name.")]
+StudyArgument = Annotated[
+    str, typer.Argument(metavar="STUDY", help="Its name (name@2: its version 2), or its hash or the beginning of that.")
+]
 ReasonOption = Annotated[str, typer.Option(help="In words; the analyst and the other stewards read it.")]
 ByOption = Annotated[str | None, typer.Option(help="Who decides; your login name unless given.")]
 OutOption = Annotated[Path | None, typer.Option(help="Write result.json and receipt.json into this folder.")]
@@ -34,6 +48,7 @@ def propose(
     from tallystick.application import studies
 
     made = studies.propose(study, config, records=records, settings=tuple(set_ or ()), days=days, supersedes=supersedes)
+    warn_of_epsilon(made["epsilon"])
     show_result(made, format, studies.words.standing)
 
 
@@ -59,6 +74,20 @@ def status(study: StudyArgument, config: ConfigOption = ROLE, format: FormatOpti
     from tallystick.application import studies
 
     show_result(studies.show(study, config), format, studies.words.standing)
+
+
+@study_app.command()
+def wait(
+    config: ConfigOption = ROLE,
+    new: Annotated[bool, typer.Option("--new", help="Wait for one that does not wait yet.")] = False,
+    timeout: Annotated[float | None, typer.Option(help="Give up after so many seconds, with exit code 4.")] = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Data steward: return as soon as a study waits for your decision, and say which."""
+    from tallystick.application import studies
+
+    found = studies.wait(config, new=new, timeout=timeout, tell=lambda words: typer.echo(words, err=True))
+    show_result(found, format, studies.words.waiting)
 
 
 @study_app.command()
@@ -107,34 +136,80 @@ def _decide(study: str, config: Path, decision: str, reason: str, by: str | None
 
 @study_app.command()
 def run(
-    study: StudyArgument, config: ConfigOption = ROLE, out: OutOption = None, format: FormatOption = Format.text
+    study: StudyArgument,
+    config: ConfigOption = ROLE,
+    out: OutOption = None,
+    csv: CsvOption = None,
+    plot: PlotOption = None,
+    format: FormatOption = Format.text,
 ) -> None:
     """Analyst: run an approved study. One that has run gives its stored result and costs nothing again."""
-    from tallystick.application import studies
+    _run(study, config, "run", out, csv, plot, format)
 
-    with told_on_stderr(quiet=format is Format.json) as story:
-        made = studies.run(study, config, progress=story.step)
-    _deliver(made, out, format)
+
+@study_app.command()
+def resume(
+    study: StudyArgument,
+    config: ConfigOption = ROLE,
+    out: OutOption = None,
+    csv: CsvOption = None,
+    plot: PlotOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Analyst: go on with a study that is paused, once the missing party is back. Costs nothing again."""
+    _run(study, config, "resume", out, csv, plot, format)
+
+
+@study_app.command()
+def close(
+    study: StudyArgument,
+    config: ConfigOption = ROLE,
+    out: OutOption = None,
+    csv: CsvOption = None,
+    plot: PlotOption = None,
+    format: FormatOption = Format.text,
+) -> None:
+    """Analyst: end a study that is paused, with what it has released. Its keys are erased everywhere."""
+    _run(study, config, "close", out, csv, plot, format)
 
 
 @study_app.command()
 def result(
-    study: StudyArgument, config: ConfigOption = ROLE, out: OutOption = None, format: FormatOption = Format.text
+    study: StudyArgument,
+    config: ConfigOption = ROLE,
+    out: OutOption = None,
+    csv: CsvOption = None,
+    plot: PlotOption = None,
+    format: FormatOption = Format.text,
 ) -> None:
     """The result of a study that has run, if the study shows it to you."""
     from tallystick.application import studies
 
-    _deliver(studies.result(study, config), out, format)
+    _deliver(studies.result(study, config), config, out, csv, plot, format)
 
 
-def _deliver(made: dict[str, Any], out: Path | None, format: Format) -> None:
-    from tallystick.application.result_document import describe_result, write_canonical
+def _run(
+    study: str, config: Path, wish: str, out: Path | None, csv: Path | None, plot: Path | None, format: Format
+) -> None:
+    """Run a study, or go on with one that is paused as the analyst wishes."""
+    from tallystick.application import studies
+
+    with told_on_stderr(quiet=format is Format.json) as story:
+        made = studies.run(study, config, wish=wish, progress=story.step, tell=story.tell)
+    _deliver(made, config, out, csv, plot, format)
+
+
+def _deliver(
+    made: dict[str, Any], config: Path, out: Path | None, csv: Path | None, plot: Path | None, format: Format
+) -> None:
+    from tallystick.application import studies
+    from tallystick.application.result_document import write_canonical, write_result
 
     if out is not None:
-        write_canonical(made, out, "result.json")
+        write_result(made, out)
         if made["receipt"] is not None:
             write_canonical(made["receipt"], out, "receipt.json")
-    show_result(made, format, describe_result)
+    show_answer(made, format, csv, plot, lambda: studies.answer(made, config))
 
 
 @study_app.command()

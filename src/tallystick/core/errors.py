@@ -16,7 +16,8 @@
       VerificationError     a hash, signature or ledger does not verify             exit 6
 
 An error says who (``party``), when (``round``), why (``cause``) and what to do (``remedy``), and may be
-shown to anyone: it never carries a record or a value computed from one.
+shown to anyone: it never carries a record or a value computed from one. The one exception is a :class:`DataError` of a
+check or a simulation, whose caller holds the records: it may count rows and name a value that is not declared.
 """
 
 from __future__ import annotations
@@ -129,6 +130,10 @@ class VerificationError(TallystickError):
     """A hash, signature or ledger head does not verify."""
 
     exit_code = 6
+
+
+class DataWarning(UserWarning):
+    """Records that a study would read otherwise than was meant; says what the caller's own data hold."""
 
 
 class PrivacyWarning(UserWarning):

@@ -205,6 +205,11 @@ def check_signing_request(request: bytes, *, party: str) -> ec.EllipticCurvePubl
     return key
 
 
+def request_key_der(request: bytes, *, party: str) -> bytes:
+    """The key in a signing request, as :attr:`CertificateFacts.public_der` has that of a certificate."""
+    return check_signing_request(request, party=party).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
 def fingerprint(certificate: bytes) -> str:
     """``sha256:<64 hex>`` over the DER bytes of a PEM or DER certificate: what the consortium file pins."""
     return format_hash(_load(certificate).fingerprint(hashes.SHA256()))

@@ -7,22 +7,31 @@ leaves the door open to validity proofs (it is NTT-friendly; Z_2^64 would shut i
 On the wire an element is 8 bytes, little-endian, canonical; anything else is refused, so that a vector has one
 encoding. (A vector written in the other byte order is refused when it shows, that is, when an element comes
 out ≥ p; what cannot show is caught by the format version in the message that carries it.)
+
+Totals are integers on a public grid of 2^-f; sums of them are exact as long as they do not wrap. A wrap is
+post-processing and never harms privacy, only the result, so room is checked once, when a study is admitted, from public
+facts alone: n·B + 40·s < (p−1)/2, with B the bound of one record on the grid and s the standard deviation of all noise
+together. Forty deviations are beyond reach for Gaussian and Laplace noise alike (e^-56 for the latter).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto import kernels
 
 MODULUS = 2**64 - 2**32 + 1
 HALF = (MODULUS - 1) // 2
 ELEMENT_BYTES = 8
+NOISE_DEVIATIONS = 40
+_MAX_FRACTION_BITS = 1000  # 2^-1000 · 2^63 is still a normal float64, so the scaling is exact
 
 Vector = NDArray[np.uint64]
 
@@ -109,7 +118,7 @@ def encode_signed(values: NDArray[np.int64]) -> Vector:
     if values.size and (int(values.max()) > HALF or int(values.min()) < -HALF):
         raise LocalProtocolError(
             "an integer lies outside the signed range of the field",
-            remedy="Admit only studies that pass crypto.fixed_point.check_headroom.",
+            remedy="Admit only studies that pass crypto.field.check_headroom.",
         )
     unsigned = np.ascontiguousarray(values).view(np.uint64)
     return np.where(values < 0, unsigned + np.uint64(MODULUS), unsigned)  # both wrap mod 2^64: v + p for v < 0
@@ -159,3 +168,31 @@ def uniform(size: int, source: WordSource) -> Vector:
         more = source.words(size - vector.size)
         vector = np.concatenate([vector, more[more < np.uint64(MODULUS)]])
     return vector
+
+
+def check_headroom(
+    *, records: int, bound: float | Fraction, noise_std_total: float | Fraction, party: str | None = None
+) -> None:
+    """Raise unless the records, each at most ``bound`` on the grid, and the noise fit the field; reckoned exactly."""
+    for name, value in (("records", records), ("bound", bound), ("noise_std_total", noise_std_total)):
+        if not math.isfinite(value) or value < 0:
+            raise StudyError(
+                f"{name} is not a finite number of zero or more", remedy="Declare finite public bounds.", party=party
+            )
+    needed = Fraction(records) * Fraction(bound) + NOISE_DEVIATIONS * Fraction(noise_std_total)
+    if needed >= HALF:
+        raise StudyError(
+            f"the sum needs {math.ceil(math.log2(needed)) + 1} bits and may wrap around in the 64-bit field",
+            remedy="Use fewer fraction bits, a smaller bound, or less noise (a larger epsilon).",
+            rule="headroom",
+            party=party,
+        )
+
+
+def to_real(totals: NDArray[np.int64], fraction_bits: int) -> NDArray[np.float64]:
+    """totals · 2^-fraction_bits: totals beyond 2^53 round once to float64, the scaling itself is exact."""
+    if totals.dtype != np.int64:
+        raise LocalProtocolError("integer totals are 64-bit signed integers", remedy="Decode them first.")
+    if abs(fraction_bits) > _MAX_FRACTION_BITS - 64:
+        raise StudyError(f"{fraction_bits} fraction bits are beyond float64", remedy="Use at most 60 or so.")
+    return np.ldexp(totals.astype(np.float64), -fraction_bits)

@@ -12,6 +12,7 @@ column and the cell's *type*, never its content.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,8 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.core.caller import for_caller
 from tallystick.core.errors import DataError
+from tallystick.core.readable_text import one_line
 from tallystick.data.cell_rules import (
+    ITEM_SEPARATOR,
     MISSING,
     NO_CELL,
     UNKNOWN,
@@ -33,6 +37,11 @@ from tallystick.data.cell_rules import (
     spelled_number,
     with_other_spellings,
 )
+from tallystick.study.declared_values import label_text
+
+SHOWN_VALUES = 5
+NUMBERS_AS_TEXT = "a number has a decimal point (12.5, not 12,5) and neither a unit nor thousands separators"
+_LOOKED_AT, _SHOWN_CHARACTERS = 100, 40
 
 
 class Read(NamedTuple):
@@ -41,6 +50,8 @@ class Read(NamedTuple):
     values: NDArray[Any]
     bad: NDArray[np.bool_]
     found: str | None
+    unknown: tuple[tuple[str, int], ...] = ()
+    """The most frequent values that are not declared, and how often each is there: for this machine's screen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +99,8 @@ class CellReader:
         cells, index = _distinct(array)
         table = np.array([as_category(cell, known, self.marker) for cell in cells] + [MISSING], dtype=np.int64)
         bad = table == NO_CELL
-        return Read(table[index], bad[index], _bad_type(cells, bad))
+        unknown = _most_frequent(cells, index, np.flatnonzero(table == UNKNOWN), lambda cell: [cell])
+        return Read(table[index], bad[index], _bad_type(cells, bad), unknown)
 
     def items(self, array: Any, codes: Mapping[str, int]) -> tuple[Read, NDArray[np.bool_], int]:
         """Multi-hot membership (records × vocabulary), which cells are missing, and how many items were unknown."""
@@ -116,7 +128,15 @@ class CellReader:
             else:
                 table[row, found[0]] = True
                 unknown[row] = found[1]
-        return Read(table[index], bad[index], _bad_type(cells, bad)), absent[index], int(unknown[index].sum())
+
+        def undeclared(cell: object) -> list[object]:
+            found = plain(cell)
+            elements = found if isinstance(found, list) else str(found).split(ITEM_SEPARATOR)
+            return [e for e in elements if as_category(e, known, self.marker) == UNKNOWN]
+
+        values = _most_frequent(cells, index, np.flatnonzero(unknown), undeclared)
+        read = Read(table[index], bad[index], _bad_type(cells, bad), values)
+        return read, absent[index], int(unknown[index].sum())
 
     def _listed(self, array: Any, codes: Mapping[str, int], size: int) -> tuple[Read, NDArray[np.bool_], int]:
         """A column that the source declares as lists: its elements are one column of categories."""
@@ -125,12 +145,14 @@ class CellReader:
         array = array.cast(pa.large_list(array.type.value_type))
         missing = _primitive(array.is_null().cast(pa.uint8()))[0].astype(bool)
         lengths = np.where(missing, 0, np.diff(_primitive(array.offsets)[0]))
-        found = self.codes(array.flatten(), codes).values  # flatten() leaves out what null lists may cover
+        elements = self.codes(array.flatten(), codes)  # flatten() leaves out what null lists may cover
+        found = elements.values
         member = np.zeros((len(array), size), dtype=bool)
         rows = np.repeat(np.arange(len(array)), lengths)
         known = found >= 0
         member[rows[known], found[known]] = True
-        return _good(member), missing, int(np.count_nonzero(found == UNKNOWN))
+        read = _good(member)._replace(unknown=elements.unknown)
+        return read, missing, int(np.count_nonzero(found == UNKNOWN))
 
     def _wrong_type(self, found: str, wanted: str) -> DataError:
         return DataError(
@@ -138,13 +160,18 @@ class CellReader:
             remedy="Convert the column, or declare it differently.",
         )
 
-    def refusal(self, found: str | None, wanted: str) -> DataError:
-        """What a check says about a bad cell of type ``found``."""
+    def refusal(self, found: str | None, wanted: str, *, row: int) -> DataError:
+        """What a check says about a bad cell of type ``found``, the first of which is in this row."""
         if found == "str" and wanted == "a number":
+            marked = for_caller(
+                python='missing=ts.Missing("…", "drop")',
+                toml='missing = { marker = "…", policy = "drop" } under [data]',
+            )
             return DataError(
-                f"column {self.column!r} is declared as a number, but holds text that is not one",
-                remedy="If the text marks a missing value, declare it: "
-                'missing = { marker = "...", policy = "category" } under [data]; otherwise declare a category.',
+                f"column {self.column!r} is declared as a number, but holds text that is not one, first in row {row:,} "
+                "(the header not counted)",
+                remedy=f"Correct the cell: {NUMBERS_AS_TEXT}. If the text marks a missing value, declare it: {marked}; "
+                "if the column is no number, declare a category.",
             )
         if found in ("bool", "int", "float", "str", "list"):
             return self._wrong_type(found, wanted)
@@ -190,6 +217,19 @@ def _bad_type(cells: list[Any], bad: NDArray[np.bool_]) -> str | None:
         return None
     cell = plain(cells[at])
     return cell.type_name if isinstance(cell, NoCell) else type(cell).__name__
+
+
+def _most_frequent(
+    cells: list[Any], index: NDArray[np.int64], places: NDArray[np.int64], values_of: Callable[[Any], list[Any]]
+) -> tuple[tuple[str, int], ...]:
+    """The commonest of the values at these places, as they may be shown. Looks at so many and no more, whatever
+    there is: how long a client takes to read must not tell how many of its values are unknown."""
+    times = np.bincount(index, minlength=len(cells) + 1)[places]
+    found: Counter[str] = Counter()
+    for at in np.argsort(-times, kind="stable")[:_LOOKED_AT].tolist():
+        for value in values_of(cells[places[at]]):
+            found[one_line(label_text(plain(value)), _SHOWN_CHARACTERS)] += int(times[at])
+    return tuple(found.most_common(SHOWN_VALUES))
 
 
 def _value_type(array: Any) -> Any:

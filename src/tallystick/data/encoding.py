@@ -9,7 +9,8 @@ division; ``log1p`` from libm, cell by cell). Without that, per-record clipping 
 |----------------------------------------|-------------------------------------------------------------------|
 | number outside its bounds, ±inf, 1e308 | the nearer bound; counted as clamped                              |
 | -0.0, subnormal                        | an ordinary number                                                |
-| null, None, NaN, blank, the marker     | missing: by the declared policy; no policy or "error": *refused*  |
+| null, None, NaN, blank, the marker     | missing: by the column's own ``missing`` or the study's policy;   |
+|                                        | nothing declared, "none" or "error": *refused*                    |
 | text in a number column, an object     | *refused*; counted as unusable                                    |
 | category not declared                  | all zeros, or the ``merge`` column; counted as unknown            |
 | items beyond ``max_per_record``        | dropped in reverse vocabulary order; counted as truncated         |
@@ -39,7 +40,10 @@ from tallystick.core.errors import DataError
 from tallystick.data.cell_rules import MISSING, UNKNOWN, canonical_identifier
 from tallystick.data.column_values import CellReader, Read, canonical_texts
 from tallystick.data.sources import broken_records, errors_name, read_table
+from tallystick.study import Study
 from tallystick.study.columns import Category, Column, Integer, Items, Missing, Number
+from tallystick.study.declared_values import label_text
+from tallystick.study.missing_values import MissingRule, how_to_declare, missing_rule
 from tallystick.study.schema import Block, FeatureLayout, Schema
 
 
@@ -55,6 +59,14 @@ class Tallies:
     truncated: Mapping[str, int] = field(default_factory=dict)
     unusable: Mapping[str, int] = field(default_factory=dict)
     """Cells that are not what the study declares: text in a number column, an object."""
+    first_unusable: Mapping[str, int] = field(default_factory=dict)
+    """The first row with such a cell, from 1."""
+    dropped_by: Mapping[str, int] = field(default_factory=dict)
+    """How many records each column leaves out."""
+    unknown_values: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """The most frequent values that are not declared, and how often each is there."""
+    spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """The least and the largest value (or code) of a column, after clamping; none where every cell is missing."""
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Why records were left out, in words, and how many each."""
     broken: int = 0
@@ -163,8 +175,11 @@ class _Encoder:
         self._missing = missing
         self._lenient = lenient
         self._reasons: dict[str, int] = {}
+        self._first: dict[str, int] = {}
+        self._unknown: dict[str, tuple[tuple[str, int], ...]] = {}
+        self._spans: dict[str, tuple[float, float]] = {}
         self._counts: dict[str, dict[str, int]] = {
-            k: {} for k in ("clamped", "unknown", "missing", "truncated", "unusable")
+            k: {} for k in ("clamped", "unknown", "missing", "truncated", "unusable", "dropped_by")
         }
 
     def tallies(self, *, broken: int) -> Tallies:
@@ -173,14 +188,22 @@ class _Encoder:
             dropped=len(self.keep) - int(np.count_nonzero(self.keep)),
             reasons=self._reasons,
             broken=broken,
+            first_unusable=self._first,
+            unknown_values=self._unknown,
+            spans=self._spans,
             **self._counts,
         )
 
     def feature(self, cells: Any, column: Column, block: Block, matrix: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Fill the block's columns of the matrix but its mark for missing values; which cells are missing."""
         name, start = block.column, block.start
+        rule = missing_rule(column.missing, self._missing)
         if isinstance(column, Number | Integer):
             values, absent = self._numbers(name, cells)
+            if rule.kind == "value":
+                values[absent] = float(rule.value)  # type: ignore[arg-type]
+            elif rule.kind == "centre" and isinstance(column, Number) and column.bins is not None:
+                values[absent] = column.lower / 2 + column.upper / 2
             values = self._clamp(name, values, column)
             if isinstance(column, Number) and column.bins is not None:
                 code = np.searchsorted(np.asarray(column.bins, dtype=np.float64), values, side="right")
@@ -189,27 +212,29 @@ class _Encoder:
             else:
                 matrix[:, start] = np.where(np.isnan(values), 0.0, _scale(values, column))
         elif isinstance(column, Category):
-            code = self._category(name, cells, column)
-            absent = code == MISSING
+            code, absent = self._category(name, cells, column, rule)
             rows = np.flatnonzero(code >= 0)
             matrix[rows, start + code[rows]] = 1.0
         else:
             absent = self._items(name, cells, column, matrix[:, start : start + len(column.vocabulary)])
-        self._apply_policy(name, absent)
+        self._apply(rule, column, name, absent)
         return absent
 
     def target(self, cells: Any, column: Column, name: str) -> NDArray[np.float64]:
         """The class index or the clamped number; records without one are left out."""
+        rule = missing_rule(column.missing, self._missing)
         if isinstance(column, Category):
-            code = self._category(name, cells, column)
-            absent, values = code == MISSING, code.astype(np.float64)
-            self._leave_out(code == UNKNOWN, f"{name!r} not declared")
+            code, absent = self._category(name, cells, column, rule)
+            values = code.astype(np.float64)
+            self._leave_out(code == UNKNOWN, name, f"{name!r} not declared")
         elif isinstance(column, Number | Integer):
             numbers, absent = self._numbers(name, cells)
+            if rule.kind == "value":
+                numbers[absent] = float(rule.value)  # type: ignore[arg-type]
             values = _on_steps(self._clamp(name, numbers, column), column)
         else:  # layout() has refused the other kinds
             raise TypeError(type(column).__name__)
-        self._apply_policy(name, absent, target=True)
+        self._apply(rule, column, name, absent, target=True)
         return values
 
     def _reader(self, name: str) -> CellReader:
@@ -222,7 +247,7 @@ class _Encoder:
         dropping = self._missing is not None and self._missing.policy == "drop"
         if nameless.any() and not (self._lenient or dropping):
             raise DataError(f"column {name!r} has empty cells", remedy="Name every record's person.")
-        self._leave_out(nameless, f"{name!r} names nobody")
+        self._leave_out(nameless, name, f"{name!r} names nobody")
         return names
 
     def _numbers(self, name: str, cells: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -236,17 +261,29 @@ class _Encoder:
         if not read.bad.any():
             return
         if not self._lenient:
-            raise reader.refusal(read.found, wanted)
+            raise reader.refusal(read.found, wanted, row=int(np.argmax(read.bad)) + 1)
         self._count("unusable", reader.column, read.bad)
-        self._leave_out(read.bad, f"{reader.column!r} unusable")
+        self._first[reader.column] = int(np.argmax(read.bad)) + 1
+        self._leave_out(read.bad, reader.column, f"{reader.column!r} unusable")
 
-    def _leave_out(self, flags: NDArray[np.bool_], why: str) -> None:
+    def _leave_out(self, flags: NDArray[np.bool_], column: str, why: str) -> None:
         count = int(np.count_nonzero(flags))
         if count:
             self._reasons[why] = count
+            dropped = self._counts["dropped_by"]
+            dropped[column] = dropped.get(column, 0) + count
             self.keep &= ~flags
 
-    def _category(self, name: str, cells: Any, column: Category) -> NDArray[np.int64]:
+    def _span(self, name: str, values: NDArray[Any], there: NDArray[np.bool_]) -> None:
+        """The least and the largest value that is there: a column in which they are equal says nothing."""
+        found = values[there]
+        if len(found):
+            self._spans[name] = (float(found.min()), float(found.max()))
+
+    def _category(
+        self, name: str, cells: Any, column: Category, rule: MissingRule
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The codes, and which cells are missing: those have the code of what they mean, or MISSING."""
         codes = column.codes()
         merged = len(column.values) if column.merge is not None else UNKNOWN
         reader = self._reader(name)
@@ -254,10 +291,15 @@ class _Encoder:
         self._leave_out_bad(reader, read, "a category")
         code = read.values
         self._count("unknown", name, code == UNKNOWN)
+        self._unknown[name] = read.unknown
         code[code == UNKNOWN] = merged
-        if self._missing is not None and self._missing.policy == "category" and self._missing.marker in codes:
+        if rule.kind == "flag" and self._missing is not None and self._missing.marker in codes:
             code[code == MISSING] = codes[self._missing.marker]
-        return code
+        absent = code == MISSING
+        if rule.kind == "value":
+            code[absent] = codes[label_text(rule.value)]
+        self._span(name, code, code >= 0)
+        return code, absent
 
     def _items(self, name: str, cells: Any, column: Items, out: NDArray[np.float64]) -> NDArray[np.bool_]:
         reader = self._reader(name)
@@ -267,40 +309,48 @@ class _Encoder:
         kept = member & (np.cumsum(member, axis=1) <= column.max_per_record)
         if unknown:
             self._counts["unknown"][name] = unknown
+        self._unknown[name] = read.unknown
         self._count("truncated", name, member & ~kept)
         out[...] = kept
+        if kept.any() or not unknown:  # an empty set is a set
+            self._spans[name] = (0.0, 1.0)
         return absent
 
     def _clamp(self, name: str, values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.float64]:
         """Into the bounds; NaN stays NaN."""
         lower, upper = float(column.lower), float(column.upper)
         self._count("clamped", name, (values < lower) | (values > upper))
-        return np.clip(values, lower, upper)
+        clipped = np.clip(values, lower, upper)
+        self._span(name, clipped, ~np.isnan(clipped))
+        return clipped
 
     def _count(self, what: str, name: str, flags: NDArray[np.bool_]) -> None:
         count = int(np.count_nonzero(flags))
         if count:
             self._counts[what][name] = count
 
-    def _apply_policy(self, name: str, absent: NDArray[np.bool_], *, target: bool = False) -> None:
-        if not absent.any():
-            return
+    def _apply(
+        self, rule: MissingRule, column: Column, name: str, absent: NDArray[np.bool_], *, target: bool = False
+    ) -> None:
+        """What becomes of records whose value is missing."""
         self._count("missing", name, absent)
-        policy = None if self._missing is None else self._missing.policy
-        # Without a target nothing can be learned from a record: also where a missing cell has a category of its own.
-        if policy == "drop" or (policy == "category" and target) or (policy != "category" and self._lenient):
-            self._leave_out(absent, f"{name!r} missing")
+        # Without a target nothing can be learned from a record, whatever its missing cells are elsewhere.
+        made_up = rule.kind == "value" or (rule.kind in ("flag", "centre") and not target)
+        if made_up or not absent.any():
             return
-        if policy is None:
+        if self._lenient or rule.kind not in ("", "none"):
+            self._leave_out(absent, name, f"{name!r} missing")
+            return
+        where = f"{int(np.count_nonzero(absent)):,} of {len(absent):,}, first in row {int(np.argmax(absent)) + 1:,}"
+        if not rule.kind:
             raise DataError(
-                f"column {name!r} has missing values and the study declares no policy for them",
-                remedy='Add under [data]: missing = { marker = "?", policy = "category" }   # or "drop", "error"',
+                f"column {name!r} has missing values ({where}) and the study declares no policy for them",
+                remedy=how_to_declare(name, number=isinstance(column, Number | Integer)),
             )
-        if policy == "error":
-            raise DataError(
-                f"column {name!r} has missing values, which the study refuses",
-                remedy='Fill them in, or agree on missing = { policy = "category" } or "drop" under [data].',
-            )
+        raise DataError(
+            f"column {name!r} has missing values ({where}), which the study refuses",
+            remedy=f"Fill them in. Or: {how_to_declare(name, number=isinstance(column, Number | Integer))}",
+        )
 
 
 def _on_steps(values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.float64]:
@@ -319,3 +369,21 @@ def _scale(values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.
         above = np.fromiter(map(math.log1p, above.tolist()), dtype=np.float64, count=len(above))
         width = math.log1p(width)
     return np.asarray(above / width * 2.0 - 1.0, dtype=np.float64)
+
+
+def study_records(study: Study, source: Any, *, party: str | None = None, lenient: bool) -> Records:
+    """The records of one client, encoded by the study's schema.
+
+    ``lenient``, as in every deployed study: a record with a bad or missing cell is left out, and so adds zeros, instead
+    of refused with all others (above).
+    """
+    return encode(
+        source,
+        study.schema_of_data(),
+        features=study.study.features,
+        target=study.study.target,
+        missing=study.missing_policy(),
+        person=study.person_column(),
+        party=party,
+        lenient=lenient,
+    )

@@ -117,6 +117,27 @@ def census_schema() -> Schema:
     )
 
 
+def discharges(records: int, seed: int = 1) -> pl.DataFrame:
+    """Invented hospital stays: age, sex, smoking, BMI, days of stay, and whether the patient came back in 30 days."""
+    u = _uniform_table("discharges", records, seed, 7)
+    age = np.floor(20 + 75 * np.sqrt(u[0]))
+    smokes = u[1] < np.where(age < 60, 0.3, 0.15)
+    bmi = np.round(17 + 22 * (u[2] + u[3]) / 2 + 2 * smokes, 1)
+    stay = 1 + np.floor(-(2 + 0.05 * (age - 20)) * np.log(1 - u[4]))
+    logit = -1.6 + 0.045 * (age - 60) + 0.9 * smokes + 0.06 * (bmi - 28) + 0.12 * (np.minimum(stay, 20) - 5)
+    back = u[5] < 1 / (1 + np.exp(-logit))
+    return _frame(
+        {
+            "age": age.astype(np.int64),
+            "sex": _labels(("female", "male"), (u[6] < 0.5).astype(np.int64)),
+            "smoker": _labels(("no", "yes"), smokes.astype(np.int64)),
+            "bmi": bmi,
+            "days": np.minimum(stay, 60).astype(np.int64),
+            "readmitted": _labels(("no", "yes"), back.astype(np.int64)),
+        }
+    )
+
+
 def _relationship(u: Floats, age: Floats, male: Codes, married: NDArray[np.bool_]) -> Codes:
     """Husband and wife are the married ones; the young live with their parents."""
     single = _choice(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tallystick.core.errors import StudyError
+from tallystick.data.accounts import remedy_for
 
 
 def read_file(path: Path, *, limit: int, what: str = "", remedy: str = "Check the path.") -> bytes:
@@ -15,6 +16,7 @@ def read_file(path: Path, *, limit: int, what: str = "", remedy: str = "Check th
             content = file.read(limit + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         cause = error.strerror if isinstance(error, OSError) else "it is no path"
+        remedy = remedy_for(error, path, remedy) if isinstance(error, OSError) else remedy
         raise StudyError(f"cannot read {named}: {cause}", remedy=remedy) from None
     if len(content) > limit:
         raise StudyError(f"cannot read {named}: it has more than {limit} bytes", remedy=remedy)

@@ -27,6 +27,7 @@ import numpy as np
 
 from tallystick.core.errors import DataError
 from tallystick.core.readable_text import did_you_mean
+from tallystick.data.accounts import why_closed
 from tallystick.data.csv_records import read_csv_records
 from tallystick.data.object_columns import cells_to_arrow
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _MAX_SHOWN = 40
 _BROKEN = b"tallystick.broken"
+_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars", ",": "commas"}
 
 
 @runtime_checkable
@@ -91,16 +93,31 @@ def read_table(
         opened = _open(source, names, lenient=lenient)
         wanted = list(opened.names if columns is None else columns)
         there = Counter(opened.names)
+        absent = [name for name in wanted if there[name] == 0]
+        if absent:
+            raise _no_column(opened, absent)
         for name in wanted:
-            if there[name] == 0:
-                shown = ", ".join(opened.names[:_MAX_SHOWN]) + (", ..." if len(opened.names) > _MAX_SHOWN else "")
-                raise DataError(
-                    f"{opened.where} has no column {name!r}",
-                    remedy=f"Columns there: {shown or 'none'}.{did_you_mean(name, opened.names)}",
-                )
             if there[name] > 1:
                 raise DataError(f"{opened.where} has {there[name]} columns named {name!r}", remedy="Rename them.")
         return opened.read(wanted)
+
+
+def _no_column(opened: _Opened, absent: Sequence[str]) -> DataError:
+    """Columns that are not there; a file cut at another character than its own has one, of a long name."""
+    for mark, called in _DELIMITERS.items():
+        parts = [part.strip().strip('"') for name in opened.names for part in name.split(mark)]
+        if absent[0] not in opened.names and absent[0] in parts:
+            return DataError(
+                f"{opened.where} has no column {absent[0]!r}: its cells are separated by {called}",
+                remedy="Save it with commas between the cells, or as .tsv with tabs.",
+            )
+    shown = ", ".join(opened.names[:_MAX_SHOWN]) + (", ..." if len(opened.names) > _MAX_SHOWN else "")
+    called = f"column {absent[0]!r}" if len(absent) == 1 else f"columns {', '.join(map(repr, absent[:_MAX_SHOWN]))}"
+    return DataError(
+        f"{opened.where} has no {called}",
+        remedy=f"Columns there: {shown or 'none'}.{did_you_mean(absent[0], opened.names)} Rename the file's column, or "
+        "ask for a study that reads what is there.",
+    )
 
 
 def with_broken_records(table: pa.Table, count: int) -> pa.Table:
@@ -142,6 +159,8 @@ def _open(source: Any, names: Sequence[str] | None, *, lenient: bool = False) ->
 
 def _open_file(path: Path, *, lenient: bool) -> _Opened:
     where = f"file {path.name}"
+    if (closed := why_closed(path)) is not None:
+        raise DataError(f"{where} {closed.cause} ({path})", rule="wrong-account", remedy=closed.remedy)
     if not path.is_file():
         kind = "is a directory" if path.is_dir() else "does not exist"
         raise DataError(f"{where} {kind} ({path})", remedy="Give the path of a .csv or .parquet file.")

@@ -1,9 +1,14 @@
-"""One client's half of a program: its records, and the exact clipped total it would share in a round."""
+"""One client's half of a program: its records, and the exact clipped total it would share in a round.
+
+Maps are made in one place (:class:`ClientMaps`) for simulations, roles, a stream's batches and samples. A study's
+program is compiled once; every client's records are then given to the same map. Whether a round sees all of them, a
+sample by the client's coins or the batch of a tick is the study's to say, not the caller's.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -12,10 +17,17 @@ from numpy.typing import NDArray
 from tallystick.algorithms.program import BlockProgram, Program, State, unpack_state
 from tallystick.algorithms.user_programs.program_file import compile_live_program
 from tallystick.core.errors import StudyError
+from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
+from tallystick.engines.record_choice import RecordChoice, record_choice
+from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.grid import Grid
 from tallystick.privacy.round_plan import RoundPlan
+from tallystick.study import Study
+
+Streams = Callable[..., WordSource]
+"""A client's random streams, by labels of bytes: the system's, or a seeded simulation's."""
 
 
 @runtime_checkable
@@ -118,7 +130,7 @@ class ClientMap:
     def contribute(self, model: bytes, plan: RoundPlan, round: int = 0) -> NDArray[np.int64]:
         """The client's own sum at this state: every record gridded, clipped, added in exact integers.
 
-        All records take part in every round here; see :class:`tallystick.engines.record_choice.ChosenMap`.
+        All records take part in every round here; in a :class:`ChosenMap` some.
         """
         state = unpack_state(model, self._template)
         if isinstance(self._program, BlockProgram):
@@ -140,3 +152,59 @@ class ClientMap:
         # hostile program could choose for which record that happens.
         whole, self.left_out = self._compiled.total_leaving_out(self._prepared, state, plan.grid)
         return whole
+
+
+class ChosenMap:
+    """A client's half of a program whose rounds look at some of the records only."""
+
+    def __init__(
+        self, program: Program, records: Records, template: State, choice: RecordChoice, compiled: RecordMap | None
+    ) -> None:
+        self._program, self._records, self._template = program, records, template
+        self._choice, self._compiled = choice, compiled
+        self.mapped = self.left_out = 0
+
+    def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
+        """The client's own sum over the records of this round."""
+        chosen = self._records.take(self._choice.rows(round))
+        part = ClientMap(self._program, chosen, self._template, compiled=self._compiled)
+        total = part.contribute(model, plan)
+        self.mapped, self.left_out = part.mapped, part.left_out
+        return total
+
+
+class ClientMaps:
+    """The maps of one study's clients."""
+
+    def __init__(self, study: Study, program: Program, template: State) -> None:
+        self._study, self._program, self._template = study, program, template
+        self._compiled = compile_map_of(program, template)
+
+    def whole(self, records: Records) -> ClientMap:
+        """Every record in every round; also for one batch of a stream, which is asked once."""
+        return ClientMap(self._program, records, self._template, compiled=self._compiled, persons=records.persons)
+
+    def of(self, records: Records, streams: Streams, party: str) -> ClientMap | ChosenMap:
+        """A client's records, in every round those that the study samples by this client's own coins."""
+        if self._study.privacy.sampling is None:
+            return self.whole(records)
+        hashed, name = self._study.hash, party.encode()
+        choice = record_choice(self._study, records, lambda round: streams(hashed, b"coins", round, name))
+        return ChosenMap(self._program, records, self._template, choice, self._compiled)
+
+    def simulated(self, records: Records, streams: Streams, party: str, frame: Any) -> ClientMap | ChosenMap:
+        """The same in a simulation, where the records of all ticks of a stream are there from the beginning."""
+        if self._study.stream is None:
+            return self.of(records, streams, party)
+        arrivals = streams(self._study.hash, b"arrivals", party.encode())
+        ticks = simulated_ticks(self._study.stream, frame, records, arrivals, party=party)
+        return ChosenMap(self._program, records, self._template, Batches(ticks), self._compiled)
+
+
+def padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Zeros up to the study's one length: they carry neither data nor noise."""
+    if len(values) == size:
+        return values
+    out = np.zeros(size, dtype=np.int64)
+    out[: len(values)] = values
+    return out

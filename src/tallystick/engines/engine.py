@@ -22,9 +22,7 @@ from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import RoundAborted
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
-from tallystick.engines.client_map import ClientMap
-from tallystick.engines.client_maps import ClientMaps
-from tallystick.engines.record_choice import ChosenMap
+from tallystick.engines.client_map import ChosenMap, ClientMap, ClientMaps
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment, paid_from
@@ -90,6 +88,9 @@ class Engine(ABC):
 class Computation(ABC):
     """One study's computation under its trust model, all parties in this process."""
 
+    answered: bool = False
+    """Whether anything noised has come out: then the charge stays, whatever error the program ends with."""
+
     def bytes_per_client(self) -> tuple[int, int]:
         """Mean bytes one client sent, and received."""
         return 0, 0
@@ -143,8 +144,8 @@ def run_paid(
     try:
         computed = computation.compute(progress=progress, released=released)
     except RoundAborted as error:
-        # Nothing noised has left. (A stream's records are spent with their watermark.)
-        if error.round == 1 and error.rule != "state-is-finite" and not plan.claim.parallel:
+        # Nothing noised has come out, not even to the program. (A stream's records are spent with their watermark.)
+        if error.round == 1 and not computation.answered and not plan.claim.parallel:
             ledger.withdraw(entry)
         raise
     return computed.paid(plan, study, paid_from(ledger.commit(entry)))

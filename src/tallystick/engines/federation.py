@@ -21,10 +21,10 @@ from tallystick.core.errors import StudyError, TooFewParties
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
-from tallystick.data.encoding import Records
+from tallystick.data.encoding import Records, study_records
+from tallystick.engines.data_check import DataCheck, check_sources, check_tallies, refuse_or_warn
 from tallystick.engines.engine import Computation, Engine, Progress, Result, SimulatedStudy, run_paid
 from tallystick.engines.planning import layout_of, plan_study, public_facts
-from tallystick.engines.study_records import person_column, study_records
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.totals import Spent
@@ -66,7 +66,8 @@ class Federation(Engine):
         if isinstance(frames, (str, bytes, PathLike, Mapping)) or hasattr(frames, "columns"):
             raise StudyError(
                 f"a {type(frames).__name__} is not a list of frames",
-                remedy="Pass one frame per institution: simulate([frame]).",
+                remedy="Pass a list with one frame per institution: simulate([frame_a, frame_b, frame_c]). To cut one "
+                "frame into three institutions: simulate([frame[i::3] for i in range(3)]).",
             )
         return SimulatedFederation(
             frames=tuple(frames),
@@ -94,6 +95,15 @@ class Federation(Engine):
         """The [trust] section of a study run here."""
         raise StudyError("this federation has no trust settings")
 
+    def check(
+        self, schema: Schema | None = None, *, target: str | None = None, features: Sequence[str] | None = None
+    ) -> DataCheck:
+        """What a study would find in the records, where the caller holds them (simulation)."""
+        raise StudyError(
+            "the records are with their institutions, and so is what they hold",
+            remedy="Every institution looks for itself: tallystick data check STUDY.",
+        )
+
     def count_records(self, study: Study) -> int:
         """The public number of records, where the federation may state it (simulation)."""
         raise StudyError("state the public number of records in the study: [data] records = …")
@@ -111,6 +121,8 @@ class SimulatedFederation(Federation):
     drop: float = 0.0
     missing: Missing | None = None
     ledger: Ledger = field(default_factory=Ledger, repr=False)
+    refuse_useless: bool = True
+    """Whether data from which nothing can be learned are an error; scikit-learn's rules for ``fit(X, y)`` say no."""
     _encoded: dict[bytes, list[Records]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +132,10 @@ class SimulatedFederation(Federation):
         if self.names is None:
             self.names = tuple(f"client-{i:0{width}d}" for i in range(1, len(self.frames) + 1))
         if len(self.names) != len(self.frames) or len(set(self.names)) != len(self.names):
-            raise StudyError("names must be distinct, one per frame")
+            raise StudyError(
+                f"{len(self.names)} name(s) for {len(self.frames)} frame(s), or a name twice",
+                remedy="Give every frame a name of its own, or leave names out.",
+            )
         for name in self.names:
             check_party_name(name)
         if not (math.isfinite(self.drop) and 0 <= self.drop < 1):
@@ -143,7 +158,7 @@ class SimulatedFederation(Federation):
     def records(self, study: Study) -> list[Records]:
         """Every institution's records, encoded by the study's schema; read once per study."""
         facts = (study.data.columns, study.study.target, study.study.features, study.data.missing)
-        key = repr((*facts, person_column(study))).encode()
+        key = repr((*facts, study.person_column())).encode()
         if key not in self._encoded:
             self._encoded.clear()
             # Strictly: whoever simulates has the records in hand, and is told what is wrong with them.
@@ -151,7 +166,29 @@ class SimulatedFederation(Federation):
                 study_records(study, frame, party=name, lenient=False)
                 for name, frame in zip(self.names or (), self.frames)
             ]
+            found = {name: records.tallies for name, records in zip(self.names or (), self._encoded[key])}
+            refuse_or_warn(check_tallies(study, found), refuse_useless=self.refuse_useless)
         return self._encoded[key]
+
+    def check(
+        self, schema: Schema | None = None, *, target: str | None = None, features: Sequence[str] | None = None
+    ) -> DataCheck:
+        """What a study with these columns would find in every institution's records: unknown categories, clamped and
+        missing values, empty and constant columns. Prints as a table; spends nothing, for the records are yours."""
+        columns = schema if schema is not None else self.schema
+        if columns is None:
+            raise StudyError("there is no schema to check the data against", remedy="Write fed.check(schema).")
+        study = Study.from_dict(
+            {
+                "study": {"name": "check", "program": "summary", "target": target, "features": features},
+                "trust": self.trust_settings(),
+                "data": {
+                    "columns": columns.to_dict(),
+                    "missing": None if self.missing is None else self.missing.to_dict(),
+                },
+            }
+        )
+        return check_sources(study, dict(zip(self.names or (), self.frames)))
 
     def run(self, study: Study, design: Design, *, progress: Progress | None = None) -> Result:
         plan = plan_study(study, design, allow_not_private=True)
@@ -186,7 +223,9 @@ class SimulatedFederation(Federation):
                 f"{len(names)} client(s) where the study asks for min_clients = {least}; nothing was computed",
                 rule="too-few-clients",
                 round=1,
-                remedy="Invite more institutions, or propose the study anew with a lower min_clients (at least 2).",
+                remedy="Give a frame or file for each institution, or split the records over more of them (--clients "
+                f"{least}), or ask for fewer: min_clients = {max(2, len(names))} under [trust]; a deployment takes at "
+                "least 2.",
             )
         return SimulatedStudy(
             study=study,

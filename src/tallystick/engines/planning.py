@@ -13,7 +13,6 @@ from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError, TrustModelError
 from tallystick.engines.record_choice import sampling_notes
-from tallystick.engines.study_records import person_column
 from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
 from tallystick.privacy.plan import Plan
@@ -50,7 +49,7 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         max_l1=layout.max_l1,
         units=tuple(zip(layout.kinds, layout.centre, layout.scale, layout.offset)),
         blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
-        drops_incomplete=study.data.missing is not None and study.data.missing.policy == "drop",
+        drops_incomplete=study.drops_incomplete,
     )
 
 
@@ -104,7 +103,7 @@ def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan
             f"{study.study.program} does not run under trust = {study.trust.model!r}",
             remedy=f"It runs under: {', '.join(able)}.",
         )
-    person_column(study)
+    study.person_column()
     thresholds = threshold_notes(study)
     claim = study.claim(rounds=design.rounds, allow_not_private=allow_not_private)
     made = design.plan(claim, threshold=study.privacy.threshold)

@@ -13,12 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.program import Program, State
 from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
-from tallystick.engines.client_map import ClientMap, RecordMap
-from tallystick.privacy.round_plan import RoundPlan
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.study import Study
 
@@ -65,30 +62,9 @@ class AtPlaces:
         return self._choice.rows(round)[self._places]
 
 
-class ChosenMap:
-    """A client's half of a program whose rounds look at some of the records only."""
-
-    def __init__(
-        self, program: Program, records: Records, template: State, choice: RecordChoice, compiled: RecordMap | None
-    ) -> None:
-        self._program, self._records, self._template = program, records, template
-        self._choice, self._compiled = choice, compiled
-        self.mapped = self.left_out = 0
-
-    def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
-        """The client's own sum over the records of this round."""
-        chosen = self._records.take(self._choice.rows(round))
-        part = ClientMap(self._program, chosen, self._template, compiled=self._compiled)
-        total = part.contribute(model, plan)
-        self.mapped, self.left_out = part.mapped, part.left_out
-        return total
-
-
-def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice | None:
-    """The choice a study asks for; None if every round sees every record."""
+def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice:
+    """The choice a study that samples asks for."""
     sampling = study.privacy.sampling
-    if sampling is None:
-        return None
     places, count = records.rows, records.tallies.records
     if not isinstance(sampling, dict):
         return AtPlaces(CoinTosses(np.full(count, sampling), coins), places)

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.randomness import WordSource
-from tallystick.crypto.fixed_point import check_headroom
+from tallystick.crypto.field import check_headroom
+from tallystick.engines.client_map import padded
 from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.open_budget import Prices
 from tallystick.privacy.sum_plan import SumPlan
@@ -57,12 +58,3 @@ class RoundNoise(NoiseSource):
             plan = self._plan.open.priced(plan, self._prices.by_round[round])
         source = self._stream(b"noise", round.to_bytes(8, "little"), self._maker.encode())
         return padded(draw_noise(plan, source), self._size)
-
-
-def padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Zeros up to the study's one length: they carry neither data nor noise."""
-    if len(values) == size:
-        return values
-    out = np.zeros(size, dtype=np.int64)
-    out[: len(values)] = values
-    return out

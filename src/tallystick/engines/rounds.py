@@ -9,21 +9,24 @@ in no other (clients keep a watermark), and the charge stays as it is.
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import partial
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tallystick.algorithms.program import Program, Public, State, pack_state
+from tallystick.algorithms.program import BlockProgram, Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
-from tallystick.crypto.fixed_point import to_real
+from tallystick.crypto.field import to_real
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
+from tallystick.engines.sandbox.messages import same_shape
 from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, SumRequest
-from tallystick.engines.user_code import next_state, run_user_code, start_of
+from tallystick.engines.user_code import remedy_for, start_of, user_code
 from tallystick.privacy.sum_plan import SumPlan
 
-_LOST = frozenset({"missing-server", "too-few-clients"})
+SPENT = "round-spent"
+"""A round of a study that was paused in it, and could not be gone on with: it has no total, and never will have."""
+LOST = frozenset({"missing-server", "too-few-clients"})
 """Why a round may be given up without anybody being at fault; after anything else a person looks first."""
 
 
@@ -48,12 +51,13 @@ class SimulatedRounds(Computation):
 
 
 def is_lost_tick(plan: SumPlan, error: TallystickError) -> bool:
-    """Whether a stream goes on after its round ended so.
+    """Whether a stream goes on after its round ended so, or a study that was paused in it.
 
     The state stays, and the program asks in the next tick what it asked in this one; so the next must have the same
     grid and noise. A tick of another kind (moments, before the first step) cannot be made up for.
     """
-    if not plan.claim.parallel or error.rule not in _LOST or error.round is None:
+    skipped = error.rule == SPENT or (plan.claim.parallel and error.rule in LOST)
+    if not skipped or error.round is None:
         return False
     this, following = plan.rounds[error.round - 1], plan.rounds[error.round : error.round + 1]
     return all(this == other for other in following)
@@ -74,11 +78,13 @@ def run_rounds(
     contributors: list[tuple[str, ...]] = []
     dropped: list[tuple[str, ...]] = []
     for number in range(1, len(plan.rounds) + 1):
-        model = pack_state(run_user_code(program, "query", partial(program.query, state), round=number))
+        with user_code(program, "query", round=number):
+            model = pack_state(program.query(state))
         round_plan = plan.round_at(number, model)
         noisy: NoisyTotal | None = None
         try:
             noisy = totals.noisy_total(SumRequest(round=number, model=model, plan=round_plan))
+            totals.answered = True
         except RoundAborted as error:
             last_chance = number == len(plan.rounds) and not any(contributors)
             if last_chance or not is_lost_tick(plan, error):
@@ -89,7 +95,7 @@ def run_rounds(
             total = to_real(noisy.values, round_plan.grid.fraction_bits)
             if plan.claim.sampling is not None:
                 total = total / plan.claim.sampling  # of the sample to that of all records; by the public rate
-            state = next_state(program, public, total, state, round=number)
+            state = _next_state(program, public, total, state, round=number)
         if not np.isfinite(np.frombuffer(pack_state(state), dtype="<f8")).all():
             raise RoundAborted(
                 "the program's state holds NaN or infinity after this round",
@@ -104,6 +110,23 @@ def run_rounds(
             released(state, noisy)
         if progress is not None:
             progress(number, len(plan.rounds))
-        if run_user_code(program, "finished", partial(program.finished, state), round=number):
+        with user_code(program, "finished", round=number):
+            finished = program.finished(state)
+        if finished:
             break
     return Computed(history=tuple(history), contributors=tuple(contributors), dropped=tuple(dropped))
+
+
+def _next_state(program: Program, public: Public, total: NDArray[np.float64], state: State, *, round: int) -> State:
+    """``reduce_in_aggregator``, and that it is a state of the shape it was given."""
+    with user_code(program, "reduce_in_aggregator", round=round, remedy=remedy_for(public)):
+        after = program.reduce_in_aggregator(total, state)
+    pack_state(after)  # refuses what is no state
+    if not isinstance(program, BlockProgram) and not same_shape(after, state):
+        raise RoundAborted(
+            "the program's reduce_in_aggregator returned a state of another shape than it was given",
+            rule="state",
+            round=round,
+            remedy=f"{remedy_for(public)} What was spent stays spent.",
+        )
+    return after

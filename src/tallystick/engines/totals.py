@@ -45,6 +45,9 @@ class NoisyTotal:
 class NoisyTotals(Protocol):
     """Whoever adds up."""
 
+    answered: bool
+    """Whether a total has come out: from then on the charge stays, whatever happens to it."""
+
     def noisy_total(self, request: SumRequest) -> NoisyTotal:
         """The round's noisy total, or RoundAborted with nothing released."""
         ...

@@ -10,7 +10,8 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from html import escape
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -28,8 +29,12 @@ from tallystick.engines.engine import Progress, Result
 from tallystick.engines.federation import Federation, SimulatedFederation
 from tallystick.engines.planning import layout_of, public_facts
 from tallystick.engines.thresholding import state_bytes
+from tallystick.estimators.answer import Answer
 from tallystick.estimators.plain import frame_columns, matrix_columns, target_column, undeclared, with_target
+from tallystick.estimators.plots import draw
 from tallystick.privacy.ledger import Ledger
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.release import state_privacy
 from tallystick.study import Study
 from tallystick.study.columns import Column, Missing
 from tallystick.study.schema import FeatureLayout, Schema
@@ -80,18 +85,28 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         *,
         target: str | None = None,
         features: Sequence[str] | None = None,
+        name: str | None = None,
+        purpose: str | None = None,
     ) -> Self:
         """Fit on a federation (``target`` names a column of its schema), or on plain ``X, y``.
 
-        Plain data have no ledger: every fit is charged to nobody, and k fits compose. ``ts.Dataset`` counts them.
+        ``name`` and ``purpose`` are what the stewards of a connected federation read before they decide. Plain data
+        have no ledger: every fit is charged to nobody, and k fits compose. ``ts.Dataset`` counts them.
         """
-        if isinstance(X, Federation):
+        if isinstance(X, (Federation, Dataset)):
+            fed = X if isinstance(X, Federation) else federation_of(X, self.schema)
             if y is not None:
                 raise StudyError("fit(federation, y): name the target column", remedy='Use fit(fed, target="…").')
-            return self.fit_study(X, self.study_for(X, target=target, features=features))
-        if isinstance(X, Dataset):
-            fed = federation_of(X, self.schema)
-            return self.fit_study(fed, self.study_for(fed, target=target, features=features))
+            study = self.study_for(fed, target=target, features=features, name=name)
+            return self.fit_study(fed, study if purpose is None else study.replace("study", purpose=purpose))
+        if any(option is not None for option in (target, features, name, purpose)) or _is_several(X):
+            raise StudyError(
+                "target, features, name and purpose are for a federation, and this is "
+                + ("a list of tables" if _is_several(X) else f"a {type(X).__name__}"),
+                rule="fit-a-federation",
+                remedy="Make one: fed = ts.Federation.simulate([frame_a, frame_b, frame_c], schema=schema), then "
+                'fit(fed, target="…"); or fit plain data: fit(X, y).',
+            )
         return self._fit_plain(X, y)
 
     def study_for(
@@ -146,34 +161,57 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def take_result(self, design: Design, result: Result) -> Self:
         """The fitted attributes of a study that was run elsewhere, or earlier."""
-        self._program: Any = design.program
-        self._layout = result.layout
-        self._schema = result.study.schema_of_data()
-        self._missing = result.study.missing_policy()
-        self._by_name = True
-        release = result.outcome.release
-        self.privacy_ = release.privacy
-        self.plan_ = result.plan
-        self.contributors_ = next(names for names in reversed(result.outcome.contributors) if names)
-        self.dropped_ = result.outcome.dropped
-        self.history_ = result.outcome.history
-        self.n_iter_ = len(result.outcome.history)
-        self.cost_ = {
-            "rounds": self.n_iter_,
+        outcome = result.outcome
+        cost: dict[str, Any] = {
+            "rounds": len(outcome.history),
             "bytes_up_per_client": result.bytes_up_per_client,
             "bytes_down_per_client": result.bytes_down_per_client,
         }
-        if result.study.stream is not None:
-            self.lost_ticks_ = result.outcome.lost
         if result.study.privacy.threshold is not None:
             public = public_facts(result.study, result.layout)
-            states = state_bytes(self._program, public, result.outcome.history)
-            self.cost_ |= {"bytes_state_per_client": states.sent, "bytes_state_dense_per_client": states.dense}
-        self.study_ = result.study
-        self.min_clients_ = result.min_clients
-        self.feature_names_in_ = np.array(result.layout.names, dtype=object)
-        self.n_features_in_ = len(result.layout)
-        self._accept(release.value, result.layout)
+            states = state_bytes(design.program, public, outcome.history)
+            cost |= {"bytes_state_per_client": states.sent, "bytes_state_dense_per_client": states.dense}
+        if result.study.stream is not None:
+            self.lost_ticks_ = outcome.lost
+        return self.take_state(
+            design,
+            result.study,
+            result.plan,
+            outcome.release.value,
+            history=outcome.history,
+            contributors=next(names for names in reversed(outcome.contributors) if names),
+            dropped=outcome.dropped,
+            min_clients=result.min_clients,
+            cost=cost,
+        )
+
+    def take_state(
+        self,
+        design: Design,
+        study: Study,
+        plan: Plan,
+        state: State,
+        *,
+        history: tuple[State, ...],
+        contributors: tuple[str, ...],
+        dropped: tuple[tuple[str, ...], ...],
+        min_clients: int,
+        cost: dict[str, Any],
+    ) -> Self:
+        """The fitted attributes that follow from a released final state; ``history`` may hold the last one alone."""
+        layout = layout_of(study)
+        self._program: Any = design.program
+        self._layout = layout
+        self._schema = study.schema_of_data()
+        self._missing = study.missing_policy()
+        self._by_name = True
+        self.privacy_ = state_privacy(plan)
+        self.plan_, self.study_ = plan, study
+        self.contributors_, self.dropped_, self.min_clients_ = contributors, dropped, min_clients
+        self.history_, self.n_iter_, self.cost_ = history, cost["rounds"], cost
+        self.feature_names_in_ = np.array(layout.names, dtype=object)
+        self.n_features_in_ = len(layout)
+        self._accept(state, layout)
         return self
 
     def design_for(self, study: Study, layout: FeatureLayout) -> Design:
@@ -181,6 +219,31 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         if study.study.program != self.program_name:
             raise StudyError(f"the study is one of {study.study.program}, not of {self.program_name}")
         return design_of(study, layout, None)
+
+    # -- the answer ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _answer(self) -> Answer:
+        """The released answer as a table."""
+
+    def answer(self) -> Answer:
+        """The answer as a table with notes: what the command line prints."""
+        check_is_fitted(self)
+        return self._answer()
+
+    def to_frame(self) -> Any:
+        """The answer as a polars frame; ``.to_pandas()`` where pandas is wanted."""
+        return self.answer().frame()
+
+    def plot(self) -> Any:
+        """The answer as a matplotlib figure, with the noise intervals it has; needs ``tallystick[plot]``."""
+        return draw(self.answer())
+
+    def _html_repr(self) -> str:
+        """What a notebook shows of a fitted model: its answer and its promise."""
+        if not hasattr(self, "plan_"):
+            return str(super()._html_repr())
+        return f"<h4>{escape(type(self).__name__)}</h4>{self.answer().html()}<p>{escape(self.privacy_.statement)}</p>"
 
     def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
         """How well the model does on ``test``, beside what ``train`` gives without privacy. Only a simulation asks:
@@ -213,7 +276,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             stacklevel=3,
         )
         fed = SimulatedFederation(
-            frames=(data.frame,), schema=data.schema, trust={"model": "servers"}, names=("caller",), ledger=Ledger()
+            frames=(data.frame,),
+            schema=data.schema,
+            trust={"model": "servers"},
+            names=("caller",),
+            ledger=Ledger(),
+            refuse_useless=False,
         )
         given = getattr(self, "feature_names_in_", None)
         study = self.study_for(fed, target=data.target, features=data.features, schema=data.schema)
@@ -254,13 +322,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """New data as the model reads it: encoded by the public schema of the fit."""
         check_is_fitted(self)
         columns = list(self._layout.columns)
-        schema = Schema({name: self._schema[name] for name in columns})
+        # A prediction is asked for every row; the caller decides what to do with incomplete ones.
+        own = {name: self._schema[name] for name in columns}
+        schema = Schema({n: replace(c, missing="none") if c.missing == "drop" else c for n, c in own.items()})
         if not self._by_name:
             X = validate_data(self, X, reset=False, dtype=np.float64)
             return encode({name: X[:, i] for i, name in enumerate(columns)}, schema, features=columns).features
         missing = self._missing
         if missing is not None and missing.policy == "drop":
-            missing = None  # a prediction is asked for every row; the caller decides what to do with incomplete ones
+            missing = None
         return encode(X, schema, features=columns, missing=missing).features
 
 
@@ -269,6 +339,11 @@ def federation_of(data: Dataset, schema: Schema | None = None) -> Federation:
     fed = Federation.simulate([data.frame], schema=data.schema if schema is None else schema, names=["dataset"])
     fed.ledger = data.ledger
     return fed
+
+
+def _is_several(X: Any) -> bool:
+    """Whether this is a list of tables, which a federation would be made from."""
+    return isinstance(X, (list, tuple)) and bool(X) and hasattr(X[0], "columns")
 
 
 def _check_kinds(schema: Any, missing: Any, features: Any) -> None:

@@ -15,6 +15,7 @@ from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.engines.designs import design_of, program_from_text
 from tallystick.engines.federation import Federation
+from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
@@ -64,6 +65,8 @@ class ProgramEstimator(PrivateEstimator):
             for name in sorted(set(dir(type(program))) | set(vars(program)))
             if not name.startswith("_") and isinstance(getattr(program, name), (bool, int, float, str))
         }
+        if program.interim is Program.interim:  # as hashes were before there was a choice
+            del constants["interim"]
         try:
             source = inspect.getsource(type(program))
         except (OSError, TypeError):
@@ -79,11 +82,28 @@ class ProgramEstimator(PrivateEstimator):
             document = {name: _plain(part) for name, part in zip(fields, state)}
         else:
             document = [_plain(part) for part in state] if isinstance(state, tuple) else _plain(state)
-        return {"type": type(self.program).__name__, "state": document, "features": list(self._layout.names)}
+        return {"type": self._class_name, "state": document, "features": list(self._layout.names)}
+
+    def _answer(self) -> Answer:
+        state = self.state_
+        parts = state if isinstance(state, tuple) else (state,)
+        names = getattr(state, "_fields", None) or [str(at) for at in range(len(parts))]
+        rows = [
+            {"part": name, "at": ", ".join(map(str, at)), "value": float(value)}
+            for name, part in zip(names, parts)
+            for at, value in np.ndenumerate(np.asarray(part))
+        ]
+        return Answer.of(rows, ["The program's released state; what its numbers mean is in the program's own text."])
+
+    @property
+    def _class_name(self) -> str:
+        """What its author called the program, also where its code is in a locked child."""
+        file = getattr(self.program, "file", None)
+        return type(self.program).__name__ if file is None else str(file.class_name)
 
     def predict(self, X: Any) -> np.ndarray[Any, Any]:
         """A program of one's own has no prediction; its result is ``state_``."""
-        raise StudyError(f"{type(self.program).__name__} has no predict", remedy="Use state_, the released result.")
+        raise StudyError(f"{self._class_name} has no predict", remedy="Use state_, the released result.")
 
 
 def _plain(part: Any) -> Any:

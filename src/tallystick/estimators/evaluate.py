@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,8 +14,10 @@ from tallystick.algorithms.program import State
 from tallystick.core.errors import StudyError
 from tallystick.data.dataset import Dataset
 from tallystick.engines.federation import Federation
+from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator, federation_of
-from tallystick.estimators.noise_intervals import interval, quantile
+from tallystick.estimators.noise_intervals import LEVEL, interval, quantile
+from tallystick.estimators.plots import draw
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import PrivacyStatement
 from tallystick.privacy.sum_plan import rounds_of
@@ -23,10 +26,8 @@ from tallystick.study.columns import Category, Missing
 from tallystick.study.declared_values import label_text
 from tallystick.study.schema import FeatureLayout, Schema
 
-LEVEL = 0.95
 
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Evaluation:
     """A classifier's accuracy and confusion matrix, released: everything here may be shown.
 
@@ -48,6 +49,38 @@ class Evaluation:
     plan: Plan
     contributors: tuple[str, ...]
     dropped: tuple[tuple[str, ...], ...]
+
+    def __repr__(self) -> str:
+        low, high = self.accuracy_interval
+        return f"Evaluation(accuracy={self.accuracy:.4f}, {self.level:.0%} interval {low:.4f} to {high:.4f})"
+
+    def answer(self) -> Answer:
+        """As a table: the accuracy, then the confusion matrix row by row."""
+        rows = [
+            _figure("accuracy", None, None, self.accuracy, *self.accuracy_interval),
+            _figure("accuracy on further records", None, None, self.accuracy, *self.population_interval),
+        ]
+        low, high = self.confusion_interval
+        for i, true in enumerate(self.classes):
+            for j, predicted in enumerate(self.classes):
+                ends = low[i, j], high[i, j]
+                rows.append(_figure("records", label_text(true), label_text(predicted), self.confusion[i, j], *ends))
+        note = (
+            f"Intervals of {self.level:.0%}. That of the accuracy and of the records cover the noise that was added; "
+            "that of further records covers chance too, and means it where the model was not fitted to these records."
+        )
+        return Answer.of(rows, [note])
+
+    def to_frame(self) -> Any:
+        """The same as a polars frame."""
+        return self.answer().frame()
+
+    def plot(self) -> Any:
+        """The same as a matplotlib figure; needs ``tallystick[plot]``."""
+        return draw(self.answer())
+
+    def _repr_html_(self) -> str:
+        return f"{self.answer().html()}<p>{escape(self.privacy.statement)}</p>"
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -103,6 +136,9 @@ class ClassifierEvaluation(PrivateEstimator):
             contributors=self.contributors_,
             dropped=self.dropped_,
         )
+
+    def _answer(self) -> Answer:
+        return self.evaluation_.answer()
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result."""
@@ -181,6 +217,11 @@ def _with_missing(study: Study, model: Missing | None, fed: Missing | None) -> S
     if model is None and fed is not None and fed.policy != "category":
         chosen = fed
     return study.replace("data", missing=chosen and chosen.to_dict())
+
+
+def _figure(what: str, true: str | None, predicted: str | None, *values: float) -> dict[str, Any]:
+    named = zip(("estimate", "lower", "upper"), map(float, values))
+    return {"figure": what, "true": true, "predicted": predicted, **dict(named)}
 
 
 def _pair(values: tuple[Any, Any]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from tallystick.algorithms.itemsets.levels import LevelsProgram
 from tallystick.algorithms.program import State
 from tallystick.core.errors import DataError
 from tallystick.data.encoding import Records
+from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator
 from tallystick.study.schema import FeatureLayout
 
@@ -115,6 +116,17 @@ class FrequentItemsets(PrivateEstimator):
             "precision": common / numbers[0] if numbers[0] else 1.0,
             "recall": common / numbers[1] if numbers[1] else 1.0,
         }
+
+    def _answer(self) -> Answer:
+        rows = [{"items": " & ".join(map(str, s)), "length": len(s), "support": p} for s, p in self.itemsets_]
+        notes = [
+            f"Support is the share of the records that hold all items, at least {self.min_support_:g}.",
+            "No noise intervals: which sets are here was itself decided by noisy supports, and those chosen for being "
+            "large are no longer off evenly to both sides.",
+        ]
+        return Answer.of(
+            rows, notes if self.plan_.differentially_private else notes[:1], ("items", "length", "support")
+        )
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result: sets as positions in ``items``."""

@@ -20,12 +20,15 @@ def estimator_class(program: str) -> type[PrivateEstimator]:
     return found
 
 
-def estimator_for(study: Study, read_program: Callable[[str], str] | None = None) -> tuple[PrivateEstimator, Study]:
+def estimator_for(
+    study: Study, read_program: Callable[[str], str] | None = None, *, sandboxed: bool = False
+) -> tuple[PrivateEstimator, Study]:
     """The estimator of a study, and the study with its program file's hash filled in.
 
     ``read_program`` turns the path in ``program = "….py"`` into text; without it only built-in programs run.
+    ``sandboxed``: somebody else may have written the program, so its code runs in locked children only.
     """
-    program, study = program_of(study, read_program)
+    program, study = program_of(study, read_program, sandboxed=sandboxed)
     common: dict[str, Any] = {name: getattr(study.privacy, name) for name in PROMISE}
     if program is None:
         return estimator_class(study.study.program)(**common, **study.program), study

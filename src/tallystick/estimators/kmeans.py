@@ -12,7 +12,10 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from tallystick.algorithms.program import State
 from tallystick.core.errors import DataError
 from tallystick.data.encoding import Records
+from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.noise_intervals import LEVEL, OF_THE_NOISE, interval, quantile
+from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study.schema import FeatureLayout
 
 _RUNS_WITHOUT_PRIVACY = 20
@@ -109,6 +112,39 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator
         if best > 0:
             scores |= {"relative_loss": found / best - 1, "one_centre_relative_loss": one / best - 1}
         return scores
+
+    def _answer(self) -> Answer:
+        (low, high), why = self._count_intervals()
+        rows = []
+        for at, (count, centre) in enumerate(zip(self.counts_.tolist(), self.cluster_centers_.tolist())):
+            own = {"cluster": at, "count": count, "count_lower": low[at], "count_upper": high[at]}
+            columns = [f"{name} (column)" if name in own else str(name) for name in self._layout.names]
+            rows.append(own | dict(zip(columns, centre)))
+        units = "Centres are in the columns' own units; a column=value is the share of the cluster's records."
+        return Answer.of(rows, [units, *why])
+
+    def _count_intervals(self) -> tuple[tuple[list[Any], list[Any]], list[str]]:
+        """Of the last round's counts, which are linear in its noise; a centre is not."""
+        plan, program = self.plan_, self._program
+        k, rounds = len(self.counts_), rounds_of(plan)
+        if not plan.differentially_private:
+            return ([None] * k, [None] * k), ["No noise was added: these are the centres of these records."]
+        centres = "No noise intervals of centres: a round's centres depend on the noise of all rounds before it."
+        moved = program.records is not None and not program.counts  # counts were made to add up to the stated number
+        known = (not moved or self.study_.counts_are_public) and not any(self.dropped_[-1:])
+        whole = self.n_iter_ == len(rounds) and program.parts_at(len(rounds) - 1) == k
+        if not (known and whole) or self.study_.privacy.threshold or plan.claim.sampling is not None:
+            return ([None] * k, [None] * k), [centres]
+        std = rounds[-1].std_of("counts") if program.plain else rounds[-1].std_of("clusters") / program.count
+        most = float(program.records) if moved else np.inf
+        low, high = interval(self.counts_, std, quantile(LEVEL, plan.claim.mechanism), lower=0.0, upper=most)
+        told = (
+            "Intervals of counts hold the number of records that were nearest to the centre before its last move with "
+            f"probability {LEVEL:.0%}"
+            + (f", if all {program.records:,} records were usable: " if moved else ": ")
+            + OF_THE_NOISE
+        )
+        return (low.tolist(), high.tolist()), [told, centres]
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result."""

@@ -16,9 +16,13 @@ from tallystick.algorithms.evaluation.public_classifiers import linear_table
 from tallystick.algorithms.program import State
 from tallystick.core.errors import BoundsError, DataError, StudyError
 from tallystick.data.encoding import Records
+from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.coefficients import coefficient_rows, exactly_one, undo_scaling, unit_map, unit_notes
+from tallystick.estimators.noise_intervals import LEVEL, OF_THE_NOISE, interval, quantile
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study.columns import Column, Number
+from tallystick.study.declared_values import label_text
 from tallystick.study.schema import FeatureLayout
 
 
@@ -32,16 +36,14 @@ class _LinearModel(PrivateEstimator):
     def _accept_plain(self, classes: NDArray[Any] | None) -> None:
         if set(self._layout.kinds) != {"number"}:
             return  # one-hot or logarithmic columns: coefficients refer to the encoded columns
-        # Encoded = (x − centre)/scale, so w·encoded + b = (w/scale)·x + (b − (w/scale)·centre).
-        centre, scale = np.array(self._layout.centre), np.array(self._layout.scale)
-        intercept, weights = self._encoded_model
-        self.coef_ = weights / scale
-        self.intercept_ = intercept - self.coef_ @ centre
+        self.intercept_, self.coef_ = undo_scaling(*self._encoded_model, self._layout)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
     """One score per class (one for two classes), linear in the encoded columns. A subclass is a loss."""
+
+    score_name: ClassVar[str] = "the score"
 
     rounds: int | str = "auto"
     clip: float | str = "auto"
@@ -114,6 +116,25 @@ class LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
             "majority_accuracy": majority,
         }
 
+    def _answer(self) -> Answer:
+        classes, rows = [label_text(c) for c in self.classes_.tolist()], []
+        intercepts, weights = undo_scaling(*self._encoded_model, self._layout)
+        for at, (intercept, row) in enumerate(zip(intercepts, weights)):
+            of = {} if len(intercepts) == 1 else {"class": classes[at]}
+            rows += [{**of, **term} for term in coefficient_rows(intercept, row, self._layout)]
+        meaning = f"The sum of the terms is {self.score_name} of {classes[-1]!r}; above 0 that is predicted."
+        if len(intercepts) > 1:
+            meaning = f"The sum of a class's terms is {self.score_name}; the largest is predicted."
+        return Answer.of(rows, [meaning, *unit_notes(self._layout), self._why_no_intervals()])
+
+    def _why_no_intervals(self) -> str:
+        if not self.plan_.differentially_private:
+            return "No noise was added: the coefficients are those of these records."
+        return (
+            f"No noise intervals: the noise of {self.n_iter_} rounds goes into the rounds after it, and no known law "
+            "says how far it has moved a coefficient. ts.evaluate measures what the model is worth."
+        )
+
     def public_classifier(self) -> dict[str, Any]:
         """The released model as a public table: what ``ts.evaluate`` puts into its study."""
         check_is_fitted(self)
@@ -174,6 +195,7 @@ class LogisticRegression(LinearClassifier):
     """
 
     program_name = "logistic_regression"
+    score_name = "the log-odds"
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         super()._accept(state, layout)
@@ -260,9 +282,11 @@ class Ridge(RegressorMixin, _LinearModel):  # type: ignore[misc]
         return {"alpha": self.alpha, "fit_intercept": self.fit_intercept}
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
+        self._take_model(*self._program.model(state, self._noise()))
+
+    def _noise(self) -> dict[str, float]:
         noise = rounds_of(self.plan_)[0]
-        std = {n.group.name: noise.std_of(n.group.name) for n in noise.noise}
-        self._take_model(*self._program.model(state, std))
+        return {n.group.name: noise.std_of(n.group.name) for n in noise.noise}
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
 
@@ -294,6 +318,38 @@ class Ridge(RegressorMixin, _LinearModel):  # type: ignore[misc]
         """The same for rows that are already encoded by the study's schema."""
         intercept, weights = self._encoded_model
         return np.asarray(features @ weights + intercept)
+
+    def _answer(self) -> Answer:
+        rows = coefficient_rows(*undo_scaling(*self._encoded_model, self._layout), self._layout)
+        intervals, why = self._intervals([row["coefficient"] for row in rows])
+        rows = [{**row, "lower": low, "upper": high} for row, (low, high) in zip(rows, intervals)]
+        meaning = f"The sum of the terms is the predicted {self._layout.target}, in its own unit."
+        return Answer.of(rows, [meaning, *unit_notes(self._layout), why])
+
+    def _intervals(self, coefficients: list[float]) -> tuple[list[tuple[float | None, float | None]], str]:
+        """Of every row, and what they say or why there are none."""
+        plan = self.plan_
+        nothing: list[tuple[float | None, float | None]] = [(None, None)] * len(coefficients)
+        if not plan.differentially_private:
+            return nothing, "No noise was added: the coefficients are those of these records."
+        plain = not self.study_.privacy.threshold and plan.claim.sampling is None
+        one_hot = [b for b in self._layout.blocks if b.kind == "onehot" and exactly_one(self._schema[b.column])]
+        found = self._program.errors(self.history_[-1], self._noise(), [(b.start, b.stop) for b in one_hot])
+        if found is None or not plain:
+            return nothing, (
+                "No noise intervals: the noise is not small beside what tells the columns apart, and no formula says "
+                "how far it has moved a coefficient. More records, a larger epsilon or fewer columns give them; "
+                "categories need merge, so that every record has one of their values."
+            )
+        units = unit_map(self._layout)
+        middle, std = units @ found[0], np.sqrt(np.diag(units @ found[1] @ units.T))
+        low, high = interval(middle, std, quantile(LEVEL, plan.claim.mechanism))
+        # The coefficient is pulled towards 0 by what is known of the noise; the interval is never without it.
+        ends = zip(np.minimum(low, coefficients).tolist(), np.maximum(high, coefficients).tolist())
+        return list(ends), (
+            f"Intervals hold the coefficient that these records give without noise, at the same alpha, with "
+            f"probability {LEVEL:.0%} each: {OF_THE_NOISE}"
+        )
 
     def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
         """R² and root mean square error on records kept back, beside scikit-learn's ridge regression."""

@@ -15,6 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+LEVEL = 0.95
+OF_THE_NOISE = "they cover the noise that was added, and nothing else."
+
 
 def quantile(level: float, mechanism: str) -> float:
     """Standard deviations on either side that hold the noise with probability ``level``."""

@@ -11,14 +11,13 @@ from tallystick.algorithms.tables.summary import SummaryProgram
 from tallystick.algorithms.tables.summary_table import summarise
 from tallystick.core.errors import StudyError
 from tallystick.engines.federation import Federation
+from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.estimators.noise_intervals import quantile
+from tallystick.estimators.noise_intervals import LEVEL, OF_THE_NOISE, quantile
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study import Study
 from tallystick.study.columns import Category, Items
 from tallystick.study.schema import FeatureLayout
-
-LEVEL = 0.95
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -89,18 +88,23 @@ class Summary(PrivateEstimator):
         program: SummaryProgram = self._program
         noise = rounds_of(self.plan_)[0]
         study: Study = self.study_
-        schema, missing = study.schema_of_data(), study.missing_policy()
-        dropping = missing is not None and missing.policy == "drop"
+        schema = study.schema_of_data()
         self.table_ = summarise(
             program,
             state,
             {n.group.name: noise.std_of(n.group.name) for n in noise.noise},
-            records=study.data.records if study.counts_are_public and not dropping else None,
+            records=study.data.records if study.counts_are_public and not study.drops_incomplete else None,
             complete=[c.name for c in program.columns if _complete(schema[c.name])],
             z=quantile(LEVEL, self.plan_.claim.mechanism),
         )
         if study.privacy.threshold:  # of a total that was set to 0 the noise's error says too little
             self.table_ = [{**row, "standard_error": None, "lower": None, "upper": None} for row in self.table_]
+
+    def _answer(self) -> Answer:
+        notes = [f"Intervals hold the number for these very records with probability {LEVEL:.0%}: {OF_THE_NOISE}"]
+        if self.study_.privacy.threshold:
+            notes = ["No intervals: a sum below the threshold was set to 0, and nobody knows how far off that is."]
+        return Answer.of(self.table_, notes)
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result."""

@@ -19,9 +19,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
-from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, pure_rho, rho_from_epsilon
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.totals import STEPS, Charge, Spent, Totals, UnitTotals, steps
+from tallystick.privacy.units import Unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +97,38 @@ def admit(totals: Totals, charge: Charge, budget: Budget, *, allow_not_private: 
         rule="budget-covers-charge",
         remedy="Lower epsilon, or ask the data steward for a larger budget.",
     )
+
+
+def typical_charge(epsilon: float, delta: float, unit: Unit, neighbours: str) -> Charge:
+    """What a study of (ε, δ) costs that uses all it asks for: Gaussian rounds, or pure ε where δ is 0."""
+    pure = None if delta > 0 else Fraction(repr(float(epsilon)))
+    rho = rho_from_epsilon(epsilon, delta) if pure is None else pure_rho(pure)
+    costs = [rho * order if pure is None else min(rho * order, pure) for order in ORDERS]
+    return Charge(
+        study=b"",
+        curve=tuple(Fraction(steps(cost), STEPS) for cost in costs),
+        rho=rho,
+        pure_epsilon=pure,
+        neighbours=neighbours,
+        unit=unit.kind,
+        person=unit.person,
+        max_records=unit.max_records,
+        max_institutions=unit.max_institutions,
+    )
+
+
+def how_many_fit(totals: Totals, charge: Charge, budget: Budget) -> int:
+    """How often this charge would be admitted, one after the other: :func:`admit`'s own question, asked of multiples.
+
+    Every sum grows with every charge, so what is covered n times is covered n − 1 times, and halving finds n.
+    """
+    low, high = 0, 1
+    while covers(budget, totals.plus(charge, high)):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if covers(budget, totals.plus(charge, middle)) else (low, middle)
+    return low
 
 
 def covers(budget: Budget, totals: Totals) -> bool:

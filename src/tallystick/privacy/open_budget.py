@@ -67,6 +67,10 @@ class OpenBudget:
             return [Fraction(n.sensitivity) for n in round_plan.noise]
         return [Fraction(n.sensitivity**2, 2 * self.honest) for n in round_plan.noise]
 
+    def least_parameter(self, mechanism: Mechanism) -> Fraction:
+        """No maker adds less, whatever is paid: below it a sum of h > 1 shares may cost more than was set aside."""
+        return Fraction(MIN_SHARE_VARIANCE if mechanism is Mechanism.GAUSSIAN and self.honest > 1 else 0)
+
     def priced(self, round_plan: RoundPlan, price: int) -> RoundPlan:
         """The round at this price: the same grid, other noise."""
         amount = self.whole * price / PARTS
@@ -78,8 +82,7 @@ class OpenBudget:
     def _noise(self, mechanism: Mechanism, noise: GroupNoise, amount: Fraction, cost: Fraction) -> GroupNoise:
         match mechanism:
             case Mechanism.GAUSSIAN:
-                least = Fraction(MIN_SHARE_VARIANCE if self.honest > 1 else 0)
-                variance = round_up_variance(max(cost / amount, least))
+                variance = round_up_variance(max(cost / amount, self.least_parameter(mechanism)))
                 return replace(noise, parameter=variance, variance=float(variance), rho=cost / variance)
             case Mechanism.LAPLACE:
                 return noise.with_scale(round_up_scale(cost / amount))

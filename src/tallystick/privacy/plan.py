@@ -17,7 +17,7 @@ from tallystick.privacy.rules import Claim
 from tallystick.privacy.sampling import curve_epsilon
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(ABC):
     """Everything that will be spent. Public: it may be shown to anyone."""
 
@@ -26,6 +26,13 @@ class Plan(ABC):
     hopeless: str | None = None
     """Why the planner expects nothing but noise, if it does."""
     details: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        claim = self.claim
+        promise = f"epsilon={claim.epsilon:g}, delta={claim.delta:g}" if self.differentially_private else "no noise"
+        noise = ", ".join(f"{name} {std:.4g}" for name, std in self.noise_std.items())
+        doubt = "; hopeless" if self.hopeless else ""
+        return f"<{type(self).__name__}: {promise}, {claim.neighbours}; {claim.rounds} round(s), noise {noise}{doubt}>"
 
     @property
     @abstractmethod

@@ -47,6 +47,9 @@ def default_delta(records: int | None, mechanism: str) -> float:
     return min(1e-6, 1 / (10 * records)) if records else 1e-6
 
 
+WEAK_EPSILON = 10.0
+"""Odds of e^10, 22,000 to 1: allowed, and no protection that a person would call one."""
+
 _Rule = tuple[str, Callable[[Claim], bool], str, str]
 
 RULES: tuple[_Rule, ...] = (
@@ -190,6 +193,17 @@ RULES: tuple[_Rule, ...] = (
         "It is for simulation, or for a study that every client's own configuration allows (allow_not_private = true).",
     ),
 )
+
+
+def epsilon_warning(epsilon: float | None, mechanism: str) -> str | None:
+    """What to say of an ε that is allowed and protects hardly anybody: above :data:`WEAK_EPSILON`."""
+    if mechanism == "none" or epsilon is None or not epsilon > WEAK_EPSILON:
+        return None
+    odds = f"{math.exp(epsilon):,.0f}" if epsilon < 16 else f"e^{epsilon:g}"
+    return (
+        f"epsilon = {epsilon:g} allows odds of {odds} to 1: whoever sees the result may be as good as certain about "
+        f"somebody. Use a value below {WEAK_EPSILON:g} (1 is a common choice), or say so to whoever approves."
+    )
 
 
 def check_claim(claim: Claim) -> None:

@@ -26,7 +26,7 @@ from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import round_curve, sampled_budget
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class SumPlan(Plan):
     """The plan of rounds of sums: what is added to each."""
 
@@ -119,11 +119,13 @@ class SumPlan(Plan):
 
     def noise_parameters(self, rounds: int | None = None, prices: Prices | None = None) -> list[list[Fraction]]:
         """Per group the discrete Gaussian's variance or the discrete Laplace's scale, in grid units; of an open budget
-        at the prices that were admitted."""
-        used: Sequence[RoundPlan] = self.rounds if rounds is None else self.rounds[:rounds]
+        at the prices that were admitted, and none of a round that was not."""
+        used = self.rounds if rounds is None else self.rounds[:rounds]
+        noise = [r.noise for r in used]
         if self.open is not None and prices is not None:
-            used = [self.open.priced(r, prices.by_round[i]) for i, r in enumerate(used, start=1)]
-        return [[n.parameter for n in r.noise] for r in used]
+            at = prices.by_round
+            noise = [self.open.priced(r, at[i]).noise if i in at else () for i, r in enumerate(used, start=1)]
+        return [[n.parameter for n in of_round] for of_round in noise]
 
 
 def rounds_of(plan: Plan) -> tuple[RoundPlan, ...]:

@@ -233,9 +233,9 @@ class Totals:
     units: tuple[tuple[Unit, UnitTotals], ...] = ()
     person_records: int | None = None
 
-    def plus(self, charge: Charge) -> Totals:
-        """With this charge on the account."""
-        return self._moved(charge, 1)
+    def plus(self, charge: Charge, times: int = 1) -> Totals:
+        """With this charge on the account, so many times."""
+        return self._moved(charge, times)
 
     def minus(self, charge: Charge) -> Totals:
         """Without a charge that is on the account."""

@@ -17,9 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import groupby, pairwise
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
-from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, VerificationError
 from tallystick.core.readable_text import one_line, what_is_unreadable
 
 HEADER_BYTES = 8
@@ -131,6 +134,11 @@ def _pack_numbers(values: Sequence[int]) -> bytes:
     return struct.pack(f"<{len(values)}I", *values)
 
 
+def _take_vector(raw: bytes, at: int, count: int) -> tuple[NDArray[np.int64], int]:
+    end = end_of(raw, at, 8 * count)
+    return np.frombuffer(raw, dtype="<i8", count=count, offset=at).astype(np.int64), end
+
+
 def nested(layout: Layout, *, many: bool) -> Varying:
     """A value with a layout of its own, or as many of them as the length before them says."""
 
@@ -163,6 +171,7 @@ KINDS: dict[str, Kind] = {
     "text": text("H", most=TEXT_BYTES, write=_write_line, check=_check_line),
     "numbers": Varying(_pack_numbers, _take_numbers),
     "ascending": Varying(_pack_numbers, _take_ascending),
+    "vector": Varying(lambda vector: vector.astype("<i8").tobytes(), _take_vector),
 }
 """What every table may name; a layer adds its own."""
 
@@ -295,3 +304,37 @@ class Codec:
     def decode(self, raw: bytes, limit: int | None = None) -> Any:
         """The message, or ``RemoteProtocolError``."""
         return self.layouts[self.number_of(raw, limit)].read(raw, HEADER_BYTES)
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def damaged() -> VerificationError:
+    """A record is not what was written: this party stops rather than guess."""
+    return VerificationError(
+        "a stored record is damaged",
+        remedy="Restore this party's state from its last good copy; until then it takes part in no round.",
+    )
+
+
+class Record:
+    """What a party keeps for itself: its type's label, then its fields."""
+
+    __slots__ = ()
+    LABEL: ClassVar[bytes]
+    LAYOUT: ClassVar[Layout]
+
+    def to_bytes(self) -> bytes:
+        """As it is kept."""
+        return b"".join([self.LABEL, *self.LAYOUT.parts(self)])
+
+    @classmethod
+    def from_bytes(cls, raw: bytes) -> Self:
+        """As it was kept, or a ``VerificationError``."""
+        if raw[:4] != cls.LABEL:
+            raise damaged()
+        try:
+            record: Self = cls.LAYOUT.read(raw, 4)
+        except RemoteProtocolError:
+            raise damaged() from None
+        return record

@@ -6,6 +6,7 @@
     Wake        call ``tick`` at this time at the latest
     Compute     (client) map the records under this model, then call ``contribute``
     Finished    (coordinator) the round's one result
+    Held        (coordinator) a party is missed; the round is neither over nor given up
     Aborted     the round, or this party's part in it, is over without a result
 
 ``Persist`` and ``Forget`` must be durable BEFORE any later instruction of the list is carried out: that is what makes a
@@ -35,6 +36,8 @@ class NoisySum:
     agreement: bytes = b""
     makers: int | None = None
     """How many have added noise; None if all have that the plan counts."""
+    vouchers: bytes = b""
+    """What each noise maker has signed of this round, as its protocol packs it: a receipt can do without the makers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,11 @@ class Compute:
 @dataclass(frozen=True, slots=True)
 class Finished:
     result: NoisySum
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    error: TallystickError
 
 
 @dataclass(frozen=True, slots=True)

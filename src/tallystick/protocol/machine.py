@@ -30,6 +30,8 @@ class Machine(ABC):
     TRANSITIONS: ClassVar[Transitions]
     CODES: ClassVar[Any]
     """The protocol's codes of refusals."""
+    DECODE: ClassVar[Callable[..., Any]]
+    """The protocol's decoder: the message, or ``RemoteProtocolError``; of at most ``limit`` bytes."""
     OTHER_STUDY: ClassVar[str]
     """Why a message of another study is refused, in words."""
 
@@ -38,6 +40,8 @@ class Machine(ABC):
         self.study_hash = study_hash
         self.state: Any = state
         self.round = 0
+        self.message_limit: int | None = None
+        """The longest message its study has, where the protocol bounds it."""
         self._handlers: dict[type[Any], Callable[[str, Any, float], list[Any]]] = {}
 
     def receive(self, sender: str, message: Any, now: float) -> list[Any]:
@@ -53,7 +57,7 @@ class Machine(ABC):
     def receive_bytes(self, sender: str, raw: bytes, now: float, *, limit: int | None = None) -> list[Any]:
         """Decode and take one message; one that does not decode is refused, with nothing of it kept."""
         try:
-            message = self._decode(raw, limit)
+            message = self.DECODE(raw, limit=self.message_limit if limit is None else limit)
         except RemoteProtocolError as error:
             other = error.rule == "other-version"
             return self._refuse(sender, None, self.CODES.OTHER_VERSION if other else self.CODES.MALFORMED, error.cause)
@@ -62,10 +66,6 @@ class Machine(ABC):
     def tick(self, now: float) -> list[Any]:
         """Take notice of the time; calling it more often than asked does no harm."""
         raise NotImplementedError
-
-    @abstractmethod
-    def _decode(self, raw: bytes, limit: int | None) -> Any:
-        """The message, or ``RemoteProtocolError``."""
 
     @abstractmethod
     def _refuse(self, sender: str, message: Any, code: Any, cause: str) -> list[Any]:

@@ -5,7 +5,8 @@
     Items              multi-hot over a vocabulary, at most ``max_per_record`` ones
 
 A column type alone does not know its name, so it is checked when it enters a :class:`tallystick.study.schema.Schema`,
-whose errors name the column. :class:`Missing` says what a missing value means.
+whose errors name the column. What a missing value means is said by the column's own ``missing``
+(:mod:`tallystick.study.missing_values`), or by :class:`Missing` for all columns that say nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from tallystick.core.caller import for_caller
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean, what_is_unreadable
 from tallystick.study.declared_values import (
@@ -27,6 +29,7 @@ from tallystick.study.declared_values import (
     plain,
     shown,
 )
+from tallystick.study.missing_values import MissingValue, check_label_missing, check_number_missing, missing_rule
 
 _MAX_EXACT = 2**53  # the largest magnitude up to which float64 holds every integer
 
@@ -79,6 +82,8 @@ class _ColumnType:
     declaration is possible; and ``shape``, its encoded columns when no value is missing."""
 
     type_name: ClassVar[str]
+    if TYPE_CHECKING:  # declared last by each, so that it is written last
+        missing: MissingValue = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -96,7 +101,8 @@ class _ColumnType:
         """Names, kinds and scaling of the encoded columns, and one more where missing values have their own:
         ``age=?``, or ``age=(missing)`` where ``?`` is itself declared."""
         made = self.shape(name)
-        if missing is None or missing.policy != "category" or (made.kind == "onehot" and missing.marker in self.labels):
+        own = missing is not None and made.kind == "onehot" and missing.marker in self.labels
+        if own or missing_rule(self.missing, missing).kind != "flag":
             return made
         mark = f"{name}=?" if "?" not in self.labels else f"{name}=(missing)"
         return made._replace(names=(*made.names, mark), kinds=(*made.kinds, "missing"))
@@ -123,17 +129,21 @@ class Number(_ColumnType):
     upper: float
     bins: Sequence[float] | None = None
     log: bool = False
+    missing: MissingValue = field(default=None, kw_only=True)
 
     type_name: ClassVar[str] = "number"
 
     def check(self, name: str) -> None:
         check_bounds(name, self.type_name, self.lower, self.upper)
+        check_number_missing(name, self.type_name, self.missing, self.lower, self.upper)
         if not isinstance(self.log, bool):
-            raise impossible(name, "log is not true or false", remedy="Write log = true or leave it out.")
+            remedy = f"Write {for_caller(python='log=True', toml='log = true')} or leave it out."
+            raise impossible(name, "log is not true or false", remedy=remedy)
         if self.bins is None:
             return
         if not isinstance(self.bins, tuple) or not self.bins:
-            raise impossible(name, "bins holds no cut point", remedy="Write bins = [20, 40] or leave bins out.")
+            remedy = f"Write {for_caller(python='bins=[20, 40]', toml='bins = [20, 40]')} or leave bins out."
+            raise impossible(name, "bins holds no cut point", remedy=remedy)
         if not all(is_finite(b) for b in self.bins):
             raise impossible(name, "a cut point in bins is not a finite number", remedy="Correct bins.")
         if any(a >= b for a, b in itertools.pairwise(self.bins)):
@@ -171,6 +181,7 @@ class Integer(_ColumnType):
     lower: int
     upper: int
     step: int = 1
+    missing: MissingValue = field(default=None, kw_only=True)
 
     type_name: ClassVar[str] = "integer"
 
@@ -183,12 +194,13 @@ class Integer(_ColumnType):
 
     def check(self, name: str) -> None:
         check_bounds(name, self.type_name, self.lower, self.upper)
+        check_number_missing(name, self.type_name, self.missing, self.lower, self.upper)
         for key in ("lower", "upper", "step"):
             value = getattr(self, key)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise impossible(name, f"{key} is not a whole number", remedy='Round it, or use type = "number".')
+                raise impossible(name, f"{key} is not a whole number", remedy=f"Round it, or use {_as_number()}.")
             if abs(value) > _MAX_EXACT:
-                raise impossible(name, f"{key} is beyond 2^53", remedy='Use type = "number".')
+                raise impossible(name, f"{key} is beyond 2^53", remedy=f"Use {_as_number()}.")
         if not 1 <= self.step <= self.upper - self.lower:
             raise impossible(
                 name, f"step ({self.step}) is not between 1 and upper - lower", remedy="Choose a smaller positive step."
@@ -209,15 +221,18 @@ class Category(_ColumnType):
 
     values: Sequence[str | int | float | bool]
     merge: str | None = None
+    missing: MissingValue = field(default=None, kw_only=True)
 
     type_name: ClassVar[str] = "category"
 
     def check(self, name: str) -> None:
         check_labels(name, "values", self.values)
+        check_label_missing(name, self.missing, self.labels)
         if self.merge is None:
             return
         if not isinstance(self.merge, str) or not self.merge.strip() or what_is_unreadable(self.merge, blanks=True):
-            raise impossible(name, "merge is not a name", remedy='Write merge = "other".')
+            remedy = f'Write {for_caller(python="merge=", toml="merge = ")}"other".'
+            raise impossible(name, "merge is not a name", remedy=remedy)
         if label_text(self.merge) in self.labels[:-1]:
             raise impossible(name, f"merge {self.merge!r} is also one of the values", remedy="Choose another name.")
 
@@ -255,11 +270,13 @@ class Items(_ColumnType):
 
     vocabulary: Sequence[str | int | float | bool]
     max_per_record: int
+    missing: MissingValue = field(default=None, kw_only=True)
 
     type_name: ClassVar[str] = "items"
 
     def check(self, name: str) -> None:
         check_labels(name, "vocabulary", self.vocabulary)
+        check_label_missing(name, self.missing, ())
         limit = self.max_per_record
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise impossible(
@@ -280,6 +297,10 @@ class Items(_ColumnType):
 
 Column = Number | Integer | Category | Items
 COLUMN_TYPES: dict[str, type[Column]] = {t.type_name: t for t in (Number, Integer, Category, Items)}
+
+
+def _as_number() -> str:
+    return for_caller(python="ts.Number(…)", toml='type = "number"')
 
 
 def _scaled(name: str, lower: float, upper: float) -> Encoded:

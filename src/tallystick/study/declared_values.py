@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tallystick.core.caller import for_caller
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.core.outside_text import DIGITS
 from tallystick.core.readable_text import did_you_mean, what_is_unreadable
@@ -86,16 +87,18 @@ def check_bounds(name: str, kind: str, lower: Any, upper: Any) -> None:
 
 def paste_bounds(name: str, kind: str = "number") -> str:
     """The remedy of a missing bound: the line to paste."""
-    return (
-        f'Declare public bounds: {name} = {{ type = "{kind}", lower = ..., upper = ... }} under [data.columns], '
-        f'or "{name}": ts.{kind.capitalize()}(lower, upper). They are never taken from the data.'
+    line = for_caller(
+        python=f'"{name}": ts.{kind.capitalize()}(lower, upper)',
+        toml=f'{name} = {{ type = "{kind}", lower = ..., upper = ... }} under [data.columns]',
     )
+    return f"Declare public bounds: {line}. They are never taken from the data."
 
 
 def check_labels(name: str, what: str, values: Any) -> None:
     """Refuse a list of public values that is empty, ambiguous or unreadable."""
     if not isinstance(values, tuple):
-        raise impossible(name, f"{what} is not a list", remedy=f'Write {what} = ["a", "b"].')
+        written = for_caller(python=f"{what}=", toml=f"{what} = ")
+        raise impossible(name, f"{what} is not a list", remedy=f'Write {written}["a", "b"].')
     if not values:
         raise impossible(name, f"{what} is empty", remedy="List at least one public value.")
     seen: set[str] = set()

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tallystick.core.caller import for_caller
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.core.readable_text import did_you_mean, what_is_wrong_with_name
 from tallystick.study.columns import (
@@ -81,7 +82,7 @@ class Schema(Mapping[str, Column]):
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
         if not isinstance(columns, Mapping):
-            raise StudyError("a schema is a mapping from column name to declaration", remedy=_SCHEMA_EXAMPLE)
+            raise StudyError("a schema is a mapping from column name to declaration", remedy=_example())
         for name, column in columns.items():
             if not isinstance(name, str) or not name.strip() or what_is_wrong_with_name(name) or len(name) > _LONGEST:
                 raise StudyError(
@@ -92,7 +93,7 @@ class Schema(Mapping[str, Column]):
             if type(column) not in COLUMN_TYPES.values():
                 raise StudyError(
                     f"column {name!r} is declared by a {type(column).__name__}, not a column type",
-                    remedy=_SCHEMA_EXAMPLE,
+                    remedy=_example(),
                 )
             column.check(name)
         self._columns: dict[str, Column] = dict(columns)
@@ -126,7 +127,7 @@ class Schema(Mapping[str, Column]):
     def from_dict(cls, table: Mapping[str, Mapping[str, Any]]) -> Schema:
         """Inverse of :meth:`to_dict`; unknown keys and types are errors that name the closest valid one."""
         if not isinstance(table, Mapping):
-            raise StudyError("[data.columns] is not a table", remedy=_SCHEMA_EXAMPLE)
+            raise StudyError("[data.columns] is not a table", remedy=_example())
         return cls({str(name): _column_from_dict(str(name), line) for name, line in table.items()})
 
     @classmethod
@@ -207,7 +208,11 @@ class Schema(Mapping[str, Column]):
         )
 
 
-_SCHEMA_EXAMPLE = 'Write ts.Schema({"age": ts.Number(17, 90), "sex": ts.Category(["Female", "Male"])}).'
+def _example() -> str:
+    return "Write " + for_caller(
+        python='ts.Schema({"age": ts.Number(17, 90), "sex": ts.Category(["Female", "Male"])}).',
+        toml='age = { type = "number", lower = 17, upper = 90 } under [data.columns].',
+    )
 
 
 def _target_facts(name: str, column: Column) -> tuple[tuple[Any, ...] | None, tuple[float, float] | None]:

@@ -30,19 +30,19 @@ Real = Annotated[float, BeforeValidator(_is_a_number)]
 class GroupSection(Section):
     """One group of coordinates and its share of the budget."""
 
-    name: str
-    share: Real
+    name: str = Field(description="a group of the program's coordinates")
+    share: Real = Field(description="of rho, or of epsilon for laplace; the shares of all groups sum to 1")
 
 
 class StudySection(Section):
     """[study]: what it is called and what it computes."""
 
-    name: str = Field(min_length=1, max_length=100)
-    version: Whole = 1
+    name: str = Field(min_length=1, max_length=100, description="what people call it")
+    version: Whole = Field(default=1, description="a new run of a study is a new version, with a new charge")
     program: str = Field(description="a built-in program's name, or the path of a program file")
-    target: str | None = None
+    target: str | None = Field(default=None, description="the column to predict, for programs that have one")
     features: tuple[str, ...] | None = Field(default=None, description="columns to learn from; all but the target")
-    purpose: str = ""
+    purpose: str = Field(default="", description="what for, in the words a data steward reads")
     accept_noise: bool = Field(default=False, description="run even if the planner calls the study hopeless")
     program_hash: str | None = Field(default=None, description="filled in for a program file: its SHA-256")
 
@@ -54,15 +54,29 @@ Threshold = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False), Afte
 class PrivacySection(Section):
     """[privacy]: what is promised."""
 
-    epsilon: Real = 1.0
-    delta: Real | None = None
-    neighbours: str = Field(default="replace-one", json_schema_extra={"enum": ["replace-one", "add-remove"]})
-    mechanism: str = Field(default="gaussian", json_schema_extra={"enum": ["gaussian", "laplace", "none"]})
-    unit: str = Field(default="record", json_schema_extra={"enum": ["record", "person"]})
+    epsilon: Real = Field(
+        default=1.0, description="how much one record may change the odds of any outcome, as a logarithm"
+    )
+    delta: Real | None = Field(
+        default=None, description="the probability beyond that; min(1e-6, 1/(10·records)) if left out, 0 for laplace"
+    )
+    neighbours: str = Field(
+        default="replace-one",
+        description="what two data sets that must look alike differ in",
+        json_schema_extra={"enum": ["replace-one", "add-remove"]},
+    )
+    mechanism: str = Field(
+        default="gaussian",
+        description="the noise; none is for simulations, or for studies that every client's own file allows",
+        json_schema_extra={"enum": ["gaussian", "laplace", "none"]},
+    )
+    unit: str = Field(
+        default="record", description="whose influence is bounded", json_schema_extra={"enum": ["record", "person"]}
+    )
     person: str | None = Field(default=None, description="the column that names a person, for unit = person")
-    max_records: Whole = 1
-    max_institutions: Whole = 1
-    groups: tuple[GroupSection, ...] = ()
+    max_records: Whole = Field(default=1, description="of one person at one institution; their sum is clipped")
+    max_institutions: Whole = Field(default=1, description="at which one person may have records")
+    groups: tuple[GroupSection, ...] = Field(default=(), description="shares of the budget, for programs with groups")
     sampling: Real | dict[str, Real] | None = Field(
         default=None,
         description="each round takes a record with this probability (add-remove only); or a rate per target category",
@@ -102,43 +116,62 @@ class TrustSection(Section):
 class MissingSection(Section):
     """[data] missing: what stands for a missing value, and what becomes of it."""
 
-    marker: str = "?"
-    policy: Literal["category", "drop", "error"] = "error"
+    marker: str = Field(default="?", description="the text of a missing value, beside empty cells")
+    policy: Literal["category", "drop", "error"] = Field(
+        default="error",
+        description="a category of its own, or the record adds zeros; error is reported by checks and simulations, and "
+        "adds zeros in a deployed study",
+    )
+
+
+def _float(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+_MISSING = Field(
+    default=None,
+    description='what a missing value means: "drop", "flag" (a column of its own), "none" (there is none), for numbers '
+    '"centre" (the middle of the bounds), or a value of the column; left out: as [data] missing says',
+)
 
 
 class NumberColumn(Section):
     """A real number within public bounds; one-hot on public cut points if ``bins`` are given."""
 
     type: Literal["number"]
-    lower: Real
-    upper: Real
-    bins: tuple[Real, ...] | None = None
-    log: bool = False
+    lower: Real = Field(description="public; smaller values are clamped to it")
+    upper: Real = Field(description="public; larger values are clamped to it")
+    bins: tuple[Real, ...] | None = Field(default=None, description="public cut points: one 0/1 column for each bin")
+    log: bool = Field(default=False, description="on a logarithmic scale between the bounds")
+    missing: Annotated[str | bool | float | None, AfterValidator(_float)] = _MISSING
 
 
 class IntegerColumn(Section):
     """A whole number within public bounds."""
 
     type: Literal["integer"]
-    lower: Whole
-    upper: Whole
-    step: Whole = 1
+    lower: Whole = Field(description="public; smaller values are clamped to it")
+    upper: Whole = Field(description="public; larger values are clamped to it")
+    step: Whole = Field(default=1, description="between two values that occur")
+    missing: str | bool | int | None = _MISSING
 
 
 class CategoryColumn(Section):
     """One of a public list of values; ``merge`` names the category of everything else."""
 
     type: Literal["category"]
-    values: tuple[str | int | float | bool, ...]
-    merge: str | None = None
+    values: tuple[str | int | float | bool, ...] = Field(description="the public list")
+    merge: str | None = Field(default=None, description="the category of everything that is not listed")
+    missing: str | bool | int | float | None = _MISSING
 
 
 class ItemsColumn(Section):
     """A set of items of a public vocabulary, at most ``max_per_record`` of them."""
 
     type: Literal["items"]
-    vocabulary: tuple[str, ...]
-    max_per_record: Whole
+    vocabulary: tuple[str, ...] = Field(description="the public list of items")
+    max_per_record: Whole = Field(description="longer baskets are cut, in the order of the vocabulary")
+    missing: str | None = _MISSING
 
 
 Column = Annotated[NumberColumn | IntegerColumn | CategoryColumn | ItemsColumn, Field(discriminator="type")]
@@ -148,8 +181,8 @@ class DataSection(Section):
     """[data]: public facts about the records."""
 
     records: Whole | None = Field(default=None, ge=1, description="public number of records, all clients together")
-    missing: MissingSection | None = None
-    columns: dict[str, Column] = Field(default_factory=dict)
+    missing: MissingSection | None = Field(default=None, description="for columns that do not say it themselves")
+    columns: dict[str, Column] = Field(default_factory=dict, description="one entry a column; others are not read")
 
 
 class StreamSection(Section):
@@ -190,4 +223,4 @@ class StreamSection(Section):
 class ResultsSection(Section):
     """[results]: who sees the released result."""
 
-    visible_to: tuple[str, ...] = ()
+    visible_to: tuple[str, ...] = Field(default=(), description="analysts; everybody gets the privacy receipt")

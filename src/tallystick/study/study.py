@@ -105,6 +105,9 @@ class Study(Section):
                 del raw["privacy"][key]
         if raw["stream"] is None:
             del raw["stream"]
+        for column in raw["data"]["columns"].values():
+            if column["missing"] is None:
+                del column["missing"]
         raw["program"] = dict(sorted(raw["program"].items()))
         return json.dumps(raw, separators=(",", ":")).encode()
 
@@ -136,10 +139,27 @@ class Study(Section):
         columns = {name: c.model_dump(exclude_none=True) for name, c in self.data.columns.items()}
         return Schema.from_dict(columns)
 
+    def person_column(self) -> str | None:
+        """The column that names a person; None where the unit is the record."""
+        if self.privacy.unit != "person":
+            return None
+        if not self.privacy.person:
+            raise StudyError(
+                'unit = "person" without the column that names a person', remedy='Add person = "…" under [privacy].'
+            )
+        return self.privacy.person
+
     def missing_policy(self) -> Missing | None:
         """The declared policy for missing values."""
         m = self.data.missing
         return None if m is None else Missing(marker=m.marker, policy=m.policy)
+
+    @property
+    def drops_incomplete(self) -> bool:
+        """Whether records with missing values add zeros by declaration, so that how many are complete is not public."""
+        policy = self.data.missing
+        dropping = any(column.missing == "drop" for column in self.data.columns.values())
+        return dropping or (policy is not None and policy.policy == "drop")
 
     def claim(self, *, rounds: int, shares: tuple[float, ...] = (1.0,), allow_not_private: bool = False) -> Claim:
         """The privacy claim of this study when run for ``rounds`` rounds."""
@@ -181,7 +201,10 @@ def _with_settings(raw: dict[str, Any], settings: tuple[str, ...]) -> dict[str, 
         key, sign, text = setting.partition("=")
         path = key.strip().split(".")
         if not sign or not 2 <= len(path) <= DEPTH or not all(path):
-            raise StudyError(f"--set {setting[:200]!r} is not of the form section.key=value")
+            raise StudyError(
+                f"--set {setting[:200]!r} is not of the form section.key=value",
+                remedy="Write for instance --set privacy.epsilon=0.5.",
+            )
         try:
             value = read_toml(f"x = {text.strip()}")["x"]
         except BeyondLimits as error:
@@ -221,6 +244,15 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
+_WANTED = {
+    "tuple_type": 'a list belongs here, such as ["no", "yes"]',
+    "list_type": "a list belongs here",
+    "dict_type": "a table belongs here",
+    "string_type": "a text belongs here, in quotes",
+    "bool_type": "true or false belongs here",
+}
+
+
 def _explain(error: ValidationError, model: type[Section] = Study, *section: str) -> StudyError:
     """The first finding, as a sentence with its key."""
     found = first_finding(error, model)
@@ -233,4 +265,8 @@ def _explain(error: ValidationError, model: type[Section] = Study, *section: str
         return StudyError(f"unknown key {where!r}", rule="unknown-key", remedy=hint)
     if found.kind == "missing":
         return StudyError(f"the key {where!r} is missing", rule="missing-key", remedy="Add it to the study file.")
-    return StudyError(f"{where}: {found.message}", rule="wrong-value", remedy="See the study's JSON Schema.")
+    return StudyError(
+        f"{where}: {_WANTED.get(found.kind, found.message)}",
+        rule="wrong-value",
+        remedy="Correct it: the JSON Schema (tallystick schema) says what it may be.",
+    )

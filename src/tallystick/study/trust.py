@@ -60,6 +60,8 @@ class TrustModel(ABC):
 
     parts: ClassVar[Mapping[str, str]]
     """What carries out a study's rounds at each role, as ``module:class``."""
+    unsigned: ClassVar[str] = ""
+    """What finds rounds of a study that ended early which a noise maker has not signed, as ``module:function``."""
 
     @abstractmethod
     def trust(self, section: Any) -> Trust:
@@ -105,6 +107,8 @@ def registered() -> tuple[TrustModel, ...]:
 def trust_model(name: str) -> TrustModel:
     """The trust model of this name. Those that come with tallystick register themselves when they are first asked for:
     this is the one place where a lower room calls an upper one, by name, as codecs and plug-ins do."""
+    if not isinstance(name, str):  # a study file may say anything
+        name = str(name)
     if name not in _REGISTERED and name in _BUILT_IN:
         import_module(_BUILT_IN[name])
     if name not in _REGISTERED:
@@ -112,7 +116,7 @@ def trust_model(name: str) -> TrustModel:
         if name in _PLANNED:
             raise TrustModelError(f"nothing runs under trust = {name!r} yet", remedy=f"It runs under: {known}.")
         raise StudyError(
-            f"trust.model: there is no trust model {str(name)[:40]!a}",
+            f"trust.model: there is no trust model {name[:40]!a}",
             rule="wrong-value",
             remedy=f"There are: {known}. See the study's JSON Schema.",
         )

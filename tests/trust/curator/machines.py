@@ -47,7 +47,7 @@ def encode(message: Any) -> bytes:
     return _HEAD.pack(b"CURA", _KINDS.index(type(message)), message.study_hash, message.round) + message.body
 
 
-def decode(raw: bytes) -> Any:
+def decode(raw: bytes, *, limit: int | None = None) -> Any:
     if len(raw) < _HEAD.size or raw[:4] != b"CURA" or raw[4] >= len(_KINDS):
         raise RemoteProtocolError("bytes that are no message of a curator's study")
     _, kind, study, round = _HEAD.unpack_from(raw)
@@ -67,10 +67,8 @@ class Event(Enum):
 class _Base(Machine):
     TRANSITIONS = {(State.IDLE, Event.OPENED): State.OPEN, (State.OPEN, Event.ENDED): State.IDLE}  # noqa: RUF012
     CODES = StudyCode
+    DECODE = staticmethod(decode)
     OTHER_STUDY = "this is not the study named"
-
-    def _decode(self, raw: bytes, limit: int | None) -> Any:
-        return decode(raw)
 
     def _refuse(self, sender: str, message: Any, code: Any, cause: str) -> list[Any]:
         return []

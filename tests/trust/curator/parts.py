@@ -13,8 +13,7 @@ from tallystick.engines.setup import Setup
 from tallystick.protocol.instructions import Aborted, Compute, Finished
 from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.processes.driver import Driver
-from tallystick.roles.processes.part import ROUNDS, ClientPart, CoordinatorPart
+from tallystick.roles.processes.part import ROUNDS, ClientPart, CoordinatorPart, Driver
 from tallystick.transport.wire import SUM, head
 
 

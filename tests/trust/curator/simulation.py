@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.trust.curator.machines import ClientMachine, CuratorMachine, decode, encode
 
+from tallystick.engines.client_map import padded
 from tallystick.engines.engine import SimulatedStudy
-from tallystick.engines.round_vectors import RoundNoise, padded
+from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.rounds import SimulatedRounds
 from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Send

@@ -139,6 +139,7 @@ def design_kmeans(public: Public, budget: PublicBudget, settings: KMeansSettings
 class KMeansProgram(KMeansRules, BlockProgram):
     """See the module. Fields are public facts; records arrive as arguments."""
 
+    interim = True
     block_records = _BLOCK
 
     # -- the three functions ----------------------------------------------------------------------------------------
@@ -279,6 +280,9 @@ class KMeansProgram(KMeansRules, BlockProgram):
         weights = counts / mass if mass > 0 else np.full(len(counts), 1 / len(counts))
         between = float(weights @ ((centres - weights @ centres) ** 2).sum(axis=1))
         return float(np.clip(whole - between, _TIGHTEST * whole, whole))
+
+    def usable(self, state: _State) -> bool:
+        return bool(state.counts.any()) and self.parts_at(state.stage) == self.clusters
 
     def model(self, state: _State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(centres in the encoded columns, noisy counts) from a final state."""

@@ -70,6 +70,8 @@ class _Prepared:
 class LevelsProgram(BlockProgram):
     """See the module. Fields are public facts; records arrive as arguments."""
 
+    interim = True  # the frequent sets of the lengths that were counted
+
     def __init__(self, public: Public, budget: PublicBudget, settings: ItemsetSettings) -> None:
         self.items = ItemLayout.of(public)
         self.budget = budget

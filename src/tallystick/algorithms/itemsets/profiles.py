@@ -175,7 +175,12 @@ def fit(
         size = rate * min(1.0, 2 * (1 - step / steps) + 0.02)
         logits = logits - size * for_logits.direction(by_logits)
         weight_logits = weight_logits - size * for_weights.direction(by_weight_logits)
-    return Profiles(weights=_normal(weight_logits), probabilities=shape.softmax(logits))
+    return Profiles(weights=_rounded(_normal(weight_logits)), probabilities=_rounded(shape.softmax(logits)))
+
+
+def _rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """On a grid of 2^-32: processors differ in the last bits of exp and of matrix products, results should not."""
+    return np.asarray(np.ldexp(np.rint(np.ldexp(values, 32)), -32))
 
 
 class _Problem:

@@ -25,6 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import PublicBudget, SumDesign
+from tallystick.algorithms.keywords import wrong_target
 from tallystick.algorithms.linear.descent import (
     MOMENT_SHARE,
     DescentSettings,
@@ -96,6 +97,7 @@ class _Prepared:
 class DescentProgram(BlockProgram):
     """See the module. Fields are public facts; records arrive as arguments. A subclass is a loss."""
 
+    interim = True
     title: ClassVar[str]
     loss: Loss
 
@@ -143,10 +145,12 @@ class DescentProgram(BlockProgram):
                 f"records = {public.records} is not a number of records", remedy="State how many there are."
             )
         if len(public.classes) < 1:
-            raise StudyError(
-                f"{cls.title} needs a category as its target",
-                remedy="Declare the target as a category, e.g. "
-                'income = { type = "category", values = ["<=50K", ">50K"] }.',
+            raise wrong_target(
+                cls.title,
+                public.target,
+                "a category",
+                rule="target-is-a-category",
+                instead='ts.Ridge (program = "ridge")',
             )
         if settings.schedule not in ("auto", "constant", "inverse-sqrt"):
             raise StudyError(
@@ -237,7 +241,7 @@ class DescentProgram(BlockProgram):
 
     def prepare(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> _Prepared:
         if target is None:
-            raise StudyError(f"{self.title} needs a target column", remedy='Name it: target = "…".')
+            raise wrong_target(self.title, None, "a category", rule="target-is-named")
         return _Prepared(features=features, target=target)
 
     def map_block(self, prepared: Any, state: DescentQuery) -> Contribution:
@@ -256,8 +260,14 @@ class DescentProgram(BlockProgram):
     def model(self, state: _State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(intercepts, weights per class) in the encoded columns' own units, from a final state."""
         mean = state.tail_sum / max(1.0, state.tail) if self.settings.average else state.iterate
+        if self.settings.average and self.budget.ticks is None:  # fewer rounds than planned: a shorter tail, or none
+            steps = round(state.stage) - 1 - (self.steps - state.tail)
+            mean = state.tail_sum / steps if steps >= 1 else state.iterate
         weights = mean[:, 1:] / state.scale
         return self.intercept * mean[:, 0] - weights @ state.shift, weights
+
+    def usable(self, state: _State) -> bool:
+        return state.stage >= 2  # a step was taken
 
     def _check(self, query: DescentQuery) -> None:
         """Refuse a query no honest aggregator sends, by public facts alone.

@@ -14,7 +14,7 @@ targets lie in [−1, 1].
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.budget_split import LEAST_ERROR, least_error
 from tallystick.algorithms.design import PublicBudget, SumDesign
-from tallystick.algorithms.keywords import flag
+from tallystick.algorithms.keywords import flag, wrong_target
 from tallystick.algorithms.linear.descent import noise_of_mean
+from tallystick.algorithms.linear.ridge_errors import coefficient_errors
 from tallystick.algorithms.linear.ridge_solution import solve
 from tallystick.algorithms.linear.second_moments import SecondMoments, product_rows
 from tallystick.algorithms.program import BlockProgram, Public
@@ -43,11 +44,8 @@ _DROWNED = 1.5
 def design_ridge(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> SumDesign:
     """One round, from public facts alone."""
     if public.target_bounds is None:
-        raise StudyError(
-            "ridge regression needs a number as its target",
-            rule="target-is-a-number",
-            remedy='Declare the target with bounds, e.g. hours = { type = "number", lower = 0, upper = 99 }.',
-        )
+        instead = 'ts.LogisticRegression (program = "logistic_regression")'
+        raise wrong_target("ridge regression", public.target, "a number", rule="target-is-a-number", instead=instead)
     program = RidgeProgram(
         public,
         budget,
@@ -133,7 +131,7 @@ class RidgeProgram(BlockProgram):
         self, features: NDArray[np.float64], target: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if target is None:
-            raise StudyError("ridge regression needs a target column", remedy='Name it: target = "…".')
+            raise wrong_target("ridge regression", None, "a number", rule="target-is-named")
         return features, np.clip((target - self.centre) / self.half, -1.0, 1.0)
 
     def map_block(self, prepared: Any, state: Any) -> Contribution:
@@ -146,21 +144,41 @@ class RidgeProgram(BlockProgram):
 
     def model(self, total: NDArray[np.float64], std: Mapping[str, float]) -> tuple[float, NDArray[np.float64]]:
         """(intercept, coefficients of the encoded columns) in the target's units; ``std`` of the noise per group."""
+        w = solve(self.moments, **self._sums(total, std), alpha=self.alpha, fit_intercept=self.fit_intercept)
+        offset = 0.0 if not self.fit_intercept else self.centre
+        return offset + self.half * float(w[0]), self.half * w[1:]
+
+    def errors(
+        self, total: NDArray[np.float64], std: Mapping[str, float], complete: Sequence[tuple[int, int]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """An estimate of (intercept, coefficients) that noise alone moves, and its covariance; None where the noise is
+        too large for one. ``complete``: encoded columns ``start:stop`` of which every record has exactly one."""
+        found = coefficient_errors(
+            self.moments,
+            **self._sums(total, std),
+            alpha=self.alpha,
+            fit_intercept=self.fit_intercept,
+            complete=[(start + 1, stop + 1) for start, stop in complete],
+        )
+        if found is None:
+            return None
+        w, covariance = found
+        offset = np.zeros(len(w))
+        offset[0] = self.centre if self.fit_intercept else 0.0
+        return offset + self.half * w, self.half**2 * covariance
+
+    def _sums(self, total: NDArray[np.float64], std: Mapping[str, float]) -> dict[str, Any]:
+        """The released sums as a matrix and a vector, with the variances of the noise in them."""
         first, second = self.moments.sizes
         parts = np.split(total, [first, first + second])
         products, signed, cross = (part * bound for part, bound in zip(parts, self.bounds))
         noise = {name: value * bound for (name, value), bound in zip(self._stds(std), self.bounds)}
-        w = solve(
-            self.moments,
-            self.moments.matrix(products, signed),
-            cross,
-            gram_variance=self.moments.variances(noise["products"] ** 2, noise["signed_products"] ** 2),
-            cross_variance=noise["targets"] ** 2,
-            alpha=self.alpha,
-            fit_intercept=self.fit_intercept,
-        )
-        offset = 0.0 if not self.fit_intercept else self.centre
-        return offset + self.half * float(w[0]), self.half * w[1:]
+        return {
+            "gram": self.moments.matrix(products, signed),
+            "cross": cross,
+            "gram_variance": self.moments.variances(noise["products"] ** 2, noise["signed_products"] ** 2),
+            "cross_variance": noise["targets"] ** 2,
+        }
 
     @staticmethod
     def _stds(std: Mapping[str, float]) -> list[tuple[str, float]]:

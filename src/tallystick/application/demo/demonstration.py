@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 from tallystick.application import studies
+from tallystick.application.data_check import accept_columns
 from tallystick.application.demo.local_deployment import LocalDeployment, interrupts_to
 from tallystick.application.party_files import PartyFiles
-from tallystick.application.result_document import write_canonical
+from tallystick.application.result_document import write_result
 from tallystick.application.simulation import evaluate_split
 from tallystick.application.study_results import estimator_of, verify
 from tallystick.core.errors import RoundAborted, StudyError, TallystickError
@@ -111,7 +112,7 @@ def demo(
                 started = time.perf_counter()
                 made = studies.run(study.printed_hash, deployment.analyst, progress=victim.round)
                 seconds = time.perf_counter() - started
-                write_canonical(made, folder / "out", "result.json")
+                write_result(made, folder / "out")
                 verified = verify(folder / "out" / "result.json", deployment.consortium)
                 tell(f"the receipt was verified offline: {verified['signatures']} signatures")
                 second = _second_study(deployment, study, tell)
@@ -151,6 +152,10 @@ def _budgets(deployment: LocalDeployment) -> dict[str, str]:
 
 def _agree(deployment: LocalDeployment, study: Study, tell: Tell) -> dict[str, Any]:
     """Propose the study and have everybody decide, each on its own machine's files."""
+    for name in deployment.institutions:
+        if name not in (*STEWARDS, REFUSING):
+            accept_columns(study, deployment.config(name), by=f"the steward of {name}")
+            tell(f"{name} has accepted how the study reads its columns: its rules may approve")
     tell("the analyst proposes the study to the data stewards")
     studies.propose_study(study, deployment.analyst)
     for name in (*STEWARDS, REFUSING):

@@ -6,8 +6,22 @@ as data; :mod:`~.words` puts it into words.
 """
 
 from tallystick.application.studies import words
-from tallystick.application.studies.analyst import propose, propose_study, receipt, result, run, withdraw
+from tallystick.application.studies.analyst import answer, propose, propose_study, receipt, result, run, withdraw
 from tallystick.application.studies.steward import decide
 from tallystick.application.studies.views import listing, show
+from tallystick.application.studies.waiting import wait
 
-__all__ = ["decide", "listing", "propose", "propose_study", "receipt", "result", "run", "show", "withdraw", "words"]
+__all__ = [
+    "answer",
+    "decide",
+    "listing",
+    "propose",
+    "propose_study",
+    "receipt",
+    "result",
+    "run",
+    "show",
+    "wait",
+    "withdraw",
+    "words",
+]

@@ -10,15 +10,17 @@ from typing import Any
 
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
-from tallystick.application.studies.views import about, stands
+from tallystick.application.studies.views import about, if_a_party_is_lost, stands
 from tallystick.application.study_files import check_records_stated, load_study, read_program_from
-from tallystick.application.study_results import document, read_receipt
+from tallystick.application.study_results import document, estimator_of, read_receipt
 from tallystick.core.errors import NotApproved, StudyError
-from tallystick.core.identifiers import format_hash
+from tallystick.core.identifiers import format_hash, parse_hash
 from tallystick.engines.planning import layout_of
 from tallystick.engines.setup import set_up
+from tallystick.estimators.answer import Answer
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.statements import Statement
+from tallystick.protocol.study.messages import result_digest
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.results import is_interim
@@ -95,19 +97,36 @@ def withdraw(name: str, config: Path, *, reason: str = "") -> dict[str, Any]:
         return {"action": "withdraw", **_said(connection, study)}
 
 
-def run(name: str, config: Path, *, progress: Callable[[int, int], None] | None = None) -> dict[str, Any]:
-    """Run an approved study; a study that has run already gives its stored result."""
+_WISHES = {
+    "run": ("approved", "running", "paused", "finished"),
+    "resume": ("running", "paused", "finished"),
+    "close": ("paused", "finished"),
+}
+
+
+def run(
+    name: str,
+    config: Path,
+    *,
+    wish: str = "run",
+    progress: Callable[[int, int], None] | None = None,
+    tell: Callable[[str], None] = lambda _words: None,
+) -> dict[str, Any]:
+    """Run an approved study, or resume or close one that is paused; one that has run gives its stored result."""
     with _connected(config) as (files, connection):
         study = files.find(name)
         standing = connection.exchange.standing(study)
-        if standing.proposal is None or standing.state not in ("approved", "running", "finished"):
+        if standing.proposal is None or standing.state not in _WISHES[wish]:
+            remedy = "Ask those who have not decided or said no; tallystick study status shows who."
+            if wish != "run":
+                remedy = f"Only a study that is paused can be {wish}d: tallystick study status."
             raise NotApproved(
-                f"the study is {standing.state}. {standing.words}",
-                rule=f"study-{standing.state}",
-                remedy="Ask those who have not decided or said no; tallystick study status shows who.",
+                f"the study is {standing.state}. {standing.words}", rule=f"study-{standing.state}", remedy=remedy
             )
         body = standing.proposal.body
-        packed = connection.run(str(body["study"]).encode(), str(body["program"]), progress)
+        if standing.state == "approved":
+            tell(if_a_party_is_lost(standing.proposal))
+        packed = connection.run(str(body["study"]).encode(), str(body["program"]), progress, wish=wish)
         return _document(files, standing.proposal, packed, connection.receipt(study))
 
 
@@ -131,6 +150,12 @@ def _document(files: PartyFiles, proposal: Statement, packed: bytes, receipt: by
     return document(docket, proposal, packed, receipt, signer=signer, key=key)
 
 
+def answer(made: dict[str, Any], config: Path) -> Answer:
+    """The table of a result that was fetched here; nobody is asked."""
+    with PartyFiles.of(config) as files:
+        return estimator_of(made, files.docket(parse_hash(made["study"]["hash"]))).answer()
+
+
 def _kept_result(name: str, config: Path) -> dict[str, Any]:
     """At a client: its process has fetched what the study shows it."""
     with PartyFiles.of(config) as files:
@@ -143,7 +168,9 @@ def _kept_result(name: str, config: Path) -> dict[str, Any]:
                 rule="results-visible-to",
                 remedy="The study may not show its result to this client, or its process is not connected yet.",
             )
-        return _document(files, standing.proposal, path.read_bytes(), ReceiptBook(files.config.state).get(study))
+        packed = path.read_bytes()
+        receipt = ReceiptBook(files.config.state).of_result(study, format_hash(result_digest(study, packed)))
+        return _document(files, standing.proposal, packed, receipt)
 
 
 def receipt(name: str, config: Path, out: Path) -> dict[str, Any]:

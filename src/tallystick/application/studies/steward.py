@@ -22,7 +22,9 @@ def decide(
     with PartyFiles.of(config) as files:
         party = files.config.name
         if files.config.role != "client":
-            raise StudyError(f"a {files.config.role} approves nothing", remedy="Use the role file of a client.")
+            raise StudyError(
+                f"the role {files.config.role!r} approves nothing", remedy="Use the role file of a client."
+            )
         study = files.find(name)
         if by.startswith(BY_POLICY.strip()):
             raise StudyError(
@@ -57,11 +59,12 @@ def _open_to(decision: str, docket: Docket, charge: str | None) -> Statement:
     """The proposal that a client decides about, if it still can.
 
     Until this client has itself started, with its charge released, it may take its approval back: whatever the
-    aggregator says has been started, or has ended. It may approve what is neither started nor over.
+    aggregator says has been started, or has ended; and so it may while a study is paused, and does not go on with it
+    then. It may approve what is neither started nor over.
     """
     now = unix_time()
     standing = told = docket.standing(now)
-    if decision != "approve" and charge not in ("released", "committed"):
+    if decision != "approve" and (charge not in ("released", "committed") or told.state == "paused"):
         standing = docket.unstarted(now)
     if standing.proposal is None or standing.state not in ("open", "approved", "refused"):
         raise NotApproved(

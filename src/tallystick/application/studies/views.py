@@ -6,19 +6,23 @@ import math
 from pathlib import Path
 from typing import Any
 
-from tallystick.application.own_records import own_records
+from tallystick.application.own_records import OwnRecords, own_records
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.text_layout import day
 from tallystick.core.errors import NotApproved, TallystickError, VerificationError
+from tallystick.engines.planning import layout_of
+from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.governance.taking_part import check_taking_part
 from tallystick.roles.analyst.connection import AnalystConnection
-from tallystick.roles.governance.review import lapsed, review
+from tallystick.roles.governance.review import lapsed, review, unaccepted
 from tallystick.roles.identity.identity_files import unix_time
 from tallystick.roles.identity.role_config import RoleConfig
+from tallystick.roles.ledger.registration import source_of
 from tallystick.roles.ledger.store import LedgerStore
+from tallystick.study import Study
 from tallystick.study.proposed import proposed_study
 
 
@@ -87,6 +91,16 @@ def stands(standing: Standing) -> dict[str, Any]:
     }
 
 
+def if_a_party_is_lost(proposal: Statement) -> str:
+    """What becomes of the study then, in words; empty of a stream, or of a study that nobody can plan."""
+    try:
+        study, program = Study.from_canonical(proposal.body["study"]), str(proposal.body["program"])
+        estimator, study = estimator_for(study, (lambda _name: program) if program else None, sandboxed=True)
+        return "" if study.stream is not None else estimator.design_for(study, layout_of(study)).if_a_party_is_lost
+    except TallystickError:
+        return ""
+
+
 def _contents(proposal: Statement) -> dict[str, Any]:
     """What a steward reads before deciding."""
     study = proposed_study(proposal.body["study"])
@@ -98,6 +112,7 @@ def _contents(proposal: Statement) -> dict[str, Any]:
         "visible_to": study.texts("results", "visible_to") or [proposal.signer],
         "plan": proposal.body["plan"]["words"],
         "rounds": proposal.body["plan"]["rounds"],
+        "if_a_party_is_lost": if_a_party_is_lost(proposal),
         "program_text": proposal.body["program"],
         "program_hash": study.text("study", "program_hash") or None,
     }
@@ -108,7 +123,8 @@ def _own(proposal: Statement, docket: Docket, files: PartyFiles) -> dict[str, An
     client = files.config.name
     with files.ledger() as ledger:
         seen = review(proposal, files.config, ledger, members=files.members)
-        records = _usable_records(proposal, files.config, ledger)
+        records = _found_records(proposal, files.config, ledger)
+        lacking = [] if seen.setup is None else unaccepted(seen.setup.study, files.config, ledger)
         charge = ledger.standing(docket.study_hash)
         try:
             files.check_ledger(ledger)
@@ -135,17 +151,16 @@ def _own(proposal: Statement, docket: Docket, files: PartyFiles) -> dict[str, An
         "budget_after": effect and effect.after,
         "fits": effect and effect.fits,
         "share_of_what_is_left": effect.share if effect and math.isfinite(effect.share) else None,
-        "records": records,
+        "records": records and records.words,
+        "quality": records and records.quality and records.quality.to_dict(),
+        "quality_words": records and records.quality and records.quality.words(),
+        "unaccepted_columns": lacking,
         "charge": charge,
         "refused": files.refusal(docket.study_hash),
     }
 
 
-def _usable_records(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> str | None:
-    """How many of this client's records the study could use."""
-    try:
-        source = config.data if config.data is not None else ledger.dataset(config.dataset).source
-    except TallystickError:
-        return None  # nothing is registered yet
-    found = own_records(proposal, source, party=config.name)
-    return None if found is None else found.words
+def _found_records(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> OwnRecords | None:
+    """What the study would find in this client's records; None where they are not here, or not registered yet."""
+    source = source_of(config, ledger)
+    return None if source is None else own_records(proposal, source, party=config.name)

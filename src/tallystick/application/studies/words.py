@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from tallystick.application.text_layout import paragraph, sentence
+from tallystick.application.text_layout import at_most_sure, paragraph, sentence
 
 _MEANING = {
     "open": "waiting for decisions",
@@ -15,6 +14,7 @@ _MEANING = {
     "expired": "expired",
     "superseded": "replaced by a newer proposal",
     "running": "running",
+    "paused": "paused: a party is missing",
     "finished": "finished",
     "failed": "ended without a result",
 }
@@ -83,6 +83,18 @@ def listing(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def waiting(found: dict[str, Any]) -> str:
+    """The studies that wait for a steward."""
+    count = len(found["studies"])
+    lines = ["A study waits for a decision:" if count == 1 else f"{count} studies wait for a decision:"]
+    for one in found["studies"]:
+        study = one["study"]
+        lines.append(f"  {study['name'] or '(no name)'}, version {_figure(study['version'])}, by {one['analyst']}")
+        lines.append(f"    epsilon {_figure(one['epsilon'])}, open until {one['expires']}")
+        lines.append(f"    tallystick study show {study['hash'].removeprefix('sha256:')[:12]}")
+    return "\n".join(lines)
+
+
 def _figure(value: float | None) -> str:
     return "?" if value is None else f"{value:g}"
 
@@ -100,6 +112,8 @@ def show(found: dict[str, Any]) -> str:
         paragraph(f"{program}, in {inside['rounds']} round(s), from the columns {', '.join(inside['columns'])}.")
     )
     lines.append(paragraph(f"The result is shown to {', '.join(inside['visible_to'])}; everybody gets the receipt."))
+    if inside["if_a_party_is_lost"]:
+        lines.append(paragraph(inside["if_a_party_is_lost"]))
     lines += ["", "What is promised"]
     lines += [paragraph(words) for words in inside["plan"]]
     lines += [paragraph(_odds(inside["privacy"]))]
@@ -119,12 +133,10 @@ def _odds(privacy: dict[str, Any]) -> str:
     epsilon = privacy.get("epsilon")
     if not isinstance(epsilon, (int, float)) or not {"neighbours", "unit"} <= set(privacy):
         return "The study promises nothing that could be put into words."
-    better = math.exp(min(float(epsilon), 50.0))
-    share = better / (1 + better)
     what = "says this or that" if privacy["neighbours"] == "replace-one" else "is among the data or not"
     return (
         f"In other words: somebody who holds it for even odds that one particular {privacy['unit']} {what} "
-        f"is at most {share:.0%} sure after seeing everything this study releases."
+        f"is {at_most_sure(epsilon)} after seeing everything this study releases."
     )
 
 
@@ -141,6 +153,8 @@ def _own(found: dict[str, Any]) -> list[str]:
         lines.append(paragraph(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))
     if own["records"]:
         lines.append(paragraph(f"Your records (told to nobody else): {sentence(own['records'])}"))
+        if own["quality"] is not None and not own["quality"]["fine"]:
+            lines += ["", own["quality_words"]]
     if own["refused"]:
         told = f"Your client was asked to take part and declined ({own['refused']['at']}): {own['refused']['cause']}"
         lines += ["", "What became of it here", paragraph(f"{sentence(told)} {_CHARGED[own['charge']]}")]

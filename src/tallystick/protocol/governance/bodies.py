@@ -136,6 +136,10 @@ def check_plan(value: Any) -> str | None:
             return f"has {field} which {wrong}"
     if any(entry[0] > value["rounds"] for entry in value["noise"]):
         return "has noise for more rounds than it has"
+    if "open" in value:  # what rounds of open prices may cost: read as numbers by whoever checks a receipt
+        left = value["open"] if type(value["open"]) is dict else {}
+        if set(left) != set(_OPEN) or any(check(left[field]) is not None for field, check in _OPEN.items()):
+            return "has prices left open without saying what they may cost"
     return check_value({key: v for key, v in value.items() if key not in _PLAN})
 
 
@@ -159,6 +163,8 @@ _PLAN: dict[str, _Check] = {
     "noise": _folded(_list(_fraction, 10_000)),
     "words": _list(_text(2000), 100),
 }
+
+_OPEN: dict[str, _Check] = {"whole": _fraction, "costs": _list(_fraction, 10_000), "least": _fraction}
 
 KINDS: dict[str, dict[str, _Check]] = {
     "proposal": {
@@ -194,6 +200,16 @@ KINDS: dict[str, dict[str, _Check]] = {
         "approvals": _approvals,
     },
     "outcome": {"hash": _hash, "result": _either("", _hash), "code": _short, "at": _time},
+    # the study waits for ``party`` after so many ``rounds``, whose result may be released; "resumed": it goes on again
+    "pause": {
+        "hash": _hash,
+        "number": _count(1),
+        "result": _either("", _hash),
+        "rounds": _number,
+        "code": _short,
+        "party": _short,
+        "at": _time,
+    },
     "charge": {
         "hash": _hash,
         "ledger": _ledger,

@@ -22,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from operator import attrgetter
+from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.core.identifiers import format_hash
-from tallystick.protocol.governance.standing import DEFAULT_QUORUM, Standing, quorum_of
+from tallystick.protocol.governance.standing import DEFAULT_QUORUM, ENDED_EARLY, RESUMED, Standing, quorum_of
 from tallystick.protocol.governance.statements import Statement, verify
 from tallystick.protocol.members import Cast, Members
 from tallystick.study.proposed import proposed_study
@@ -39,6 +40,7 @@ _SPEAKERS: dict[str, Callable[[Members], tuple[str, ...]]] = {
     "outcome": attrgetter("coordinators"),
     "countersignature": attrgetter("witnesses"),
     "attestation": attrgetter("makers"),
+    "pause": attrgetter("coordinators"),
 }
 _ORDER = {kind: i for i, kind in enumerate(_SPEAKERS)}
 _WEIGHED = frozenset(_SPEAKERS) - {"charge", "countersignature", "attestation"}  # a standing is made of these
@@ -299,12 +301,18 @@ class Docket:
             equivocators = (*equivocators, start.signer)
         approvals = {c: self._kept["decision"][i] for c, i in start.body["approvals"].items()}
         by = f"with {_listed(approvals)}"
-        if not ends:
+        said = in_order(self._kept["pause"].values())
+        pauses = sorted(said, key=lambda s: (s.body["number"], s.body["code"] == RESUMED))
+        waits = bool(pauses) and pauses[-1].body["code"] != RESUMED
+        if not ends and waits:
+            state, words = "paused", _paused_words(pauses[-1].body, proposal.body["plan"]["rounds"])
+        elif not ends:
             state, words = "running", f"Running {by}."
         elif len(told) > 1:
             state, words = "failed", f"Run {by}; {start.signer} has told {len(told)} different outcomes."
         elif ends[0].body["result"]:
-            state, words = "finished", f"Run {by}."
+            early = ends[0].body["code"] == ENDED_EARLY
+            state, words = "finished", f"Run {by}{'; ended early' if early else ''}."
         else:
             state, words = "failed", f"Run {by}; no result: {ends[0].body['code'] or 'no reason given'}."
         return Standing(
@@ -317,7 +325,14 @@ class Docket:
             equivocators=equivocators,
             start=start,
             outcome=ends[0] if ends else None,
+            pause=next((s for s in reversed(pauses) if s.body["result"]), None),
         )
+
+
+def _paused_words(body: Mapping[str, Any], rounds: int) -> str:
+    said = f"Paused after {body['rounds']} of {rounds} rounds, for {body['party'] or 'a party'} ({body['code']})."
+    kept = "What was released so far can be fetched, marked as ended early" if body["result"] else "Nothing is released"
+    return f"{said} {kept}. It stays charged as a whole, and may be resumed or closed by its analyst."
 
 
 def _listed(names: Iterable[str]) -> str:

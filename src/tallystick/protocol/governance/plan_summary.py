@@ -6,6 +6,7 @@ are folded: written only where they change (see :mod:`~tallystick.protocol.gover
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -14,6 +15,8 @@ from tallystick.core.identifiers import canonical, digest, format_hash
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import state_privacy
 from tallystick.privacy.sum_plan import SumPlan
+
+_LARGEST = 1 << 160  # a noise parameter or its cost is written with smaller numbers, or no sampler would take it
 
 
 def fold(values: Sequence[Any]) -> list[list[Any]]:
@@ -50,22 +53,31 @@ def summarise(plan: Plan) -> dict[str, Any]:
 
 
 def _left_open(plan: Plan) -> dict[str, Any]:
-    """What rounds whose prices are left open may cost together, and what a noise parameter p costs: c/p, per group."""
-    if not isinstance(plan, SumPlan) or plan.open is None:
+    """What rounds whose prices are left open may cost together, what a noise parameter p costs (c/p, per group), and
+    the least that p may be."""
+    if not isinstance(plan, SumPlan) or plan.open is None or not plan.differentially_private:
         return {}
-    costs = plan.open.costs(plan.rounds[0])
-    return {"open": {"whole": _written(plan.open.whole), "costs": [_written(c) for c in costs]}}
+    costs, least = plan.open.costs(plan.rounds[0]), plan.open.least_parameter(plan.rounds[0].mechanism)
+    return {
+        "open": {"whole": _written(plan.open.whole), "costs": [_written(c) for c in costs], "least": _written(least)}
+    }
 
 
 def within_reservation(left_open: Mapping[str, Any], noise: Sequence[Sequence[Any]], rounds: int) -> bool:
     """Whether noise that was attested to, round by round, costs no more than was reserved: exact."""
-    costs = [Fraction(c) for c in left_open["costs"]]
-    spent = Fraction(0)
-    for parameters in unfold(noise, rounds):
-        if len(parameters) != len(costs) or any(Fraction(p) <= 0 for p in parameters):
+    costs, least = [Fraction(c) for c in left_open["costs"]], Fraction(left_open["least"])
+    terms = [(0, 1)]
+    for parameters, times in Counter(map(tuple, unfold(noise, rounds))).items():
+        added = [Fraction(p) for p in parameters]
+        if len(added) != len(costs) or any(p <= 0 or p < least for p in added):
             return False
-        spent += sum((cost / Fraction(p) for cost, p in zip(costs, parameters)), Fraction(0))
-    return spent <= Fraction(left_open["whole"])
+        if any(max(x.numerator, x.denominator) > _LARGEST for x in (*added, *costs)):
+            return False
+        terms += [(times * c.numerator * p.denominator, c.denominator * p.numerator) for c, p in zip(costs, added)]
+    while len(terms) > 1:  # by halves and unreduced: one after the other, a stranger's fractions would take hours
+        halves = [(a * d + c * b, b * d) for (a, b), (c, d) in zip(terms[::2], terms[1::2])]
+        terms = halves + terms[2 * len(halves) :]
+    return Fraction(*terms[0]) <= Fraction(left_open["whole"])
 
 
 def plan_digest(plan: Mapping[str, Any]) -> str:

@@ -13,7 +13,8 @@ above 0.5" by stating no epsilon. A program file is known by its hash alone; its
 
 Code that nobody here has read is approved by no rule and by no default. A rule approves a program file only if its own
 ``program`` names the file's hash, or if ``programs`` among the limits does; any other approval of it becomes "ask": the
-proposal waits for a person, and the verdict says why.
+proposal waits for a person, and the verdict says why. The same holds for columns that no person has accepted for the
+data set in use (:mod:`tallystick.roles.governance.review`): no rule looks at the data, and none has to.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The privacy receipt: one file with which anyone can check, offline and later, what was agreed, spent and released.
 
     schema, consortium (the file's text), study, privacy, rounds, participants (folded), result (digest), made,
+    early        (of a study that waits for a lost party, or was ended so) what every noise maker has signed, by round
     statements   every signed statement about the study, in one order
     digests      one hash for each of the above
     signature    the aggregator's, over the digests
@@ -40,6 +41,7 @@ SECTIONS: dict[str, type] = {
     "made": int,
     "statements": list,
 }
+EARLY = "early"
 _SIGNED = b"tallystick/receipt/1"
 _SECTION = b"tallystick/receipt/section/1"
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
@@ -77,11 +79,21 @@ def study_facts(proposal: Statement) -> dict[str, Any]:
 
 
 def make_receipt(
-    docket: Docket, *, consortium: str, participants: Sequence[Sequence[str]], now: float, key: SigningKey
+    docket: Docket,
+    *,
+    consortium: str,
+    participants: Sequence[Sequence[str]],
+    now: float,
+    key: SigningKey,
+    early: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The receipt of a finished study; ``participants`` are the clients of each round, ``key`` is the aggregator's."""
+    """The receipt of a finished study; ``participants`` are the clients of each round, ``key`` is the aggregator's.
+
+    With ``early``, that of what a paused study has released so far.
+    """
     standing = docket.standing(now)
-    if standing.state != "finished" or standing.proposal is None or standing.outcome is None:
+    ready = standing.state == "finished" or (early is not None and standing.state == "paused")
+    if not ready or standing.proposal is None or not standing.result:
         raise LocalProtocolError(f"a study that is {standing.state} has no receipt", remedy="Wait for its result.")
     about = [s for s in docket.statements() if s.study_hash == docket.study_hash]
     sections = {
@@ -91,9 +103,10 @@ def make_receipt(
         "privacy": standing.proposal.body["plan"].get("privacy", {}),
         "rounds": len(participants),
         "participants": fold([list(names) for names in participants]),
-        "result": standing.outcome.body["result"],
+        "result": standing.result,
         "made": int(now),
         "statements": [json.loads(s.encode()) for s in in_order(about)],
+        **({} if early is None else {EARLY: early}),
     }
     digests = {name: _digest(name, value) for name, value in sections.items()}
     return canonical({**sections, "digests": digests, "signature": key.sign(_signed(digests)).hex()})
@@ -111,24 +124,25 @@ def read_receipt(raw: bytes) -> Document:
         raise Unreadable(f"byte {error.start} is not ASCII") from None
     except NotReadable as error:
         raise Unreadable(str(error).replace("at character", "at byte")) from None
-    wanted = {*SECTIONS, "digests", "signature"}
+    kinds = SECTIONS | ({EARLY: dict} if isinstance(value, dict) and EARLY in value else {})
+    wanted = {*kinds, "digests", "signature"}
     if type(value) is not dict or set(value) != wanted:
         odd = sorted(set(value) ^ wanted) if isinstance(value, dict) else []
         raise Unreadable(f"these are missing or too many: {', '.join(map(ascii, odd))[:300] or 'everything'}")
-    for name, kind in SECTIONS.items():
+    for name, kind in kinds.items():
         if type(value[name]) is not kind:
             raise Unreadable(f"{name} is not what it is in a receipt")
     if value["schema"] != SCHEMA:
         raise Unreadable(f"it is of the kind {ascii(value['schema'])[:60]}, not {SCHEMA}")
     digests, signature = value["digests"], value["signature"]
-    if type(digests) is not dict or set(digests) != set(SECTIONS):
+    if type(digests) is not dict or set(digests) != set(kinds):
         raise Unreadable("its digests are not those of its sections")
     if not all(type(d) is str and _HASH.fullmatch(d) for d in digests.values()):
         raise Unreadable("one of its digests is not a hash")
     if type(signature) is not str or not _SIGNATURE.fullmatch(signature):
         raise Unreadable("its signature is not one")
     return Document(
-        sections={name: value[name] for name in SECTIONS},
+        sections={name: value[name] for name in kinds},
         digests=digests,
         signature=bytes.fromhex(signature),
         out_of_form=None if raw == again else _first_difference(raw, again),

@@ -20,7 +20,7 @@ from tallystick.core.errors import TallystickError, VerificationError
 from tallystick.core.identifiers import canonical, check_party_name, format_hash
 from tallystick.protocol.governance.bodies import KINDS
 from tallystick.protocol.governance.docket import in_order
-from tallystick.protocol.governance.receipt import Document, Unreadable, read_receipt
+from tallystick.protocol.governance.receipt import EARLY, Document, Unreadable, read_receipt
 from tallystick.protocol.governance.receipt_contents import (
     MAKER,
     Finding,
@@ -59,6 +59,8 @@ class Report:
     """Those whose signatures verify."""
     privacy: Mapping[str, Any] = field(default_factory=dict)
     """What is promised, and for whom."""
+    early: bool = False
+    """Whether it is of what a study had released when it could not go on."""
 
     def check(self) -> None:
         """Return if nothing was found; otherwise raise a ``VerificationError`` (exit 6) that says everything."""
@@ -107,6 +109,7 @@ def check_receipt(
         result=sections["result"],
         statements=tuple(known),
         privacy=sections["privacy"],
+        early=EARLY in sections,
     )
 
 
@@ -199,4 +202,4 @@ def _contents(
         yield finding(rule, "the plan", what, "Every party that took part let it.")
     took_part = clients_of(sections)
     yield from paid(known, [c for c in members.clients if c in took_part], cast.witnesses, plan["rho"])
-    yield from attested(sections, cast, known, plan)
+    yield from attested(sections, cast, known, proposal, plan)

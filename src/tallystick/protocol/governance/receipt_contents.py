@@ -18,7 +18,7 @@ from tallystick.privacy.payment import PaidHead, Payment
 from tallystick.protocol.governance.bodies import check_folded_names
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold, within_reservation
-from tallystick.protocol.governance.receipt import study_facts
+from tallystick.protocol.governance.receipt import EARLY, study_facts
 from tallystick.protocol.governance.standing import quorum_of
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Cast
@@ -109,8 +109,8 @@ def agreed(
         yield finding("participants", "section participants", "it does not list the clients of each round.", MAKER)
     stream = proposed_study(proposal.body["study"]).is_stream
     for number, names in rounds:
-        if stream and not names:
-            continue  # a tick that was lost: nothing was released in it
+        if (stream or _of(known, "pause")) and not names:
+            continue  # a tick that was lost, or a round that was spent in a pause: nothing was released in it
         strangers = [name for name in names if name not in approvals]
         if strangers:
             what = f"{', '.join(strangers)} took part, and the study was not started with them."
@@ -123,13 +123,23 @@ def agreed(
 # -- paid: charges and their countersignatures -------------------------------------------------------------------------
 
 
+def _charges(known: Sequence[Statement]) -> dict[str, list[Statement]]:
+    """Each client's charges, the last entry of its ledger last: that is the one that counts."""
+    found: dict[str, list[Statement]] = {}
+    for charge in sorted(_of(known, "charge"), key=lambda s: (s.body["sequence"], s.ident)):
+        found.setdefault(charge.signer, []).append(charge)
+    return found
+
+
 def paid(
     known: Sequence[Statement], clients: Sequence[str], witnesses: Sequence[str], rho: str | None
 ) -> Iterator[Finding]:
     """Each client's ledger holds the whole charge, and every witness has countersigned that ledger's head."""
+    charges, signed = _charges(known), dict[tuple[str, str], list[Statement]]()
+    for one in _of(known, "countersignature"):
+        signed.setdefault((one.signer, one.body["client"]), []).append(one)
     for client in clients:
-        where = f"charge of {client}"
-        own = sorted(_of(known, "charge", client), key=lambda s: (s.body["sequence"], s.ident))
+        where, own = f"charge of {client}", charges.get(client)
         if not own:
             yield finding("missing-charge", where, "it is missing.", f"{client} did not charge its ledger, or: {MAKER}")
             continue
@@ -142,7 +152,7 @@ def paid(
             yield finding("wrong-charge", where, what, f"{client} signed it.")
         for witness in witnesses:
             place = f"countersignature of {witness} for {client}"
-            mine = [s for s in _of(known, "countersignature", witness) if s.body["client"] == client]
+            mine = signed.get((witness, client), [])
             if not mine:
                 yield finding(
                     "missing-countersignature", place, "it is missing.", f"{witness} did not sign, or: {MAKER}"
@@ -157,14 +167,15 @@ def countersigned(
 ) -> Payment | None:
     """The payment that these statements prove, for everybody who took part in a round; None if one is missing.
 
-    ``known`` are about this study, and their signatures were checked when they came in.
+    ``known`` are statements whose signatures were checked when they came in.
     """
+    known = [s for s in known if s.study_hash == study]
     took_part = {name for names in participants for name in names}
     clients = [name for name in cast.clients if name in took_part]
     cost = f"{rho.numerator}/{rho.denominator}"
     if not clients or len(clients) != len(took_part) or next(paid(known, clients, cast.witnesses, cost), None):
         return None
-    heads = {s.signer: str(s.body["head"]) for s in known if s.kind == "charge"}
+    heads = {name: str(own[-1].body["head"]) for name, own in _charges(known).items()}
     proof = tuple(PaidHead(client=name, head=heads[name], witnesses=cast.witnesses) for name in clients)
     return Payment(study=study, rho=rho, proof=proof)
 
@@ -183,7 +194,11 @@ def _padded(body: Mapping[str, Any], rounds: int) -> list[list[str]]:
 
 
 def attested(
-    sections: Mapping[str, Any], cast: Cast, known: Sequence[Statement], plan: Mapping[str, Any]
+    sections: Mapping[str, Any],
+    cast: Cast,
+    known: Sequence[Statement],
+    proposal: Statement,
+    plan: Mapping[str, Any],
 ) -> Iterator[Finding]:
     """Everybody who makes noise says the same of rounds, participants, plan and noise, and it is what the receipt says.
 
@@ -196,6 +211,9 @@ def attested(
     if not 1 <= rounds <= plan["rounds"]:
         what = f"{rounds} rounds were run, and the plan has {plan['rounds']}."
         yield finding("rounds", "section rounds", what, "Everybody who sums went on, or it was changed.")
+    if EARLY in sections:
+        yield from _vouched(sections, cast, proposal.study_hash, plan)
+        return
     for maker in cast.makers:
         where, own = f"attestation of {maker}", _of(known, "attestation", maker)
         if not own:
@@ -209,7 +227,8 @@ def attested(
         noise: Any = [entry for entry in plan["noise"] if entry[0] <= body["rounds"]]
         if "open" in plan:  # the prices were chosen as the rounds came: the same at everybody, and within what was paid
             said = _of(known, "attestation", cast.makers[0])
-            inside = within_reservation(plan["open"], body["noise"], body["rounds"])
+            planned_for = body["rounds"] <= plan["rounds"]
+            inside = planned_for and within_reservation(plan["open"], body["noise"], body["rounds"])
             noise = said[0].body["noise"] if said and inside else None
         wanted = {
             "rounds": rounds if reaches else None,
@@ -222,6 +241,17 @@ def attested(
         if different:
             what = f"{', '.join(different)} differ from what was approved and from the rest of the receipt."
             yield finding("wrong-attestation", where, what, f"{maker} did, or signed, something else than agreed.")
+
+
+def _vouched(sections: Mapping[str, Any], cast: Cast, study: bytes, plan: Mapping[str, Any]) -> Iterator[Finding]:
+    """Nobody attests to the rounds of a study that waits: what each noise maker has signed in every round must do."""
+    where, participants = f"section {EARLY}", unfold(_participants(sections), min(sections["rounds"], MAX_ROUNDS))
+    if not cast.model.unsigned:
+        yield finding("missing-attestation", where, "nothing is signed round by round in such a study.", MAKER)
+        return
+    find, facts = cast.model.load(cast.model.unsigned), plan.get("privacy", {}).get("trust", {})
+    for who, what in find(sections[EARLY], cast, study, participants, facts):
+        yield finding("missing-attestation", where, what, f"{who} did not sign, or: {MAKER}")
 
 
 def planned(
@@ -251,7 +281,12 @@ def released(
 ) -> Iterator[Finding]:
     """One result, the one that was announced, and the one at hand."""
     told = {(s.body["result"], s.body["code"]) for s in _of(known, "outcome")}
-    if not told:
+    if EARLY in sections:
+        said = {(s.body["result"], s.body["rounds"]) for s in _of(known, "pause", teller)}
+        if (sections["result"], sections["rounds"]) not in said:
+            what = f"{teller} has not said that this was released after {sections['rounds']} rounds."
+            yield finding("missing-outcome", "the pause", what, MAKER)
+    elif not told:
         yield finding("missing-outcome", "the outcome", "it is missing.", MAKER)
     elif told != {(sections["result"], next(iter(told))[1])}:
         what = "the result that was announced is another one, or several were."

@@ -9,6 +9,8 @@ from tallystick.protocol.governance.statements import Statement
 from tallystick.study.proposed import proposed_study
 
 DEFAULT_QUORUM = 3
+ENDED_EARLY, RESUMED = "ended-early", "resumed"
+"""Codes of an outcome whose result is what a paused study had released, and of a pause that is over."""
 STATES = (
     "unknown",
     "open",
@@ -18,6 +20,7 @@ STATES = (
     "expired",
     "superseded",
     "running",
+    "paused",
     "finished",
     "failed",
 )
@@ -47,3 +50,11 @@ class Standing:
     """Parties that signed two contradicting statements."""
     start: Statement | None = None
     outcome: Statement | None = None
+    pause: Statement | None = None
+    """The last pause in which something was released, whether it is over or not."""
+
+    @property
+    def result(self) -> str:
+        """The digest of the result, or else of what was released so far, as signed; empty while there is none."""
+        said = self.outcome if self.outcome is not None else self.pause
+        return "" if said is None else str(said.body["result"])

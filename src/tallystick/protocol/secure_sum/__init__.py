@@ -1,6 +1,6 @@
 """The secure sum of trust model ``servers``: n clients, m servers, an aggregator (see README.md here)."""
 
-from tallystick.protocol.instructions import Aborted, Compute, Finished, Forget, NoisySum, Persist, Send, Wake
+from tallystick.protocol.instructions import Aborted, Compute, Finished, Forget, Held, NoisySum, Persist, Send, Wake
 from tallystick.protocol.secure_sum.aggregator import AggregatorMachine
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots
 from tallystick.protocol.secure_sum.client import ClientMachine
@@ -21,6 +21,7 @@ __all__ = [
     "Drop",
     "Finished",
     "Forget",
+    "Held",
     "Instruction",
     "MemoryBoots",
     "MemoryShares",

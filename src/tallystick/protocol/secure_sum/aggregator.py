@@ -12,6 +12,7 @@ handed on. A failed round is never repeated under its number: a new try is a new
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum, unique
@@ -21,7 +22,7 @@ import numpy as np
 
 from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.crypto.field import decode_signed, from_bytes, sum_vectors
-from tallystick.protocol.instructions import Aborted, Finished, NoisySum, Persist, Send, Wake
+from tallystick.protocol.instructions import Aborted, Finished, Held, NoisySum, Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots, SeenBoots, dispute
 from tallystick.protocol.secure_sum.codec import decode, encode
@@ -41,6 +42,7 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import ResultRecord
+from tallystick.protocol.secure_sum.vouchers import pack_vouchers
 
 
 @unique
@@ -79,6 +81,7 @@ class AggregatorMachine(SumMachine):
         self._give_up = 0.0
         self._agreements: dict[bytes, Agreement] = {}
         self._partials: dict[int, Partial] = {}
+        self._signed: dict[int, Agreement] = {}
         self._seen = SeenBoots(parameters, boots if boots is not None else MemoryBoots())
         self._closed: RoundClosed | None = None
         self._abort_message: Abort | None = None
@@ -120,7 +123,7 @@ class AggregatorMachine(SumMachine):
     def _announce(self, opened: RoundOpen, now: float) -> list[Instruction]:
         p = self.parameters
         self._opened, self.round = opened, opened.round
-        self._agreements, self._partials = {}, {}
+        self._agreements, self._partials, self._signed = {}, {}, {}
         self._closed = self._abort_message = None
         self._deadline = now + opened.deadline_ms / 1000
         self._give_up = self._deadline + 2 * p.agreement_seconds
@@ -161,7 +164,7 @@ class AggregatorMachine(SumMachine):
         for known, agreement in self._agreements.items():
             if known != common:
                 return self._abort(*dispute(agreement, message, p.servers))
-        self._agreements[common] = message
+        self._agreements[common] = self._signed[message.server] = message
         return self._seen.note(message.server, message.starts[message.server]) + self._try_finish()
 
     def _on_partial(self, sender: str, message: Partial, now: float) -> list[Instruction]:
@@ -210,9 +213,11 @@ class AggregatorMachine(SumMachine):
             total=total,
         )
         self._move(_E.FINISH)
-        return [Persist("result", record.to_bytes()), *self._finish(record)]
+        signed = {p.servers[i]: a.signature for i, a in sorted(self._signed.items())}
+        vouchers = pack_vouchers(agreement, signed)
+        return [Persist("result", record.to_bytes()), *self._finish(record, vouchers)]
 
-    def _finish(self, record: ResultRecord) -> list[Instruction]:
+    def _finish(self, record: ResultRecord, vouchers: bytes = b"") -> list[Instruction]:
         p = self.parameters
         inside = set(record.clients)
         self._closed = RoundClosed(study_hash=p.study_hash, round=record.round, agreement=record.agreement)
@@ -223,6 +228,7 @@ class AggregatorMachine(SumMachine):
             participants=tuple([p.clients[client] for client in record.clients]),
             dropped=tuple([name for client, name in enumerate(p.clients) if client not in inside]),
             agreement=record.agreement,
+            vouchers=vouchers,
         )
         return [*(Send(to, self._closed) for to in (*p.servers, *p.clients)), Finished(result)]
 
@@ -242,14 +248,26 @@ class AggregatorMachine(SumMachine):
             return self._abort(Code.BAD_MODEL, sender, f"the client refused the model: {message.cause}")
         if sender not in p.server_index:
             return []
+        if p.holds and message.code == Code.MISSING_SERVER:
+            return self._hold(message.code, message.party, message.cause)
         return self._abort(Code(message.code), message.party, message.cause, message.remedy)
 
     def _on_refused(self, sender: str, message: Refused, now: float) -> list[Instruction]:
+        if self.parameters.holds and message.code == Code.TOO_FEW_CLIENTS and sender in self.parameters.server_index:
+            return self._hold(message.code, sender, message.cause) if self._is_open(message.round) else []
         fatal = (Code.BAD_MODEL, Code.TWO_MODELS, Code.WRONG_STUDY, Code.OTHER_VERSION, Code.PAST_ROUND)
-        here = self.state is _S.OPEN and message.round == self.round
-        if here and sender in self.parameters.server_index and message.code in fatal:
+        if self._is_open(message.round) and sender in self.parameters.server_index and message.code in fatal:
             return self._abort(Code(message.code), sender, f"the server refused the round: {message.cause}")
         return []
+
+    def _is_open(self, round: int) -> bool:
+        return self.state is _S.OPEN and round == self.round
+
+    def _hold(self, code: int, party: str, cause: str) -> list[Instruction]:
+        """Nothing is given up, and nobody is told: who runs the study decides what becomes of the round."""
+        self._give_up = math.inf
+        remedy = "The round is held as it is. Start the party that is missed on the state it had last."
+        return [Held(abort_error(self._abort_of(self.round, Code(code), party, cause, remedy)))]
 
     def _ended(self, sender: str, message: Message) -> list[Instruction]:
         """Someone speaks of a round that has ended: say how."""
@@ -281,6 +299,8 @@ class AggregatorMachine(SumMachine):
                 f"no partial sum from {', '.join(silent)} in time" if silent else "no agreement reached the aggregator"
             )
             party = silent[0] if silent else p.servers[0]
+            if p.holds:
+                return self._hold(Code.MISSING_SERVER, party, cause)
             return self._abort(
                 Code.MISSING_SERVER, party, cause, "Nothing was released. Restart that server, then open a new round."
             )

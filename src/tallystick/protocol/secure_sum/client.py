@@ -37,6 +37,7 @@ from tallystick.protocol.secure_sum.messages import (
     Abort,
     Accepted,
     Code,
+    Confirmed,
     Inquiry,
     Refused,
     RoundClosed,
@@ -91,6 +92,7 @@ class ClientMachine(SumMachine):
         self._shares: tuple[Share, ...] = ()
         self._unaccepted: dict[str, Share] = {}
         self._digests: tuple[bytes, ...] = ()
+        self._bound = (0, b"")  # the last round that was shared, and the digest over its commitments
         self._deadline = 0.0
         self._handlers = {
             RoundOpen: self._on_open,
@@ -98,6 +100,7 @@ class ClientMachine(SumMachine):
             Refused: self._on_refused,
             RoundClosed: self._on_closed,
             Abort: self._on_abort,
+            Inquiry: self._on_inquiry,
         }
 
     def _end(self) -> list[Instruction]:
@@ -162,6 +165,7 @@ class ClientMachine(SumMachine):
             out.append(Persist("contribution", self._record.to_bytes()))
         self._unaccepted = dict(zip(p.servers, self._shares))
         self._digests = self._shares[0].commitments
+        self._bound = round, bound
         self._move(_E.CONTRIBUTE)
         out += [Send(server, share) for server, share in self._unaccepted.items()]
         return [*out, Wake(now + p.retry_seconds)]
@@ -251,11 +255,24 @@ class ClientMachine(SumMachine):
             return [*self._end(), Aborted(abort_error(message))]
         return []
 
+    def _on_inquiry(self, sender: str, message: Inquiry, now: float) -> list[Instruction]:
+        """A server asks, before it goes on with a round that was held, whether this client still takes part."""
+        if sender not in self.parameters.server_index:
+            return self._refuse(sender, message, Code.WRONG_PARTY, "clients answer servers")
+        shared = self._bound[0] == message.round
+        said = Confirmed(
+            study_hash=self.study_hash,
+            round=message.round,
+            digest=self._bound[1] if shared else bytes(32),
+            complete=int(shared and self._seed is None),
+        )
+        return [Send(sender, said)]
+
     def tick(self, now: float) -> list[Instruction]:
         """Send again what no server has answered, until the deadline."""
         if self.state is not _S.SENDING:
             return []
-        if now >= self._deadline + self.parameters.agreement_seconds:
+        if now >= self._deadline + self.parameters.agreement_seconds and not self.parameters.holds:
             return self.withdraw(self.round)
         out: list[Instruction] = [Send(server, share) for server, share in self._unaccepted.items()]
         return [*out, Wake(now + self.parameters.retry_seconds)]
@@ -270,6 +287,7 @@ class ClientMachine(SumMachine):
         if "contribution" in records:
             record = ClientRecord.from_bytes(records["contribution"])
             machine.round, machine._model_hash = record.round, record.model_hash
+            machine._bound = record.round, record.commitments
             if kept is not None and kept.round == record.round:
                 machine._record, machine._seed = record, kept.seed
         stray: list[Instruction] = [Forget("seed")] if kept is not None and machine._seed is None else []

@@ -107,6 +107,7 @@ def _take_digests(raw: bytes, at: int, count: int) -> tuple[tuple[bytes, ...], i
 _START = Layout(Start, "u32 16 hash")
 _KINDS = KINDS | {
     "code": Fixed("B", allowed=frozenset(map(int, Code))),
+    "flag": Fixed("B", allowed=frozenset((0, 1))),
     "start": nested(_START, many=False),
     "starts": nested(_START, many=True),
     "digests": Varying(b"".join, _take_digests, by="clients"),
@@ -132,6 +133,7 @@ _TABLES = {
     8: (messages.Abort, "hash u32 code text text text"),
     9: (messages.RoundClosed, "hash u32 hash"),
     10: (messages.Inquiry, "hash u32"),
+    12: (messages.Confirmed, "hash u32 hash flag"),
 }
 _SHARE = _ShareLayout()
 _LAYOUTS = {n: Layout(kind, table, _KINDS) for n, (kind, table) in _TABLES.items()}

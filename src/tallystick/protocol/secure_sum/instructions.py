@@ -18,6 +18,7 @@ from tallystick.protocol.instructions import (
     Compute,
     Finished,
     Forget,
+    Held,
     Persist,
     Send,
     Wake,
@@ -48,4 +49,4 @@ class Drop:
     round: int
 
 
-Instruction = Send | Persist | Forget | Sync | Witness | Blame | Drop | Wake | Compute | Finished | Aborted
+Instruction = Send | Persist | Forget | Sync | Witness | Blame | Drop | Wake | Compute | Finished | Held | Aborted

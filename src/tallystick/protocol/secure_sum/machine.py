@@ -54,11 +54,13 @@ class SumMachine(Machine):
     """Base of client, server and aggregator."""
 
     CODES = Code
+    DECODE = staticmethod(decode)
     OTHER_STUDY = "this party takes part in another study"
 
     def __init__(self, parameters: SumParameters, name: str, state: Enum) -> None:
         super().__init__(name, parameters.study_hash, state)
         self.parameters = parameters
+        self.message_limit = parameters.message_limit
 
     def _abort_of(self, round: int, code: Code, party: str, cause: str, remedy: str | None = None) -> Abort:
         return Abort(
@@ -69,9 +71,6 @@ class SumMachine(Machine):
             cause=cause,
             remedy=remedy or _remedy_for(code),
         )
-
-    def _decode(self, raw: bytes, limit: int | None) -> Message:
-        return decode(raw, limit=self.parameters.message_limit if limit is None else limit)
 
     def _refuse(self, sender: str, message: Message | None, code: Code, cause: str) -> list[Instruction]:
         if isinstance(message, (Refused, Abort)):  # answering a refusal with a refusal would never end

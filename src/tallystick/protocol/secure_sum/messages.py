@@ -23,7 +23,7 @@ copies run, cannot get a second draw of noise into the world.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, unique
 from struct import Struct
 
@@ -108,6 +108,10 @@ class Share:
     def servers(self) -> int:
         """m, the number of servers the client split for."""
         return len(self.commitments)
+
+    def without_vector(self) -> Share:
+        """What of it stays in memory: a seed whole, a vector's fields."""
+        return self if self.kind != ShareKind.VECTOR else replace(self, payload=b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +268,33 @@ class Inquiry:
     round: int
 
 
-Message = RoundOpen | Share | Accepted | Refused | ReceivedList | Agreement | Partial | Abort | RoundClosed | Inquiry
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """Client to server, of a round that was held: I still take part.
+
+    ``digest`` is over the commitments I have shared, zero if I have shared nothing; ``complete``: every server has said
+    that it holds its share, and I cannot send it again.
+    """
+
+    study_hash: bytes
+    round: int
+    digest: bytes
+    complete: int
+
+
+Message = (
+    RoundOpen
+    | Share
+    | Accepted
+    | Refused
+    | ReceivedList
+    | Agreement
+    | Partial
+    | Abort
+    | RoundClosed
+    | Inquiry
+    | Confirmed
+)
 
 
 def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:

@@ -78,6 +78,7 @@ class OpenRound:
     absent: set[int] = field(default_factory=set)  # said so themselves; forgotten in a restart, which costs time only
     lists: dict[int, ReceivedList] = field(default_factory=dict)
     agreements: dict[int, Agreement] = field(default_factory=dict)
+    waits: bool = False  # somebody is missed, and the aggregator was told
     partial: Partial | None = None
     abort: Abort | None = None
 

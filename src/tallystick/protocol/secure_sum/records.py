@@ -13,44 +13,16 @@ as the very messages, by the wire codec.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import RemoteProtocolError, VerificationError
-from tallystick.protocol.fields import KINDS, Layout, Varying, end_of
-
-
-def damaged() -> VerificationError:
-    """A record is not what was written: this party stops rather than guess."""
-    return VerificationError(
-        "a stored record of the secure sum is damaged",
-        remedy="Restore this party's state from its last good copy; until then it takes part in no round.",
-    )
-
-
-class _Record:
-    __slots__ = ()
-
-    def to_bytes(self) -> bytes:
-        label, layout = _LAYOUTS[type(self)]
-        return b"".join([label, *layout.parts(self)])
-
-    @classmethod
-    def from_bytes(cls, raw: bytes) -> Self:
-        label, layout = _LAYOUTS[cls]
-        if raw[:4] != label:
-            raise damaged()
-        try:
-            record: Self = layout.read(raw, 4)
-        except RemoteProtocolError:
-            raise damaged() from None
-        return record
+from tallystick.protocol.fields import Layout, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundRecord(_Record):
+class RoundRecord(Record):
     """The round a server has opened, and the commitment to its one draw of noise."""
 
     round: int
@@ -62,7 +34,7 @@ class RoundRecord(_Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoiseRecord(_Record):
+class NoiseRecord(Record):
     """Secret: a server's one draw of noise for a round; written before any byte of the round leaves."""
 
     round: int
@@ -70,7 +42,7 @@ class NoiseRecord(_Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EquivocatorsRecord(_Record):
+class EquivocatorsRecord(Record):
     """Clients that sent a server two different shares in this round."""
 
     round: int
@@ -78,7 +50,7 @@ class EquivocatorsRecord(_Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientRecord(_Record):
+class ClientRecord(Record):
     """The last round in which a client has shared a sum, and a digest of what it sent."""
 
     round: int
@@ -87,7 +59,7 @@ class ClientRecord(_Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeedRecord(_Record):
+class SeedRecord(Record):
     """Secret: all randomness of a client's sharing comes from this seed, so the same sum gives the same bytes again."""
 
     round: int
@@ -95,7 +67,7 @@ class SeedRecord(_Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ResultRecord(_Record):
+class ResultRecord(Record):
     """The aggregator's one result of a round."""
 
     round: int
@@ -104,12 +76,6 @@ class ResultRecord(_Record):
     total: NDArray[np.int64] = field(repr=False)
 
 
-def _take_vector(raw: bytes, at: int, count: int) -> tuple[NDArray[np.int64], int]:
-    end = end_of(raw, at, 8 * count)
-    return np.frombuffer(raw, dtype="<i8", count=count, offset=at).astype(np.int64), end
-
-
-_KINDS = KINDS | {"vector": Varying(lambda vector: vector.astype("<i8").tobytes(), _take_vector)}
 _TABLES: dict[bytes, tuple[type[Any], str]] = {
     b"SRND": (RoundRecord, "u32 u32 u32 16 hash hash"),
     b"SNOI": (NoiseRecord, "round:u32 noise:length32 noise:vector"),
@@ -121,4 +87,5 @@ _TABLES: dict[bytes, tuple[type[Any], str]] = {
         "round:u32 agreement:hash clients:length32 total:length32 clients:numbers total:vector",
     ),
 }
-_LAYOUTS = {kind: (label, Layout(kind, table, _KINDS)) for label, (kind, table) in _TABLES.items()}
+for _label, (_kind, _table) in _TABLES.items():
+    _kind.LABEL, _kind.LAYOUT = _label, Layout(_kind, _table)

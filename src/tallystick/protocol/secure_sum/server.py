@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, PrivacyRefused
 from tallystick.crypto.prg import SEED_BYTES
+from tallystick.protocol.fields import damaged
 from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction, Sync
@@ -39,6 +40,7 @@ from tallystick.protocol.secure_sum.messages import (
     Accepted,
     Agreement,
     Code,
+    Confirmed,
     Inquiry,
     Message,
     ReceivedList,
@@ -54,11 +56,11 @@ from tallystick.protocol.secure_sum.messages import (
 )
 from tallystick.protocol.secure_sum.open_round import ACTIVE, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
-from tallystick.protocol.secure_sum.records import EquivocatorsRecord, NoiseRecord, RoundRecord, damaged
+from tallystick.protocol.secure_sum.records import EquivocatorsRecord, NoiseRecord, RoundRecord
 from tallystick.protocol.secure_sum.server_agreeing import AgreeingServer, ServerParts
-from tallystick.protocol.secure_sum.shares import misfit
 
 _S, _E = ServerState, ServerEvent
+HOLD_SECONDS = 8 * 86400.0  # a round that nobody pauses is held no longer than one in a pause
 
 
 class ServerMachine(AgreeingServer):
@@ -92,6 +94,7 @@ class ServerMachine(AgreeingServer):
             Refused: self._on_refused,
             Accepted: self._on_notice,
             Inquiry: self._on_inquiry,
+            Confirmed: self._on_confirmed,
         }
 
     def holds_share_of(self, client: str) -> bool:
@@ -179,7 +182,7 @@ class ServerMachine(AgreeingServer):
         context = share_context(p.study_hash, message.round, client, len(p.servers), message.size, message.model_hash)
         if mine is None:
             mine = share_digest(context, self.index, message.kind, message.blind, message.payload)
-        wrong = misfit(message, p, self.index, mine)
+        wrong = self._misfit(message, mine)
         if wrong is not None:
             return self._refuse(sender, message, *wrong)
         bound = commitments_digest(context, message.commitments)
@@ -303,19 +306,46 @@ class ServerMachine(AgreeingServer):
         current = self._now
         if current is None or self.state not in ACTIVE:
             return []
-        if self.state is _S.COLLECTING:
-            return self._list(current, now) if now >= current.deadline else []
         p = self.parameters
+        if self._unconfirmed:
+            if now < self._confirm_by:
+                return self._ask_unconfirmed(now)
+            client = p.clients[min(self._unconfirmed)]
+            return self._abort(Code.ABSENT, client, "it does not say that it still takes part; the round is spent")
+        if self.state is _S.COLLECTING:
+            if now < current.deadline:
+                return []
+            if not p.holds or len(current.received) >= p.min_clients or current.complete(p):
+                return self._list(current, now)
+            return self._hold(current, now)
         heard = current.lists if self.state is _S.LISTED else current.agreements
         silent = [peer for peer in self._peers if p.server_index[peer] not in heard]
         if now >= current.give_up:
             cause = f"no word from {', '.join(silent)} within {p.agreement_seconds:g} s of the deadline"
-            return self._abort(Code.MISSING_SERVER, silent[0], cause)
+            if not p.holds or current.waits:
+                return self._abort(Code.MISSING_SERVER, silent[0], cause)
+            current.waits, current.give_up = True, now + HOLD_SECONDS  # the aggregator is told who is missed
+            told = Send(p.aggregator, self._abort_of(self.round, Code.MISSING_SERVER, silent[0], cause))
+            return [told, Wake(current.give_up)]
         if now < self._next_retry:
             return [Wake(self._next_retry)]
         self._next_retry = now + p.retry_seconds
         out: list[Instruction] = [Send(peer, Inquiry(study_hash=p.study_hash, round=self.round)) for peer in silent]
         return [*out, Wake(min(self._next_retry, current.give_up))]
+
+    def _hold(self, current: OpenRound, now: float) -> list[Instruction]:
+        """Too few are here, and who is missed may come back: the list is not signed yet, and nothing is given up.
+
+        Not for ever: an aggregator that pauses nothing would have the noise of this round stay on this disk.
+        """
+        p = self.parameters
+        cause = f"{len(current.received)} clients reached {self.name}, the study asks for {p.min_clients}"
+        if current.waits:
+            return self._abort(Code.TOO_FEW_CLIENTS, self.name, cause)
+        current.waits, current.deadline = True, now + HOLD_SECONDS
+        current.give_up = current.deadline + p.agreement_seconds
+        said = Refused(study_hash=p.study_hash, round=self.round, code=Code.TOO_FEW_CLIENTS, cause=cause)
+        return [Send(p.aggregator, said), Wake(current.deadline)]
 
     @classmethod
     def restore(
@@ -342,8 +372,12 @@ class ServerMachine(AgreeingServer):
         out = machine._enter(record, drawn.noise if drawn is not None and drawn.round == record.round else None, now)
         current = cast(OpenRound, machine._now)
         machine.state = current.recall(machine.index, records, machine._shares)
-        if machine.state in ACTIVE and current.noise is None:
-            raise damaged()  # it may have been used: it is never drawn again
+        if machine.state in ACTIVE and parts.get("held", 0) == record.round:
+            return machine, [*machine._ask_again(current, now), *machine._ask_all()]
+        if machine.state in ACTIVE and current.noise is None:  # it may have been used: it is never drawn again
+            if not parameters.holds:
+                raise damaged()
+            return machine, [*machine._lost(), *machine._ask_all()]
         if machine.state in ACTIVE and machine.state is not _S.COLLECTING:
             current.deadline = now
             current.give_up = now + parameters.agreement_seconds

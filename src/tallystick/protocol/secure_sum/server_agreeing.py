@@ -3,6 +3,11 @@
 Lists say whose commitments a server holds; agreements, which clients are in the sum and under which start each server
 opened the round; only when all m agreements are identical are the shares of exactly that set added up. Whatever does
 not fit ends the round, names who it does not fit with, and drops the shares.
+
+A round that was held while the study was paused goes on over the same set and the same bytes, or not at all. Before
+this server says or sums anything more in it, every client whose share it holds must say again that it takes part, and
+must have shared what is held here. Nobody else can say so for a client, the aggregator least of all. If one does not,
+or if anything of the round is lost here, the round is spent: noise and shares are erased, and its number never returns.
 """
 
 from __future__ import annotations
@@ -26,9 +31,12 @@ from tallystick.protocol.secure_sum.messages import (
     BOOT_VALUE_BYTES,
     Agreement,
     Code,
+    Confirmed,
+    Inquiry,
     Partial,
     ReceivedList,
     Share,
+    ShareKind,
 )
 from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
@@ -47,6 +55,7 @@ class ServerParts(TypedDict):
     boot: NotRequired[int]
     boot_value: NotRequired[bytes]
     boots: NotRequired[BootBook | None]
+    held: NotRequired[int]
 
 
 class AgreeingServer(SumMachine):
@@ -65,6 +74,10 @@ class AgreeingServer(SumMachine):
         self._seen = SeenBoots(parameters, boots if boots is not None else MemoryBoots())
         self._peers = tuple(server for server in parameters.servers if server != name)
         self._now: OpenRound | None = None
+        self._held = parts.get("held", 0)
+        """The round in which the study was paused; 0 if it never was."""
+        self._unconfirmed: set[int] = set()
+        self._confirm_by = 0.0
 
     @property
     def blamed(self) -> tuple[str, ...]:
@@ -72,7 +85,52 @@ class AgreeingServer(SumMachine):
         blamed = self._now.blamed() if self._now is not None else ()
         return tuple(self.parameters.clients[client] for client in blamed)
 
+    # -- a round that was held ---------------------------------------------------------------------------------------
+
+    def _ask_again(self, current: OpenRound, now: float) -> list[Instruction]:
+        """Who is in the round is asked whether that still holds; nothing goes on until all have answered."""
+        there = set(self._shares.clients(self.round))
+        if current.noise is None or not there.issuperset(current.received):
+            return self._lost()
+        self._unconfirmed = set(current.received)
+        self._confirm_by = now + self.parameters.agreement_seconds
+        return self._ask_unconfirmed(now) if self._unconfirmed else self._go_on(current, now)
+
+    def _lost(self) -> list[Instruction]:
+        return self._abort(Code.ABSENT, self.name, "what this server kept of the round is lost; the round is spent")
+
+    def _ask_unconfirmed(self, now: float) -> list[Instruction]:
+        p = self.parameters
+        question = Inquiry(study_hash=p.study_hash, round=self.round)
+        asked: list[Instruction] = [Send(name, question) for i, name in enumerate(p.clients) if i in self._unconfirmed]
+        return [*asked, Wake(min(now + p.retry_seconds, self._confirm_by))]
+
+    def _on_confirmed(self, sender: str, message: Confirmed, now: float) -> list[Instruction]:
+        client, current = self.parameters.client_index.get(sender), self._now
+        here = self._held == message.round == self.round and self.state in ACTIVE
+        if client is None or current is None or not here:
+            return []
+        mine = current.received.get(client)
+        if message.complete and mine is None and client not in current.equivocators:
+            return self._abort(Code.ABSENT, self.name, f"the share of {sender} is lost here; the round is spent")
+        if mine is not None and mine != message.digest:
+            return self._abort(Code.ABSENT, sender, "the client no longer has what it shared; the round is spent")
+        if client not in self._unconfirmed:
+            return []
+        self._unconfirmed.discard(client)
+        return [] if self._unconfirmed else self._go_on(current, now)
+
+    def _go_on(self, current: OpenRound, now: float) -> list[Instruction]:
+        if self.state is _S.COLLECTING:
+            return self._list(current, now) if current.complete(self.parameters) else [Wake(current.deadline)]
+        current.give_up = now + self.parameters.agreement_seconds
+        return [*(self._try_agree(current) or self._try_release(current)), Wake(now + self.parameters.retry_seconds)]
+
+    # -- lists, agreements, the release ------------------------------------------------------------------------------
+
     def _list(self, current: OpenRound, now: float) -> list[Instruction]:
+        if self._unconfirmed:
+            return []
         clients = tuple(sorted(current.received))
         unsigned = ReceivedList(
             study_hash=self.parameters.study_hash,
@@ -137,7 +195,7 @@ class AgreeingServer(SumMachine):
 
     def _try_agree(self, current: OpenRound) -> list[Instruction]:
         p = self.parameters
-        if self.state is not _S.LISTED or len(current.lists) < len(p.servers):
+        if self.state is not _S.LISTED or self._unconfirmed or len(current.lists) < len(p.servers):
             return []
         agreed = current.agreed_set()
         cause = "the servers hold different sharings of it for one round; none counts"
@@ -180,7 +238,8 @@ class AgreeingServer(SumMachine):
         return self._try_release(current)
 
     def _try_release(self, current: OpenRound) -> list[Instruction]:
-        if self.state is not _S.AGREED or len(current.agreements) < len(self.parameters.servers):
+        waits = self._unconfirmed or len(current.agreements) < len(self.parameters.servers)
+        if self.state is not _S.AGREED or waits:
             return []
         own = current.agreements[self.index]
         common = own.digest()
@@ -225,6 +284,7 @@ class AgreeingServer(SumMachine):
     def _abort(self, code: Code, party: str, cause: str, *, tell: bool = True) -> list[Instruction]:
         current = cast(OpenRound, self._now)
         current.abort = self._abort_of(self.round, code, party, cause)
+        self._unconfirmed = set()
         self._move(_E.ABORT)
         out: list[Instruction] = [Persist("aborted", encode(current.abort)), *self._erase(current)]
         if tell:
@@ -233,7 +293,22 @@ class AgreeingServer(SumMachine):
 
     def _sooner(self, current: OpenRound, deadline: float) -> list[Instruction]:
         """Bring the deadline forward (after a restart nobody knows how much of it was left); never put it off."""
-        if self.state is not _S.COLLECTING or deadline >= current.deadline:
+        if self.state is not _S.COLLECTING or current.waits or deadline >= current.deadline:
             return []
         current.deadline, current.give_up = deadline, deadline + self.parameters.agreement_seconds
         return [Wake(deadline)]
+
+    def _misfit(self, message: Share, digest: bytes) -> tuple[Code, str] | None:
+        """What is wrong with a share whatever the round: made for someone else, or not what was committed to."""
+        parameters, server = self.parameters, self.index
+        if message.server != server or message.servers != len(parameters.servers):
+            return Code.WRONG_SHAPE, "the share is for another server or set of servers"
+        if message.size != parameters.size:
+            return Code.WRONG_SHAPE, f"the share has {message.size} entries instead of {parameters.size}"
+        mine = parameters.vector_server(message.round, message.client) == server
+        kind = ShareKind.VECTOR if mine else ShareKind.SEED
+        if message.kind != kind or message.proof:
+            return Code.WRONG_SHAPE, f"this server expects a {kind.name.lower()} without proof"
+        if message.commitments[server] != digest:
+            return Code.BAD_COMMITMENT, "the share is not the one committed to"
+        return None

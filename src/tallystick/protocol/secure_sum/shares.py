@@ -1,4 +1,4 @@
-"""Which shares a server takes, where it keeps them one by one, and how it sums exactly the agreed set.
+"""Where a server keeps shares one by one, and how it sums exactly the agreed set.
 
 Shares cannot be added up as they come in: until all servers have signed the
 set U nobody knows who is in it. The store is injected; the memory
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tallystick.crypto.additive import share_context as server_context
 from tallystick.crypto.field import add_all_into
 from tallystick.crypto.prg import add_expanded
-from tallystick.protocol.secure_sum.messages import Code, Share, ShareKind, share_context
-from tallystick.protocol.secure_sum.parameters import SumParameters
+from tallystick.protocol.secure_sum.messages import Share, ShareKind, share_context
 
 _BATCH = 64  # vectors added in one pass over the accumulator
 
@@ -63,21 +62,6 @@ class MemoryShares:
 
     def __len__(self) -> int:
         return sum(map(len, self._rounds.values()))
-
-
-def misfit(message: Share, parameters: SumParameters, server: int, digest: bytes) -> tuple[Code, str] | None:
-    """What is wrong with a share whatever the round: made for someone else, or not what was committed to."""
-    if message.server != server or message.servers != len(parameters.servers):
-        return Code.WRONG_SHAPE, "the share is for another server or set of servers"
-    if message.size != parameters.size:
-        return Code.WRONG_SHAPE, f"the share has {message.size} entries instead of {parameters.size}"
-    mine = parameters.vector_server(message.round, message.client) == server
-    kind = ShareKind.VECTOR if mine else ShareKind.SEED
-    if message.kind != kind or message.proof:
-        return Code.WRONG_SHAPE, f"this server expects a {kind.name.lower()} without proof"
-    if message.commitments[server] != digest:
-        return Code.BAD_COMMITMENT, "the share is not the one committed to"
-    return None
 
 
 def sum_shares(store: ShareStore, round: int, clients: Sequence[int], size: int) -> NDArray[np.uint64]:

@@ -5,11 +5,13 @@ from tallystick.protocol.study.aggregator import AggregatorMachine
 from tallystick.protocol.study.analyst import AnalystMachine
 from tallystick.protocol.study.codec import decode, encode, is_study_message, study_of
 from tallystick.protocol.study.instructions import (
+    Close,
     Confirm,
     Delivered,
     Ended,
     Erase,
     Instruction,
+    Paused,
     Review,
     RoundsDone,
     Started,
@@ -21,12 +23,14 @@ from tallystick.protocol.study.roster import Roster
 __all__ = [
     "AggregatorMachine",
     "AnalystMachine",
+    "Close",
     "Confirm",
     "Delivered",
     "Ended",
     "Erase",
     "Instruction",
     "ParticipantMachine",
+    "Paused",
     "Persist",
     "Review",
     "Roster",

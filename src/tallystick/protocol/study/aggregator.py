@@ -16,8 +16,8 @@ from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import encode
-from tallystick.protocol.study.gathering import AggregatorEvent, AggregatorState, Gathering
-from tallystick.protocol.study.instructions import Instruction, Review, Started
+from tallystick.protocol.study.gathering import AggregatorEvent, AggregatorState
+from tallystick.protocol.study.instructions import Instruction, Review
 from tallystick.protocol.study.machine import kept_messages
 from tallystick.protocol.study.messages import (
     Failed,
@@ -25,19 +25,22 @@ from tallystick.protocol.study.messages import (
     Result,
     StudyCode,
     StudyDeclined,
+    StudyGoesOn,
     StudyInquiry,
     StudyOpen,
     StudyReady,
     StudyRefused,
     StudyStart,
+    Wish,
 )
+from tallystick.protocol.study.pausing import Pausing
 from tallystick.protocol.study.roster import make_roster
 from tallystick.study import study_digest
 
 _S, _E = AggregatorState, AggregatorEvent
 
 
-class AggregatorMachine(Gathering):
+class AggregatorMachine(Pausing):
     """One study at the aggregator."""
 
     TRANSITIONS: ClassVar[Transitions] = {
@@ -46,8 +49,16 @@ class AggregatorMachine(Gathering):
         (_S.REVIEWING, _E.FAIL): _S.FAILED,
         (_S.GATHERING, _E.START): _S.RUNNING,
         (_S.GATHERING, _E.FAIL): _S.FAILED,
+        (_S.RUNNING, _E.PAUSE): _S.PAUSED,
         (_S.RUNNING, _E.FINISH): _S.FINISHED,
         (_S.RUNNING, _E.FAIL): _S.FAILED,
+        (_S.PAUSED, _E.RESUME): _S.RESUMING,
+        (_S.PAUSED, _E.FINISH): _S.FINISHED,
+        (_S.PAUSED, _E.FAIL): _S.FAILED,
+        (_S.RESUMING, _E.START): _S.RUNNING,
+        (_S.RESUMING, _E.PAUSE): _S.PAUSED,
+        (_S.RESUMING, _E.FINISH): _S.FINISHED,
+        (_S.RESUMING, _E.FAIL): _S.FAILED,
         (_S.FAILED, _E.PROPOSE): _S.REVIEWING,
     }
 
@@ -59,6 +70,8 @@ class AggregatorMachine(Gathering):
             StudyDeclined: self._on_declined,
             StudyInquiry: self._on_inquiry,
             StudyRefused: self._on_refused,
+            Wish: self._on_wish,
+            StudyGoesOn: self._on_goes_on,
         }
 
     # -- a proposal ------------------------------------------------------------------------------------------------
@@ -144,13 +157,15 @@ class AggregatorMachine(Gathering):
             return self._refuse(sender, message, StudyCode.UNKNOWN_STUDY, "this study was never proposed here")
         if self._end is not None:
             return self._say_end(sender)
-        return [Send(sender, self._progress_message())]
+        return self._about_the_pause(sender) or [Send(sender, self._progress_message())]
 
     def _on_refused(self, sender: str, message: StudyRefused, now: float) -> list[Instruction]:
         return []
 
     def tick(self, now: float) -> list[Instruction]:
         """Ask the silent again; decide at the deadline."""
+        if self.state is _S.RESUMING:
+            return self._ask_to_go_on(now)
         if self.state is not _S.GATHERING or self._opening is None:
             return []
         if now >= self._deadline:
@@ -196,8 +211,7 @@ class AggregatorMachine(Gathering):
                 return machine, machine._tell_end()
             machine._end = None  # a new wish was kept, and its review was under way
         elif machine.roster is not None and machine._start is not None:
-            machine.state = _S.RUNNING
-            return machine, [*machine._tell_start(), Started(machine.roster)]
+            return machine, machine._take_up(records, now)
         elif isinstance(opening, StudyOpen):
             machine.state = _S.GATHERING
             return machine, machine._ask(opening, now)

@@ -23,6 +23,7 @@ from tallystick.protocol.study.messages import (
     StudyCode,
     StudyInquiry,
     StudyRefused,
+    Wish,
     result_digest,
 )
 from tallystick.study import study_digest
@@ -47,7 +48,10 @@ _S, _E = AnalystState, AnalystEvent
 
 
 class AnalystMachine(StudyMachine):
-    """Whoever wants the study. ``request`` is 16 fresh bytes: a new wish, not a copy of an old one."""
+    """Whoever wants the study. ``request`` is 16 fresh bytes: a new wish, not a copy of an old one.
+
+    ``wish`` is to ``run`` it, to ``resume`` it after a pause, or to ``close`` it then.
+    """
 
     TRANSITIONS: ClassVar[Transitions] = {
         (_S.IDLE, _E.PROPOSE): _S.WAITING,
@@ -63,6 +67,7 @@ class AnalystMachine(StudyMachine):
         study: bytes,
         program: str = "",
         request: bytes,
+        wish: str = "run",
         retry_seconds: float = 5.0,
         patience_seconds: float = 300.0,
     ) -> None:
@@ -74,6 +79,9 @@ class AnalystMachine(StudyMachine):
             study=study,
             program=program,
         )
+        close = int(wish == "close")
+        wanted = Wish(study_hash=self.study_hash, request=request, close=close)
+        self._first = self._proposal if wish == "run" else wanted
         self._retry, self._patience = retry_seconds, patience_seconds
         self._heard = 0.0
         self._known = False  # the aggregator has answered
@@ -89,7 +97,7 @@ class AnalystMachine(StudyMachine):
         """Say what is wanted."""
         self._move(_E.PROPOSE)
         self._heard = now
-        return [Send(self.cast.coordinator, self._proposal), Wake(now + self._retry)]
+        return [Send(self.cast.coordinator, self._first), Wake(now + self._retry)]
 
     def _from_aggregator(self, sender: str, now: float) -> bool:
         if sender != self.cast.coordinator or self.state is not _S.WAITING:
@@ -120,7 +128,7 @@ class AnalystMachine(StudyMachine):
     def _on_refused(self, sender: str, message: StudyRefused, now: float) -> list[Instruction]:
         if not self._from_aggregator(sender, now):
             return []
-        if message.code == StudyCode.UNKNOWN_STUDY:
+        if message.code == StudyCode.UNKNOWN_STUDY and self._first is self._proposal:
             self._known = False
             return [Send(sender, self._proposal)]
         error = RoundAborted(
@@ -149,5 +157,5 @@ class AnalystMachine(StudyMachine):
             )
             return self._fail(error)
         question = StudyInquiry(study_hash=self.study_hash, request=self._proposal.request)
-        ask = question if self._known else self._proposal
+        ask = question if self._known else self._first
         return [Send(aggregator, ask), Wake(min(now + self._retry, self._heard + self._patience))]

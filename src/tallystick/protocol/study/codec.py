@@ -45,6 +45,10 @@ _TABLES = {
     9: (messages.Failed, "hash u32 16 flag code u32 u8 text text text text"),
     10: (messages.StudyInquiry, "hash 16"),
     11: (messages.StudyRefused, "hash code text"),
+    12: (messages.StudyPaused, "hash u32 u32"),
+    13: (messages.StudyResume, "hash u32 u32"),
+    14: (messages.StudyGoesOn, "hash u32 u32"),
+    15: (messages.Wish, "hash 16 flag"),
 }
 _CODEC = Codec(MAGIC, VERSION, "study", {n: Layout(kind, table, _KINDS) for n, (kind, table) in _TABLES.items()})
 

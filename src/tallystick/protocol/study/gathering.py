@@ -40,6 +40,8 @@ class AggregatorState(Enum):
     REVIEWING = "reviewing"
     GATHERING = "gathering"
     RUNNING = "running"
+    PAUSED = "paused"
+    RESUMING = "resuming"
     FINISHED = "finished"
     FAILED = "failed"
 
@@ -49,11 +51,15 @@ class AggregatorEvent(Enum):
     PROPOSE = "study proposed and kept"
     OPEN = "study accepted, parties asked"
     START = "enough are ready: start kept"
+    PAUSE = "a party is lost: pause kept"
+    RESUME = "parties asked whether they go on"
     FINISH = "result kept"
     FAIL = "failure kept"
 
 
 _S, _E = AggregatorState, AggregatorEvent
+STARTED = frozenset((_S.RUNNING, _S.PAUSED, _S.RESUMING))
+"""States of a study that has started and is not over."""
 
 
 class Gathering(StudyMachine):
@@ -73,6 +79,7 @@ class Gathering(StudyMachine):
         self._end: Result | Failed | None = None
         self._listeners: dict[str, bytes] = {}  # analyst -> its request
         self._progress = (0, 0)
+        self._why: Failed | None = None  # why the study is paused
         self.approvers: Container[str] | None = None
         """Clients whose approval is known, if that is known: without it, one that is ready is left out of the start."""
 
@@ -112,6 +119,8 @@ class Gathering(StudyMachine):
             self._declined[sender] = message
             return self._try_start(now)
         inside = self.roster is not None and sender in self.roster.keys
+        if self.state is _S.RESUMING and inside:
+            return self._does_not_go_on(sender, message, now)
         fatal = sender in self.cast.helpers or message.code == StudyCode.BAD_ROSTER
         if self.state is _S.RUNNING and inside and fatal:
             return self.fail(self._left(sender, message))
@@ -123,7 +132,7 @@ class Gathering(StudyMachine):
             f"{sender} does not take part: {message.cause}",
             party=sender,
             rule=rule_of(message.code),
-            remedy="Ask that party's operator; then propose the study again, as a new version if it had started.",
+            remedy="Ask that party's operator; then run the study again, or propose a new version if it had started.",
         )
 
     def _try_start(self, now: float) -> list[Instruction]:
@@ -147,7 +156,7 @@ class Gathering(StudyMachine):
                 f"no answer from {', '.join(missing)} in time",
                 party=missing[0],
                 rule=rule_of(StudyCode.MISSING_HELPER),
-                remedy="Start that party, then propose the study again.",
+                remedy="Nothing was computed or charged. Start that party, then run the study again.",
             )
             return self._fail(StudyCode.MISSING_HELPER, error)
         if missing or not (over or len(clients) == possible):
@@ -168,6 +177,10 @@ class Gathering(StudyMachine):
                 out.append(Send(party, StudyRefused(study_hash=self.study_hash, code=StudyCode.LATE, cause=cause)))
         return [*out, Started(self.roster)]
 
+    def _does_not_go_on(self, sender: str, message: StudyDeclined, now: float) -> list[Instruction]:
+        """A party will not go on after a pause."""
+        raise NotImplementedError
+
     def _leave_out(self) -> None:
         """A start with a client that has not approved would be no start: nobody may spoil it for the others."""
         known = self.approvers
@@ -184,7 +197,7 @@ class Gathering(StudyMachine):
             f"{ready} clients are ready, the study asks for {least}" + (f" (declined: {reasons})" if reasons else ""),
             party=self.name,
             rule=rule_of(StudyCode.TOO_FEW_CLIENTS),
-            remedy="Nothing was computed or charged. Ask the clients that declined or did not answer; propose again.",
+            remedy="Nothing was computed or charged. Ask the clients that declined or did not answer; run it again.",
         )
 
     def _tell_start(self) -> list[Instruction]:
@@ -194,7 +207,7 @@ class Gathering(StudyMachine):
 
     def _late(self, sender: str, message: StudyReady) -> list[Instruction]:
         """A party that is ready after the start or the end."""
-        if self.state is _S.RUNNING and self.roster is not None and self._start is not None:
+        if self.state in STARTED and self.roster is not None and self._start is not None:
             mine = self.roster.keys.get(sender)
             if mine is not None and mine.public == message.public:
                 return [Send(sender, self._start)]
@@ -214,6 +227,8 @@ class Gathering(StudyMachine):
             return [Send(analyst, self._end)]
         if isinstance(self._end, Failed):
             return [Send(analyst, replace(self._end, request=self._listeners[analyst]))]
+        if self.state is _S.PAUSED and self._why is not None:
+            return [Send(analyst, replace(self._why, request=self._listeners[analyst]))]
         return [Send(analyst, self._progress_message())]
 
     def _progress_message(self) -> Progress:
@@ -224,11 +239,17 @@ class Gathering(StudyMachine):
         return self._fail(StudyCode.FAILED, error)
 
     def _fail(self, code: StudyCode, error: TallystickError) -> list[Instruction]:
-        failed = Failed(
+        failed = self._failed(code, error)
+        self._move(_E.FAIL)
+        self._end = failed
+        return [Persist("study/end", encode(failed)), *self._tell_end()]
+
+    def _failed(self, code: StudyCode, error: TallystickError) -> Failed:
+        return Failed(
             study_hash=self.study_hash,
             attempt=self.attempt,
             request=self._proposal.request if self._proposal is not None else bytes(16),
-            final=int(self.state is _S.RUNNING),
+            final=int(self.state in STARTED),
             code=code,
             round=error.round or 0,
             exit_code=error.exit_code,
@@ -237,9 +258,6 @@ class Gathering(StudyMachine):
             cause=error.cause,
             remedy=error.remedy or "",
         )
-        self._move(_E.FAIL)
-        self._end = failed
-        return [Persist("study/end", encode(failed)), *self._tell_end()]
 
     def _tell_end(self) -> list[Instruction]:
         end = self._end

@@ -2,7 +2,9 @@
 
 Review     look at this study and decide: then ``accept``/``reject`` (aggregator), ``approve``/``decline`` (party)
 Confirm    (party) the start is in order: look once more whether to take part, then ``begin`` or ``decline``
-Started    the study runs, with this roster; after a restart it is said again
+Started    the study runs, with this roster; after a restart or a pause it is said again
+Paused     (party) the study waits for somebody: keep all there is of it, and do nothing
+Close      (aggregator) the analyst ends a study that is paused: then ``finish`` or ``fail``
 Erase      this party's keys of this study are to go; saying it twice does no harm
 RoundsDone (analyst) so many of so many rounds are done
 Delivered  (analyst) the result
@@ -39,6 +41,16 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
 class Erase:
     pass
 
@@ -60,4 +72,6 @@ class Ended:
     error: TallystickError | None
 
 
-Instruction = Send | Persist | Wake | Review | Confirm | Started | Erase | RoundsDone | Delivered | Ended
+Instruction = (
+    Send | Persist | Wake | Review | Confirm | Started | Paused | Close | Erase | RoundsDone | Delivered | Ended
+)

@@ -63,14 +63,12 @@ class StudyMachine(Machine):
     """Base of analyst, coordinator and participant."""
 
     CODES = StudyCode
+    DECODE = staticmethod(decode)
     OTHER_STUDY = "this is not the study named"
 
     def __init__(self, cast: Cast, name: str, study_hash: bytes, state: Enum) -> None:
         super().__init__(name, study_hash, state)
         self.cast = cast
-
-    def _decode(self, raw: bytes, limit: int | None) -> Message:
-        return decode(raw, limit=limit)
 
     def _refuse(self, sender: str, message: Message | None, code: StudyCode, cause: str) -> list[Instruction]:
         if isinstance(message, (StudyRefused, Progress)):  # answering an answer would never end

@@ -35,6 +35,7 @@ class StudyCode(IntEnum):
     LATE = 15
     SILENT = 16
     FAILED = 17
+    PAUSED = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,42 @@ class StudyEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPaused:
+    """Aggregator to all who take part: a party is lost. Do nothing more, and keep all you have. ``pause`` counts."""
+
+    study_hash: bytes
+    attempt: int
+    pause: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResume:
+    """Aggregator to all who take part: the study is to go on after this pause; look again whether you take part."""
+
+    study_hash: bytes
+    attempt: int
+    pause: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyGoesOn:
+    """Server or client to aggregator: I have looked again, and go on after this pause."""
+
+    study_hash: bytes
+    attempt: int
+    pause: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """Analyst to aggregator, of a study that is paused: go on with it, or close it."""
+
+    study_hash: bytes
+    request: bytes
+    close: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Aggregator to analyst, or to a party that asks: alive, so far."""
 
@@ -177,6 +214,10 @@ Message = (
     | Failed
     | StudyInquiry
     | StudyRefused
+    | StudyPaused
+    | StudyResume
+    | StudyGoesOn
+    | Wish
 )
 
 

@@ -10,6 +10,10 @@ To be ready is no promise. The aggregator chooses when it starts, and may let we
 (``Confirm``) when the start is there, may ``decline`` any time before it, and may ``leave`` after it as long as nothing
 was sent.
 
+A study may be paused, when somebody it needs is lost: then this party does nothing and keeps what it has, its keys too,
+until the study ends, or for as long as its driver waits (``expire``). Before it goes on it is asked again
+(``Confirm``), as at the start: whoever has taken its approval back meanwhile leaves for good.
+
 The key pair is made and kept by the driver before ``approve``; what was answered is persisted before it is sent, so
 a restarted party says the same again. Whatever the end, ``Erase`` follows it.
 """
@@ -17,7 +21,6 @@ a restarted party says the same again. Whatever the end, ``Erase`` follows it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, unique
 from typing import ClassVar
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, RoundAborted, TallystickError
@@ -27,7 +30,7 @@ from tallystick.protocol.machine import Transitions
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import encode
 from tallystick.protocol.study.instructions import Confirm, Ended, Erase, Instruction, Review, Started
-from tallystick.protocol.study.machine import NO_RESULT, StudyMachine, kept_messages, rule_of
+from tallystick.protocol.study.machine import NO_RESULT, kept_messages, rule_of
 from tallystick.protocol.study.messages import (
     Progress,
     StudyCode,
@@ -35,39 +38,20 @@ from tallystick.protocol.study.messages import (
     StudyEnd,
     StudyInquiry,
     StudyOpen,
+    StudyPaused,
     StudyReady,
     StudyRefused,
+    StudyResume,
     StudyStart,
 )
 from tallystick.protocol.study.roster import Roster, make_roster
+from tallystick.protocol.study.waiting import RUNNING_RETRIES, ParticipantEvent, ParticipantState, WaitingParty
 from tallystick.study import study_digest
-
-RUNNING_RETRIES = 6  # a running party asks less often: its rounds have messages of their own
-
-
-@unique
-class ParticipantState(Enum):
-    IDLE = "idle"
-    REVIEWING = "reviewing"
-    READY = "ready"
-    DECLINED = "declined"
-    RUNNING = "running"
-    ENDED = "ended"
-
-
-@unique
-class ParticipantEvent(Enum):
-    OPEN = "study shown, in a new attempt"
-    APPROVE = "approved: key and answer kept"
-    DECLINE = "declined: answer kept"
-    START = "start verified and kept"
-    END = "end kept, keys erased"
-
 
 _S, _E = ParticipantState, ParticipantEvent
 
 
-class ParticipantMachine(StudyMachine):
+class ParticipantMachine(WaitingParty):
     """One study at a server or client."""
 
     TRANSITIONS: ClassVar[Transitions] = {
@@ -82,7 +66,10 @@ class ParticipantMachine(StudyMachine):
         (_S.READY, _E.END): _S.ENDED,
         (_S.DECLINED, _E.OPEN): _S.REVIEWING,
         (_S.DECLINED, _E.END): _S.ENDED,
+        (_S.RUNNING, _E.PAUSE): _S.PAUSED,
         (_S.RUNNING, _E.END): _S.ENDED,
+        (_S.PAUSED, _E.RESUME): _S.RUNNING,
+        (_S.PAUSED, _E.END): _S.ENDED,
         (_S.ENDED, _E.OPEN): _S.REVIEWING,
     }
 
@@ -100,18 +87,16 @@ class ParticipantMachine(StudyMachine):
         if role is None:
             raise LocalProtocolError("this party is neither server nor client of the study", party=name)
         self.role = role
-        self.attempt = 0
-        self.roster: Roster | None = None
         self._retry, self._patience = retry_seconds, patience_seconds
-        self._heard = 0.0
         self._opening: StudyOpen | None = None
         self._answer: StudyReady | StudyDeclined | None = None
-        self._start: StudyStart | None = None
         self._offered: tuple[StudyStart, Roster] | None = None  # verified, to be confirmed
         self._handlers = {
             StudyOpen: self._on_open,
             StudyStart: self._on_start,
             StudyEnd: self._on_end,
+            StudyPaused: self._on_paused,
+            StudyResume: self._on_resume,
             StudyRefused: self._on_refused,
             Progress: self._on_progress,
         }
@@ -142,7 +127,9 @@ class ParticipantMachine(StudyMachine):
         )
         return [*old, review, Wake(now + self._retry)]
 
-    def _turn_down(self, message: StudyOpen | StudyStart, code: StudyCode, cause: str) -> list[Instruction]:
+    def _turn_down(
+        self, message: StudyOpen | StudyStart | StudyResume, code: StudyCode, cause: str
+    ) -> list[Instruction]:
         """Not even looked at: nothing changes here."""
         said = StudyDeclined(
             study_hash=self.study_hash, attempt=message.attempt, party=self.name, code=code, cause=cause
@@ -230,8 +217,8 @@ class ParticipantMachine(StudyMachine):
         return [kept, Started(self.roster), Wake(now + RUNNING_RETRIES * self._retry)]
 
     def leave(self, code: StudyCode, error: TallystickError) -> list[Instruction]:
-        """Leave a study that runs, for good. The driver's word: nothing of this party has been sent yet."""
-        if self.state is not _S.RUNNING:
+        """Leave a study that runs or is paused, for good. The driver's word: nothing more of this party is sent."""
+        if self.state not in (_S.RUNNING, _S.PAUSED):
             return []
         return self._quit(code, error)
 
@@ -250,7 +237,7 @@ class ParticipantMachine(StudyMachine):
 
     def give_up(self, cause: str, party: str | None = None) -> list[Instruction]:
         """Take no further part, for a reason of this party's own: the members have changed under the study."""
-        if self.state not in (_S.REVIEWING, _S.READY, _S.RUNNING):
+        if self.state not in (_S.REVIEWING, _S.READY, _S.RUNNING, _S.PAUSED):
             return []
         error = RoundAborted(
             cause,
@@ -281,12 +268,13 @@ class ParticipantMachine(StudyMachine):
             StudyCode.LATE: "the study started without this party",
             StudyCode.SILENT: f"no word from the aggregator for {self._patience:g} s",
             StudyCode.UNKNOWN_STUDY: "the aggregator does not know this study",
+            StudyCode.PAUSED: "the study was paused, and nobody went on with it in time",
         }
         return RoundAborted(
             causes.get(StudyCode(code), "the study ended without a result"),
             party=self.cast.coordinator,
             rule=rule_of(code),
-            remedy="The keys of this study are erased; it may be proposed again.",
+            remedy="The keys of this study are erased here. It may be run again, as a new version if it had started.",
         )
 
     def _on_refused(self, sender: str, message: StudyRefused, now: float) -> list[Instruction]:
@@ -294,7 +282,7 @@ class ParticipantMachine(StudyMachine):
             return []
         self._heard = now
         late = message.code == StudyCode.LATE and self.state in (_S.REVIEWING, _S.READY)
-        lost = message.code == StudyCode.UNKNOWN_STUDY and self.state in (_S.READY, _S.RUNNING)
+        lost = message.code == StudyCode.UNKNOWN_STUDY and self.state in (_S.READY, _S.RUNNING, _S.PAUSED)
         if late or lost:
             return self._finish(message.code, NO_RESULT, self._ended_error(message.code))
         return []
@@ -306,6 +294,9 @@ class ParticipantMachine(StudyMachine):
 
     def tick(self, now: float) -> list[Instruction]:
         """Say again that this party is ready, or ask how the study stands; give up after long silence."""
+        if self.state is _S.PAUSED:
+            question = StudyInquiry(study_hash=self.study_hash)
+            return [Send(self.cast.coordinator, question), Wake(now + RUNNING_RETRIES * self._retry)]
         if self.state not in (_S.REVIEWING, _S.READY, _S.RUNNING):
             return []
         if now >= self._heard + self._patience:
@@ -334,18 +325,19 @@ class ParticipantMachine(StudyMachine):
         """The machine as its records have it, and what to do first."""
         machine = cls(cast, name, study_hash, retry_seconds=retry_seconds, patience_seconds=patience_seconds)
         machine._heard = now
-        answer, start, end = kept_messages(records, "ready", "start", "end")
+        answer, start, pause, end = kept_messages(records, "ready", "start", "paused", "end")
         if isinstance(answer, (StudyReady, StudyDeclined)):
             machine._answer, machine.attempt = answer, answer.attempt
             machine.state = _S.READY if isinstance(answer, StudyReady) else _S.DECLINED
         if isinstance(start, StudyStart):
             machine._start, machine.roster, machine.attempt = start, make_roster(cast, start), start.attempt
-            machine.state = _S.RUNNING
+            machine.state = _S.PAUSED if isinstance(pause, StudyPaused) else _S.RUNNING
+            machine._pause = pause.pause if isinstance(pause, (StudyPaused, StudyResume)) else 0
         if isinstance(end, StudyEnd) and end.attempt >= machine.attempt:
             machine.attempt, machine.state = end.attempt, _S.ENDED
             return machine, [Erase()]
         if machine.state is _S.RUNNING and machine.roster is not None:
             return machine, [Started(machine.roster), *machine.tick(now)]
-        if machine.state is _S.READY:
+        if machine.state in (_S.READY, _S.PAUSED):
             return machine, machine.tick(now)
         return machine, []

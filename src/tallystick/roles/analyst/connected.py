@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tallystick.privacy.ranges import MAX_ROUNDS
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.privacy.totals import Spent
 from tallystick.roles.analyst.connection import AnalystConnection
+from tallystick.roles.analyst.told_progress import ToldProgress
 from tallystick.roles.governance.results import MAX_BYTES
 from tallystick.roles.identity.consortium import consortium_roles
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
@@ -43,6 +45,11 @@ def _analyst_config(consortium: Path) -> Path:
                 matches.append(candidate)
         except TallystickError:
             continue
+    if not consortium.is_file():
+        raise StudyError(
+            f"there is no file {str(consortium)!r}",
+            remedy="Give the path of the consortium.toml that the authority sent to its parties.",
+        )
     if len(matches) != 1:
         raise StudyError(
             f"{len(matches)} analyst role files were found beside {consortium.name}",
@@ -65,6 +72,7 @@ class ConnectedFederation(Federation):
         trust: dict[str, Any],
         connect_timeout: float,
         approval_timeout: float,
+        progress: bool = True,
     ) -> None:
         """See :meth:`tallystick.Federation.connect`."""
         self.schema, self.missing, self.ledger = schema, missing, Ledger()
@@ -74,6 +82,7 @@ class ConnectedFederation(Federation):
         self._timeout, self._approval_timeout = connect_timeout, approval_timeout
         load_identity(self._config, self._consortium, wall_clock())  # what is wrong with its files is said at once
         self._lock = threading.Lock()
+        self._told = ToldProgress(sys.stderr if progress else None)
 
     @property
     def spent(self) -> Spent:
@@ -105,7 +114,8 @@ class ConnectedFederation(Federation):
         try:
             packed = self._run(study, plan, text, progress)
         except TallystickError as error:
-            if isinstance(error, NotApproved) or error.rule in ("not-started", "declined", "too-few-clients"):
+            unstarted = isinstance(error, NotApproved) or error.rule in ("not-started", "declined", "too-few-clients")
+            if unstarted and not error.round:  # a round had shares, and may be asked for again
                 self.ledger.withdraw(entry)
             raise
         self.ledger.commit(entry)
@@ -113,17 +123,20 @@ class ConnectedFederation(Federation):
 
     def _run(self, study: Study, plan: Plan, program: str, progress: Progress | None) -> tuple[bytes, Payment]:
         """Propose, wait for the stewards, run; the packed result. What was run before is fetched, not run again."""
+        told = self._told
         with self._lock, AnalystConnection(self._config, self._consortium, timeout=self._timeout) as connection:
             if connection.exchange.standing(study.hash).state == "unknown":
                 connection.propose(study, plan, program)
-            standing = connection.wait_for_approval(study.hash, self._approval_timeout)
-            if standing.state not in ("approved", "running", "finished", "failed"):
+                told.say(f"proposed {study.study.name!r} ({study.printed_hash[:19]})")
+            standing = connection.wait_for_approval(study.hash, self._approval_timeout, told.standing)
+            if standing.state not in ("approved", "running", "paused", "finished", "failed"):
                 raise NotApproved(
                     f"the study {study.study.name!r} is {standing.state}. {standing.words}",
                     rule=f"study-{standing.state}",
                     remedy="Its stewards decide with tallystick study approve; run it again when they have.",
                 )
-            packed = connection.run(study.canonical(), program, progress)
+            packed = connection.run(study.canonical(), program, progress or told.step)
+            told.say(f"{study.study.name!r} has run; its result is here")
             return packed, connection.payment(study, plan, took_part(packed))
 
 

@@ -22,7 +22,7 @@ from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.governance.exchange import Exchange
 from tallystick.roles.governance.messages import Op
-from tallystick.roles.governance.receipts import ReceiptBook
+from tallystick.roles.governance.receipts import ReceiptBook, receipt_result
 from tallystick.roles.governance.results import MAX_BYTES, ResultRequest, is_interim
 from tallystick.roles.governance.review import DEFAULT_DAYS, proposal_statement
 from tallystick.roles.governance.store import GovernanceStore
@@ -138,12 +138,18 @@ class AnalystConnection:
 
     # -- approval ------------------------------------------------------------------------------------------------------
 
-    def wait_for_approval(self, study: bytes, seconds: float) -> Standing:
-        """Until everybody has decided; a quorum is waited on a little, for those who are still reading."""
+    def wait_for_approval(
+        self, study: bytes, seconds: float, told: Callable[[Standing], None] | None = None
+    ) -> Standing:
+        """Until everybody has decided; a quorum is waited on a little, for those who are still reading.
+
+        ``told`` hears how the study stands while it waits."""
         began = time.monotonic()
 
         def decided() -> bool:
             standing = self.exchange.standing(study)
+            if told is not None:
+                told(standing)
             settled = time.monotonic() - began > SETTLE_SECONDS
             return standing.state != "open" and (standing.state != "approved" or not standing.waiting or settled)
 
@@ -152,14 +158,18 @@ class AnalystConnection:
 
     # -- running -------------------------------------------------------------------------------------------------------
 
-    def run(self, canonical: bytes, program: str, progress: Progress | None = None) -> bytes:
-        """Have an approved study run, or fetch what it came to; the packed result."""
+    def run(self, canonical: bytes, program: str, progress: Progress | None = None, *, wish: str = "run") -> bytes:
+        """Have an approved study run, or fetch what it came to; the packed result.
+
+        ``wish`` may also be to ``resume`` a study that is paused, or to ``close`` it.
+        """
         machine = studies.AnalystMachine(
             self.members.cast(Study.from_canonical(canonical).trust_model),
             self._identity.party,
             study=canonical,
             program=program,
             request=os.urandom(16),
+            wish=wish,
             retry_seconds=2.0,
         )
         wakes: list[float] = []
@@ -217,11 +227,14 @@ class AnalystConnection:
         )
 
     def result(self, study: bytes, seconds: float = 60.0) -> bytes:
-        """The result of a finished study, or what a running stream has released, if it is shown to this analyst."""
+        """The result of a finished study, or what one has released that is paused or a stream, if this analyst may."""
         aggregator, stream = self.members.board, self._is_running_stream(study)
         if not stream and not self.wait(lambda: bool(self._outcome(study)), SYNC_SECONDS):
+            paused = self.exchange.standing(study).state == "paused"
             raise NotApproved(
-                f"the study {format_hash(study)[:19]} has no result", rule="no-result", remedy="Run it: study run."
+                f"the study {format_hash(study)[:19]} has no result",
+                rule="no-result",
+                remedy="It is paused: study resume, or study close." if paused else "Run it: study run.",
             )
         asked = ResultRequest(study, self._identity.party, self._identity.signing, system_stream())
         wanted = (Op.RESULT, Op.NO_RESULT)
@@ -266,21 +279,39 @@ class AnalystConnection:
 
     def receipt(self, study: bytes, seconds: float = 20.0) -> bytes | None:
         """The study's privacy receipt; None if its last signature is not in yet."""
-        kept = self.receipts.get(study)
+        kept = self.receipts.of_result(study, self._outcome(study))
         if kept is None:
-            found = self._ask(Op.RECEIPT_WANTED, b"", study, (Op.RECEIPT,), every=1.0, seconds=seconds)
+            found = self._ask(
+                Op.RECEIPT_WANTED,
+                b"",
+                study,
+                (Op.RECEIPT,),
+                every=1.0,
+                seconds=seconds,
+                # Not that of a pause before; the outcome itself may still be on its way when this is asked.
+                fits=lambda raw: "" != receipt_result(raw) == self._outcome(study),
+            )
             if found is not None:
                 kept = found[1]
                 self.receipts.put(study, kept, sender=self.members.board)
         return kept
 
     def _ask(
-        self, op: Op, body: bytes, study: bytes, wanted: Sequence[Op], *, every: float, seconds: float
+        self,
+        op: Op,
+        body: bytes,
+        study: bytes,
+        wanted: Sequence[Op],
+        *,
+        every: float,
+        seconds: float,
+        fits: Callable[[bytes], bool] = lambda _body: True,
     ) -> tuple[int, bytes] | None:
         """The notice board's answer to a question, which is asked anew: one that came too soon is not answered."""
 
         def there() -> tuple[int, bytes] | None:
-            return next(((op, body) for op, of, body in self._answers if op in wanted and of == study), None)
+            found = ((op, body) for op, of, body in self._answers if op in wanted and of == study)
+            return next((answer for answer in found if fits(answer[1])), None)
 
         self._answers.clear()
         for _ in range(max(1, round(seconds / every))):
@@ -290,6 +321,5 @@ class AnalystConnection:
         return there()
 
     def _outcome(self, study: bytes) -> str:
-        """The digest of the result, as the aggregator signed it; empty while there is none."""
-        said = [s for s in self.exchange.store.statements(study) if s.kind == "outcome"]
-        return next((str(s.body["result"]) for s in said if s.body["result"]), "")
+        """The digest of the result or interim release, as the aggregator signed it; empty while there is none."""
+        return self.exchange.standing(study).result

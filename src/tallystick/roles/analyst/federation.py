@@ -31,12 +31,14 @@ class Federation(SimulatingFederation):
         round_timeout_s: float = 60,
         connect_timeout_s: float = 30,
         approval_timeout_s: float = 60,
+        progress: bool = True,
     ) -> ConnectedFederation:
         """Connect as the consortium's analyst.
 
         ``config`` is the analyst's role file; without it, the one beside ``consortium.toml`` (in its folder or a folder
         below it) is used. ``records`` is the public number of records of all institutions together (replace-one).
-        A fit proposes its study and waits up to ``approval_timeout_s`` for the data stewards' decisions.
+        A fit proposes its study and waits up to ``approval_timeout_s`` for the data stewards' decisions; with
+        ``progress`` it says on stderr who has decided and how many rounds are done.
         """
         from tallystick.roles.analyst.connected import (
             ConnectedFederation,  # the network's libraries, when they are needed
@@ -51,4 +53,5 @@ class Federation(SimulatingFederation):
             trust=trust_settings(trust, colluding=colluding, min_clients=min_clients, round_timeout_s=round_timeout_s),
             connect_timeout=connect_timeout_s,
             approval_timeout=approval_timeout_s,
+            progress=progress,
         )

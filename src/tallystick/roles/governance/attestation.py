@@ -31,9 +31,9 @@ def attest(
         return
     nothing = {"participants": [], "partial": ""}  # a tick of a stream that this party let nothing out in
     found = [notes.get(round, nothing) for round in range(1, max(notes) + 1)]
-    prices = store.records(study_hash).get("prices")  # what this noise maker has admitted, where that was left open
-    if prices is not None and isinstance(setup.plan, SumPlan):
-        noise = setup.plan.noise_parameters(len(found), Prices.from_bytes(prices))
+    if isinstance(setup.plan, SumPlan) and setup.plan.open is not None:  # what this noise maker has itself admitted
+        prices = Prices.from_bytes(store.records(study_hash).get("prices", b""))
+        noise = setup.plan.noise_parameters(len(found), prices)
     else:
         noise = setup.plan.noise_parameters(len(found))
     exchange.say(

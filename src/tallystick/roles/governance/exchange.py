@@ -30,7 +30,7 @@ from tallystick.roles.governance.room import GRACE_SECONDS
 from tallystick.roles.governance.store import GovernanceStore
 from tallystick.transport.wire import GOVERNANCE, head
 
-FOR_ALL = frozenset({"proposal", "withdrawal", "outcome"})  # shown to every client, however many there are
+FOR_ALL = frozenset({"proposal", "withdrawal", "outcome", "pause"})  # shown to every client, however many there are
 NOBODY = bytes(HASH_BYTES)
 BATCH_BYTES = 1 << 19
 IDENTS_OF_ONE = 1 << 12  # in a list that counts as one question; a longer one counts as several

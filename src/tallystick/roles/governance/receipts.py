@@ -13,10 +13,18 @@ from tallystick.core.identifiers import parse_hash
 from tallystick.core.outside_text import NotReadable, read_json
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.governance.docket import Docket
-from tallystick.protocol.governance.receipt import MAX_BYTES, make_receipt
+from tallystick.protocol.governance.receipt import EARLY, MAX_BYTES, make_receipt
 from tallystick.protocol.governance.receipt_contents import lacking
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import write_public
+
+
+def receipt_result(raw: bytes) -> str:
+    """The digest of the result that a receipt says it is of; empty if it says nothing."""
+    try:
+        return str(read_json(raw, limit=MAX_BYTES)["result"])
+    except (NotReadable, LookupError, TypeError):
+        return ""
 
 
 class ReceiptBook:
@@ -34,8 +42,18 @@ class ReceiptBook:
         path = self.path(study)
         return path.read_bytes() if path.exists() else None
 
+    def of_result(self, study: bytes, result: str) -> bytes | None:
+        """The receipt here, if it is of the result with this digest: one that ended early may have gone on since."""
+        kept = self.get(study)
+        return kept if kept is not None and receipt_result(kept) == result else None
+
+    def is_early(self, study: bytes) -> bool:
+        """Whether the receipt here is that of a study that was not over, and may be followed by another."""
+        kept = self.get(study)
+        return kept is not None and EARLY in read_json(kept, limit=MAX_BYTES)
+
     def put(self, study: bytes, raw: bytes, *, sender: str | None = None) -> None:
-        """Keep a receipt; the first one stays."""
+        """Keep a receipt; the first one stays, unless it is of a study that was not over."""
         if len(raw) > MAX_BYTES:
             raise RemoteProtocolError("a receipt is too large to be one", rule="too-long", party=sender)
         try:
@@ -44,7 +62,7 @@ class ReceiptBook:
             raise RemoteProtocolError("a receipt is not readable", rule="malformed", party=sender) from None
         if named != study:
             raise RemoteProtocolError("a receipt of another study", rule="wrong-study", party=sender)
-        if not self.path(study).exists():
+        if not self.path(study).exists() or self.is_early(study):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_public(self.path(study), raw)
 

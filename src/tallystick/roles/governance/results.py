@@ -39,6 +39,16 @@ def is_interim(packed: bytes) -> bool:
         return False
 
 
+def ended_early(packed: bytes) -> tuple[int, int] | None:
+    """Rounds done and rounds planned, if this was released because a study could not go on; None of a whole result."""
+    try:
+        told = read_json(packed, limit=MAX_BYTES)
+        planned = told.get("ended_early")
+        return (len(told["history"]), planned) if type(planned) is int else None
+    except (NotReadable, LookupError, TypeError, AttributeError):
+        return None
+
+
 def _study_key(study_hash: bytes, party: str, raw: bytes, identity: VerifyKey) -> StudyKey:
     key = StudyKey(
         study_hash=study_hash, party=party, role=_ASK, public=raw[:PUBLIC_BYTES], signature=raw[PUBLIC_BYTES:]

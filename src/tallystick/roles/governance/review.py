@@ -6,6 +6,7 @@ only the study itself, its program and its purpose count; a proposal whose own s
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,19 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.protocol.members import Members
+from tallystick.roles.governance.store import STATEMENTS
 from tallystick.roles.identity.role_config import Policy, RoleConfig
 from tallystick.roles.ledger.datasets import check_fits, check_unit
+from tallystick.roles.ledger.registration import own_dataset
 from tallystick.roles.ledger.store import LedgerStore
+from tallystick.roles.steward.acceptances import Acceptances
 from tallystick.study import Study
+from tallystick.study.read_columns import columns_read
 
 DAY = 86_400
 DEFAULT_DAYS = 30
+UNACCEPTED = "columns-accepted"  # the verdict on columns that no person has accepted for the data set
+MOST_NAMED = 8
 BY_POLICY = "policy: "
 """How a decision that a rule has made says so; no person is called that."""
 
@@ -121,7 +128,34 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, memb
         setup=setup,
         charge=charge,
         effect=effect,
-        verdict=_verdict(policy, facts, effect),
+        verdict=_accepted(_verdict(policy, facts, effect), setup.study, config, ledger),
+    )
+
+
+def unaccepted(study: Study, config: RoleConfig, ledger: LedgerStore) -> list[str]:
+    """The columns of a study that no person has accepted as they would be read from the data set in use here."""
+    known = own_dataset(config, ledger)
+    columns = columns_read(study)
+    if known is None:
+        return [name for name, _ in columns]
+    with closing(Acceptances(config.state / STATEMENTS, party=config.name)) as kept:
+        return kept.lacking(known.ident, columns)
+
+
+def _accepted(verdict: governance.Verdict, study: Study, config: RoleConfig, ledger: LedgerStore) -> governance.Verdict:
+    """The verdict; but what a rule would approve is for a person until one has accepted how its columns are read.
+
+    A rule cannot see that a hospital writes YES where the study declares yes, and must not look: whether it approves
+    is seen by all. A person looks once, on this machine (``tallystick data check``), whatever the data then hold.
+    """
+    names = unaccepted(study, config, ledger) if verdict.decision == "approve" else []
+    if not names:
+        return verdict
+    shown = ", ".join([*names[:MOST_NAMED], *(["…"] if len(names) > MOST_NAMED else [])])
+    why = f"{verdict.rule} would approve, but nobody has accepted how it reads {shown}"
+    remedy = f"tallystick data check {study.hash.hex()[:12]} --accept"
+    return governance.Verdict(
+        decision="ask", rule=UNACCEPTED, because=one_line(f"A person looks at the data first: {why}: {remedy}.")
     )
 
 

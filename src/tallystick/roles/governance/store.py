@@ -36,6 +36,8 @@ from tallystick.roles.storage.database import (
     transaction_of,
 )
 
+STATEMENTS = "governance.sqlite"
+"""Its name in a party's state folder."""
 SCHEMA_VERSION = "2"
 KNOWN_BYTES = 1 << 24  # of kept statements remembered as verified
 

@@ -30,6 +30,7 @@ from tallystick.core.randomness import SystemSource
 from tallystick.crypto.certificates import (
     CertificateAuthority,
     TlsKey,
+    certificate_facts,
     check_certificate,
     dns_name,
     fingerprint,
@@ -37,6 +38,7 @@ from tallystick.crypto.certificates import (
     signing_key_to_pem,
 )
 from tallystick.crypto.signing import SigningKey
+from tallystick.data.accounts import remedy_for
 from tallystick.roles.identity.consortium import Consortium, Party, deny
 from tallystick.roles.identity.identity_files import (
     read_consortium,
@@ -109,8 +111,10 @@ def renew(folder: Path, *, consortium: Consortium) -> tuple[Request, Path]:
     return asked, path
 
 
-def approve(asked: Request, folder: Path, *, now: datetime, expected: str | None = None) -> tuple[Consortium, Path]:
-    """Issue a certificate for a request and pin it; for a party that is in already this is a renewal."""
+def approve(
+    asked: Request, folder: Path, *, now: datetime, expected: str | None = None, renewal: bool = False
+) -> tuple[Consortium, Path]:
+    """Issue a certificate for a request and pin it. ``renewal``: of a party that is in already, and of nobody else."""
     asked.verify()
     if expected is not None and expected != asked.fingerprint:
         raise VerificationError(
@@ -122,8 +126,11 @@ def approve(asked: Request, folder: Path, *, now: datetime, expected: str | None
     with _locked(folder):
         consortium = read_consortium(folder / CONSORTIUM)
         known = next((p for p in consortium.parties if p.name == asked.name), None)
+        path = folder / ISSUED / f"{dns_name(asked.name)}.pem"
         if known is not None:
-            _check_renewal(known, asked)
+            _check_renewal(known, asked, path, renewal)
+        elif renewal:
+            deny(f"{asked.name} is not in the consortium: there is nothing to renew", "Leave --rotate out.")
         authority = CertificateAuthority(
             TlsKey.from_pem(read_private(folder / AUTHORITY_KEY)), consortium.ca_certificate
         )
@@ -133,20 +140,29 @@ def approve(asked: Request, folder: Path, *, now: datetime, expected: str | None
             name=asked.name, role=asked.role, address=asked.address, fingerprints=pinned, identity=asked.identity
         )
         consortium = consortium.with_party(party)
-        path = folder / ISSUED / f"{party.dns_name}.pem"
         _make_folder(path.parent)
         write_public(path, certificate)
         write_public(folder / CONSORTIUM, consortium.to_toml().encode())
     return consortium, path
 
 
-def _check_renewal(known: Party, asked: Request) -> None:
+def _check_renewal(known: Party, asked: Request, issued: Path, renewal: bool) -> None:
     if asked.identity != known.identity:
         raise VerificationError(
             f"{known.name} is in the consortium with another identity key",
             rule="other-identity",
             party=known.name,
             remedy="Ask the party. If it lost its key: consortium remove, then approve this request.",
+        )
+    if issued.exists() and certificate_facts(read_public(issued)).public_der == asked.public_der:
+        deny(
+            f"this request of {known.name} is approved already",
+            f"Send {issued} again. A renewal has a new key: the party asks for it with consortium rotate.",
+        )
+    if not renewal:
+        deny(
+            f"{known.name} is in the consortium already, and this is another request of it",
+            "If it renews its certificate (consortium rotate), say so: --rotate. Then old and new both count.",
         )
     if (asked.role, asked.address) != (known.role, known.address):
         deny("a renewal changes role or address", "Remove the party and approve the request as a new one.")
@@ -245,7 +261,7 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        deny(f"cannot make the folder {folder}: {error.strerror}", "Check the path and its permissions.")
+        deny(f"cannot make the folder {folder}: {error.strerror}", remedy_for(error, folder, "Check the path."))
 
 
 @contextmanager
@@ -254,7 +270,8 @@ def _locked(folder: Path) -> Iterator[None]:
     try:
         file = (folder / ".lock").open("wb")
     except OSError as error:
-        deny(f"cannot work in {folder}: {error.strerror}", "Give the folder that consortium create made.")
+        remedy = remedy_for(error, folder, "Give the folder that consortium create made.")
+        deny(f"cannot work in {folder}: {error.strerror}", remedy)
     with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -16,6 +16,7 @@ from tallystick.core.errors import TallystickError
 from tallystick.crypto.certificates import fingerprint
 from tallystick.roles.identity.consortium import Consortium, Party, split_address
 from tallystick.roles.identity.role_config import RoleConfig
+from tallystick.transport.network.tls_line import tls_line
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,16 @@ def handshake(address: str, party: Party, consortium: Consortium, config: RoleCo
     """Connect, shake hands with our certificate, check theirs."""
     host, port = split_address(address)
     try:
-        plain = socket.create_connection((_reachable(host), port), timeout=timeout)
+        context = _context(consortium, config)
+    except (OSError, TallystickError):
+        return Reached(False, "our own certificate cannot be used", "See the line about this role's certificate.")
+    try:
+        line = tls_line(context, (_reachable(host), port), timeout, party.dns_name)
     except OSError as error:
         return _unreachable(error)
     try:
-        with plain, _context(consortium, config).wrap_socket(plain, server_hostname=party.dns_name) as line:
+        with line:
+            line.do_handshake()
             theirs = fingerprint(line.getpeercert(binary_form=True) or b"")
             if theirs not in party.fingerprints:
                 return Reached(
@@ -50,7 +56,7 @@ def handshake(address: str, party: Party, consortium: Consortium, config: RoleCo
             f"its certificate does not verify: {error.verify_message}",
             "Compare clocks and consortium files on both sides; its owner may have to renew (rotate).",
         )
-    except (OSError, TallystickError):  # ssl.SSLError is an OSError
+    except OSError:  # ssl.SSLError is one
         remedy = "Check host and port, and that no proxy between terminates TLS."
         return Reached(False, "a program answers that does not speak our TLS", remedy)
 

@@ -24,11 +24,13 @@ from tallystick.crypto.certificates import (
     signing_key_from_pem,
 )
 from tallystick.crypto.signing import SigningKey
+from tallystick.data.accounts import account_to_use, remedy_for
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.storage.erasure import sync_folder
 
 EXPIRY_WARNING_DAYS = 14
+ANOTHERS = "belongs to another account"
 _LARGEST = 1 << 20  # no file read here is near it
 
 
@@ -69,7 +71,8 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise StudyError(
-            f"cannot write {path}: {error.strerror}", remedy="Check the folder, its permissions and the free space."
+            f"cannot write {path}: {error.strerror}",
+            remedy=remedy_for(error, path, "Check the folder and the free space."),
         ) from None
 
 
@@ -82,6 +85,8 @@ def read_private(path: Path) -> Secret:
             content = b"" if problem else file.read(_LARGEST)
     except OSError as error:
         raise _unreadable(path, error) from None
+    if problem == ANOTHERS:
+        raise StudyError(f"key file {path} {problem}", rule="wrong-account", remedy=account_to_use(path))
     if problem:
         raise StudyError(
             f"key file {path} {problem}",
@@ -98,7 +103,7 @@ def key_file_problem(found: os.stat_result) -> str | None:
     if found.st_mode & 0o077:
         return f"is open to others (mode {stat.S_IMODE(found.st_mode):04o})"
     if found.st_uid not in (os.geteuid(), 0):
-        return "belongs to another user"
+        return ANOTHERS
     return None
 
 
@@ -123,7 +128,7 @@ def read_consortium(path: Path) -> Consortium:
 
 
 def _unreadable(path: Path, error: OSError) -> StudyError:
-    return StudyError(f"cannot read {path}: {error.strerror}", remedy="Check the path and its permissions.")
+    return StudyError(f"cannot read {path}: {error.strerror}", remedy=remedy_for(error, path, "Check the path."))
 
 
 @dataclass(frozen=True, kw_only=True)

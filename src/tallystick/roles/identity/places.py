@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.protocol.members import Members
@@ -44,11 +44,12 @@ def node_for(
     consortium: Consortium,
     *,
     listen: str | None,
+    dial: Sequence[str] | None = None,
     options: Options | None = None,
     on_connect: Callable[[str], object] | None = None,
     sinks: SinkFactory | None = None,
 ) -> Node:
-    """This party's place in the network, by the consortium file."""
+    """This party's place in the network, by the consortium file; ``dial``: only these of those it may."""
     peers, wanted = peers_of(consortium, identity.party, listening=listen is not None)
     credentials = Credentials(
         name=identity.party,
@@ -56,4 +57,12 @@ def node_for(
         key_pem=identity.tls_key.reveal(),
         ca_pem=consortium.ca_certificate,
     )
-    return Node(credentials, peers, listen=listen, dial=wanted, options=options, sinks=sinks, on_connect=on_connect)
+    return Node(
+        credentials,
+        peers,
+        listen=listen,
+        dial=wanted if dial is None else dial,
+        options=options,
+        sinks=sinks,
+        on_connect=on_connect,
+    )

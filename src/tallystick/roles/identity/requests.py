@@ -9,7 +9,7 @@ from typing import TypedDict
 from tallystick.core.errors import TallystickError
 from tallystick.core.identifiers import check_party_name, digest, format_hash
 from tallystick.core.outside_text import read_toml
-from tallystick.crypto.certificates import TlsKey, check_signing_request
+from tallystick.crypto.certificates import TlsKey, check_signing_request, request_key_der
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.ranges import BUDGET_EPSILON
 from tallystick.roles.identity.consortium import Party, check_address, deny, listening_roles, split_address
@@ -37,6 +37,11 @@ class Request:
     def fingerprint(self) -> str:
         """To be compared out of band by the party and the authority."""
         return format_hash(self.statement())
+
+    @property
+    def public_der(self) -> bytes:
+        """The TLS key that a certificate is asked for."""
+        return request_key_der(self.csr, party=self.name)
 
     def verify(self) -> None:
         """Return if whoever made it holds both keys it names; raise otherwise."""
@@ -131,7 +136,7 @@ def role_file(
         own = address if host in ("127.0.0.1", "::1", "localhost") else f"0.0.0.0:{port}"
         lines.append(f"listen = {json.dumps(check_address(listen or own))}")
     elif listen is not None:
-        deny(f"a {role} does not listen", "Leave --listen out: clients and analysts dial out only.")
+        deny(f"the role {role!r} does not listen", "Leave --listen out: clients and analysts dial out only.")
     if role == "client":
         BUDGET_EPSILON.check("--budget", budget)  # the client would not start with it, and its keys were made by then
         lines += ["", "[data]", f"source = {json.dumps(data or 'records.parquet', ensure_ascii=False)}"]
@@ -139,8 +144,11 @@ def role_file(
         lines += [f"budget_epsilon = {float(budget)!r}", "budget_delta = 1e-6"]
         lines += ["", "[policy]", "# Limits for every study; programs = [...] would allow only those, [] nothing."]
         lines += ["max_epsilon = 1.0", "allow_not_private = false", "min_clients = 3"]
-        lines += ['# Within the limits: "ask" (a person approves each study) or "approve" (it runs without asking).']
+        lines += [
+            '# Within the limits: "ask" (a person approves each study) or "approve" (without asking, once a person'
+        ]
+        lines += ["# has accepted how its columns are read: tallystick data check STUDY --accept)."]
         lines += [f'default = "{decide}"']
     elif data is not None:
-        deny(f"a {role} has no data", "Leave --data out: only clients read records.")
+        deny(f"the role {role!r} has no data", "Leave --data out: only clients read records.")
     return "\n".join(lines) + "\n"

@@ -4,6 +4,7 @@
                listen = "host:port" (server, aggregator), workers = 1
     [data]     source = "records.parquet", budget_epsilon, budget_delta; or dataset = "name" (registered)   (client)
     [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client)
+    [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)
 
 Paths are relative to the file. An unknown key is an error, so a misspelt limit never goes unnoticed. There is no key
@@ -29,6 +30,7 @@ from tallystick.data.files import read_text
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.protocol.governance.policy import Rule, parse_rules
 from tallystick.roles.identity.consortium import check_address, consortium_roles, listening_roles
+from tallystick.roles.identity.notify_settings import Notify, NotifyTable
 
 MAX_WORKERS = 256
 DEFAULT_DATASET = "default"
@@ -119,6 +121,7 @@ class _File(Table):
 class _ClientFile(_File):
     data: _Data
     policy: Policy = Policy()
+    notify: NotifyTable | None = None
 
 
 class _ListeningFile(_File):
@@ -157,6 +160,7 @@ class RoleConfig:
     budget_epsilon: float = 1.0
     budget_delta: float = 1e-6
     policy: Policy | None = None
+    notify: Notify | None = None
     metrics: str | None = None
 
 
@@ -167,8 +171,8 @@ def load_role_config(path: str | Path, *, role: str | None = None) -> RoleConfig
     config = parse_role_config(text, file)
     if role is not None and config.role != role:
         _refuse(
-            f"{file.name} is the config of a {config.role}, not of a {role}",
-            f"Give the role file of a {role}: --config path/to/role.toml.",
+            f"{file.name} is the config of the role {config.role!r}, not of {role!r}",
+            f"Give the role file of one with the role {role!r}: --config path/to/role.toml.",
         )
     return config
 
@@ -191,7 +195,8 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
     if isinstance(file, _ClientFile):
         budget = {"budget_epsilon": file.data.budget_epsilon, "budget_delta": file.data.budget_delta}
         source = {"data": folder / file.data.source} if file.data.source else {"dataset": file.data.dataset}
-        settings |= budget | source | {"policy": file.policy}
+        notify = None if file.notify is None else file.notify.settled(folder)
+        settings |= budget | source | {"policy": file.policy, "notify": notify}
     return RoleConfig(path=path, metrics=None if file.metrics is None else file.metrics.listen, **settings)
 
 
@@ -214,7 +219,7 @@ def _explain(found: Finding, role: Any) -> NoReturn:
     if found.kind == "unknown":
         near = f"Did you mean {found.closest}?" if found.closest else f"Known here: {', '.join(found.known)}."
         what = f"[{key}]" if isinstance(found.value, dict) else ascii(key)[:60]
-        _refuse(f"{where} of a {role} has no {what}", near)
+        _refuse(f"{where} of the role {role!r} has no {what}", near)
     if found.kind == "missing":
         _refuse(f"{where} lacks {key}", f"Add {key} to {where}.")
     if key.isdigit():  # a place in a list

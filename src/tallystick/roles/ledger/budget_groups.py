@@ -16,7 +16,7 @@ from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, StudyError
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
-from tallystick.privacy.ledger import Budget, covers
+from tallystick.privacy.ledger import Budget, covers, how_many_fit, typical_charge
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.privacy.totals import Charge, Spent, Totals
 from tallystick.roles.ledger.account import Account, DataSet, Group, StudyCharge, dataset_facts
@@ -56,6 +56,12 @@ class BudgetView:
             left += taken if on_account else 0
             shares.append(float(taken / left) if left > 0 else math.inf)
         return max(shares)
+
+    def how_many_fit(self, epsilon: float) -> int:
+        """How many studies of this ε would still be admitted (at the budget's δ, of the kind that was charged most)."""
+        unit, part = self.totals.largest
+        charge = typical_charge(epsilon, self.budget.delta, unit, part.neighbours)
+        return 0 if self.closed else how_many_fit(self.totals, charge, self.budget)
 
 
 class BudgetGroups:

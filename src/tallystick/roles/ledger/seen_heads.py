@@ -11,14 +11,12 @@ The table lives in the server's ``governance.sqlite``.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.privacy.chain import LEDGER_BYTES, Head, extend, genesis
-from tallystick.roles.storage.database import connect, make_durable, storage_guard, transaction_of
+from tallystick.roles.storage.database import Table, transaction_of
 
 MAX_LINKS = 100_000
 """Contents in one message; a ledger that grew by more shows them in steps."""
@@ -28,7 +26,6 @@ CREATE TABLE IF NOT EXISTS seen_heads (
     client TEXT NOT NULL, ledger BLOB NOT NULL, sequence INTEGER NOT NULL, hash BLOB NOT NULL,
     PRIMARY KEY (client, sequence)) WITHOUT ROWID
 """
-_WHAT = "what this server has seen of a ledger"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,27 +74,22 @@ def judge(client: str, head: Head, contents: Sequence[bytes], known: dict[int, b
     return Verdict(accepted=True, why="it adds to what was seen" if new else "it was seen", last=last, new=new)
 
 
-class SeenHeads:
-    """The table; one per server, usable from any thread."""
+class SeenHeads(Table):
+    """The table; one per server."""
 
-    def __init__(self, path: Path, *, party: str) -> None:
-        self._party = party
-        self._lock = threading.RLock()
-        with storage_guard(_WHAT, party=party):
-            self._db = connect(path)
-            make_durable(self._db)
-            self._db.execute(_SCHEMA)
+    WHAT = "what this server has seen of a ledger"
+    SCHEMA = _SCHEMA
 
     def last(self, client: str) -> Head | None:
         """The newest head seen of this client's ledger."""
-        with self._lock, storage_guard(_WHAT, party=self._party):
+        with self._guarded():
             sql = "SELECT ledger, sequence, hash FROM seen_heads WHERE client = ? ORDER BY sequence DESC LIMIT 1"
             row = self._db.execute(sql, (client,)).fetchone()
         return Head(ledger=bytes(row[0]), sequence=int(row[1]), hash=bytes(row[2])) if row else None
 
     def accept(self, client: str, head: Head, contents: Sequence[bytes]) -> Verdict:
         """Judge, and keep what was learnt before anybody is told; the countersignature may follow."""
-        with self._lock, storage_guard(_WHAT, party=self._party), transaction_of(self._db):
+        with self._guarded(), transaction_of(self._db):
             last = self.last(client)
             since = max(0, head.sequence - len(contents))
             rows = self._db.execute(
@@ -108,14 +100,3 @@ class SeenHeads:
             learnt = [(client, head.ledger, sequence, hashed) for sequence, hashed in verdict.new]
             self._db.executemany("INSERT INTO seen_heads VALUES (?, ?, ?, ?)", learnt)
         return verdict
-
-    def close(self) -> None:
-        """Give the file free."""
-        with self._lock:
-            self._db.close()
-
-    def __enter__(self) -> SeenHeads:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -10,22 +10,30 @@ from tallystick.core.allowance import Allowances
 from tallystick.core.errors import (
     VerificationError,
 )
+from tallystick.core.identifiers import format_hash
 from tallystick.core.redaction import Secret
-from tallystick.privacy.ledger import Budget
 from tallystick.protocol.governance.statements import Statement
+from tallystick.protocol.study.messages import result_digest
 from tallystick.roles.governance.messages import Op, unpack_head
 from tallystick.roles.governance.results import ResultRequest, may_see
 from tallystick.roles.governance.review import BY_POLICY, decision_body, review
+from tallystick.roles.governance.store import STATEMENTS
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import write_private
-from tallystick.roles.ledger.datasets import make_dataset
+from tallystick.roles.ledger.registration import register_own
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.processes.client_session import ClientSession
 from tallystick.roles.processes.participant import ParticipantProcess
+from tallystick.roles.processes.process import POLL_SECONDS
 from tallystick.roles.processes.session import Parts
+from tallystick.roles.steward.acceptances import Acceptances
+from tallystick.roles.steward.delivery import Waiting
+from tallystick.roles.steward.steward_notices import StewardNotices
+from tallystick.roles.steward.witness_answers import WitnessAnswers
 from tallystick.study import Study
 
 _log = logging.getLogger("tallystick.roles")
+OPEN = ("open", "approved")  # how a study stands that a client may still decide about
 LOOKING, LOOKING_AT_ONCE = 0.1, 60.0  # of a client's time for one analyst's proposals: a tenth, after a minute
 
 
@@ -43,8 +51,15 @@ class ClientProcess(ParticipantProcess):
         super().__init__(parts)
         self.ledger = LedgerStore(parts.config.state / LEDGER, party=self.name, signing=parts.identity.signing)
         self._asked: dict[bytes, ResultRequest] = {}
+        self._answers = WitnessAnswers(parts.config.state / "governance.sqlite", party=self.name)
+        self._question = self._answers.question()
+        notify, file = parts.config.notify, parts.config.state / "governance.sqlite"
+        self._notices = None if notify is None else StewardNotices(file, notify, party=self.name, wall=parts.wall)
         self._waiting: dict[str, deque[Statement]] = {}  # proposals to be looked at, by analyst
+        self._looked = -POLL_SECONDS
         self._looks = Allowances(rate=LOOKING, burst=LOOKING_AT_ONCE)
+        self._acceptances = Acceptances(parts.config.state / STATEMENTS, party=self.name)
+        self._accepted = self._acceptances.count()
         self.seen_by: dict[str, int] = {}
         """How far into this client's ledger each server has seen."""
 
@@ -54,7 +69,11 @@ class ClientProcess(ParticipantProcess):
 
     def close(self) -> None:
         super().close()
+        self._answers.close()
+        if self._notices is not None:
+            self._notices.close()
         self.ledger.close()
+        self._acceptances.close()
 
     def resume(self) -> None:
         super().resume()
@@ -70,10 +89,7 @@ class ClientProcess(ParticipantProcess):
     def _register(self) -> None:
         """The records named in this client's file, entered in its ledger; a data error is this machine's business."""
         config = self.parts.config
-        if config.data is not None:
-            budget = Budget(epsilon=config.budget_epsilon, delta=config.budget_delta)
-            made = make_dataset(config.dataset, config.data, party=self.name)
-            self.ledger.register(made, budget, by=str(config.path))
+        register_own(config, self.ledger)
         _log.info("%s", self.ledger.view(config.dataset).words)
 
     def source(self) -> str | Path:
@@ -86,7 +102,7 @@ class ClientProcess(ParticipantProcess):
     def heard(self, statement: Statement) -> None:
         if statement.kind == "proposal":
             self._consider(statement.study_hash)
-        elif statement.kind == "outcome":
+        elif statement.kind in ("outcome", "pause"):
             self._want_result(statement.study_hash)
         elif statement.kind == "countersignature" and statement.body["client"] == self.name:
             session = self.sessions.get(statement.study_hash)
@@ -96,8 +112,18 @@ class ClientProcess(ParticipantProcess):
 
     def adopt(self, consortium: Consortium) -> None:
         super().adopt(consortium)
+        self._look_again()  # a proposal may have come before the file it is meant for
+
+    def _look_again(self) -> None:
         for proposal in [s for s in self.exchange.store.statements() if s.kind == "proposal"]:
-            self.hear(proposal)  # it may have come before the file it is meant for
+            self.hear(proposal)
+
+    def _look_at_acceptances(self) -> None:
+        """A person has accepted more columns: rules may decide now what has waited for that."""
+        count = self._acceptances.count()
+        if count != self._accepted:
+            self._accepted = count
+            self._look_again()
 
     def hear(self, statement: Statement) -> None:
         if statement.kind == "proposal":
@@ -132,13 +158,15 @@ class ClientProcess(ParticipantProcess):
         """Let the rules decide what they can; the rest waits for a person."""
         docket = self.exchange.docket(study_hash)
         standing = docket.standing(self.exchange.wall())
-        if standing.proposal is None or standing.state not in ("open", "approved") or docket.decisions(self.name):
+        if standing.proposal is None or standing.state not in OPEN or docket.decisions(self.name):
             return
         seen = review(standing.proposal, self.parts.config, self.ledger, members=self.members)
         verdict, name = seen.verdict, standing.proposal.body["hash"]
         if verdict.decision == "ask":
             why = f" ({verdict.because})" if verdict.because else ""
             _log.warning("%s waits for the data steward%s: tallystick study show %s", name, why, name)
+            if self._notices is not None:
+                self._notices.add(Waiting.of(standing.proposal))
             return
         body = decision_body(
             docket,
@@ -153,12 +181,18 @@ class ClientProcess(ParticipantProcess):
         self.exchange.say("decision", body)
         _log.info("%s: %s by the policy's %s", name, verdict.decision, verdict.rule)
 
+    def _still_waits(self, study_hash: bytes) -> bool:
+        docket = self.exchange.docket(study_hash)
+        return docket.standing(self.exchange.wall()).state in OPEN and not docket.decisions(self.name)
+
     # -- a result that is shown to this institution ----------------------------------------------------------------
 
     def _want_result(self, study_hash: bytes) -> None:
         """Ask for the result of a study that names this client among those who may see it."""
-        standing = self.exchange.standing(study_hash)
-        if standing.proposal is None or standing.state != "finished" or result_path(self.parts, study_hash).exists():
+        standing, path = self.exchange.standing(study_hash), result_path(self.parts, study_hash)
+        if standing.proposal is None or not standing.result:
+            return
+        if path.exists() and format_hash(result_digest(study_hash, path.read_bytes())) == standing.result:
             return
         study = Study.from_canonical(standing.proposal.body["study"])
         if may_see(study, self.name, proposer=standing.proposal.signer):
@@ -168,15 +202,15 @@ class ClientProcess(ParticipantProcess):
             self.exchange.send(self.members.board, Op.RESULT_WANTED, asked.body, study_hash)
 
     def _take_result(self, study_hash: bytes, body: bytes) -> None:
-        asked, outcome = self._asked.pop(study_hash, None), self.exchange.standing(study_hash).outcome
-        if asked is None or outcome is None:
+        asked, expected = self._asked.pop(study_hash, None), self.exchange.standing(study_hash).result
+        if asked is None or not expected:
             return
         board = self.members.board
         packed = asked.open(
             body,
             aggregator=board,
             identity=self.members.identities[board],
-            expected=str(outcome.body["result"]),
+            expected=expected,
         )
         path = result_path(self.parts, study_hash)
         path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -195,7 +229,27 @@ class ClientProcess(ParticipantProcess):
             for study_hash in self.exchange.store.hashes():
                 self._want_result(study_hash)
         if peer in self.members.witnesses:
-            self.exchange.send(peer, Op.HEAD, self.ledger.head().ledger)
+            self._ask_for_head(peer)
+
+    def _ask_for_head(self, witness: str) -> None:
+        self.exchange.send(witness, Op.HEAD, self.ledger.head().ledger)
+
+    def due(self, now: float) -> None:
+        super().due(now)
+        if now >= self._looked + POLL_SECONDS:
+            self._looked = now
+            self._guarded(self._look_at_acceptances)
+            self._guarded(self._answer_steward)
+            if (notices := self._notices) is not None:
+                self._guarded(lambda: notices.due(self._still_waits))
+
+    def _answer_steward(self) -> None:
+        """A command beside this process wants to know what the witnesses have seen."""
+        question = self._answers.question()
+        if question > self._question:
+            self._question = question
+            for witness in self.members.witnesses:
+                self._ask_for_head(witness)
 
     def governance(self, sender: str, study_hash: bytes, op: int, body: bytes) -> None:
         if op == Op.RESULT and sender == self.members.board:
@@ -209,6 +263,7 @@ class ClientProcess(ParticipantProcess):
         if op != Op.SEEN or sender not in self.members.witnesses:
             super().governance(sender, study_hash, op, body)
             return
+        self._answers.note(sender, body)
         if not body:
             return  # it has seen nothing yet
         try:

@@ -16,10 +16,10 @@ from tallystick.core.errors import (
     TallystickError,
     VerificationError,
 )
-from tallystick.engines.client_map import ClientMap
-from tallystick.engines.record_choice import ChosenMap
+from tallystick.data.encoding import Tallies, study_records
+from tallystick.engines.client_map import ChosenMap, ClientMap
+from tallystick.engines.data_check import study_quality
 from tallystick.engines.setup import Setup
-from tallystick.engines.study_records import study_records
 from tallystick.privacy.ledger import charge_of
 from tallystick.protocol.instructions import Compute
 from tallystick.roles.governance.clearance import ASK_SECONDS, CLEARANCE, Clearance
@@ -45,6 +45,7 @@ class ClientSession(ParticipantSession):
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
         self._map: ClientMap | ChosenMap | StreamMap | None = None
+        self._untold: Tallies | None = None
         self._rules_hold = False  # as this process has seen: its rules are read when it starts
         self._has_started = False
         own = self.own
@@ -64,6 +65,10 @@ class ClientSession(ParticipantSession):
             ask=lambda server, body: own.exchange.send(server, Op.TICK, body, self.study_hash),
             again=lambda: own.wake(own.now() + ASK_SECONDS, self, TICKS),
         )
+
+    def _pause(self) -> None:
+        super()._pause()
+        self._held = None  # it is asked again, perhaps at another model
 
     def cleared(self) -> None:
         """A witness has countersigned: go on if it was the last one."""
@@ -118,6 +123,14 @@ class ClientSession(ParticipantSession):
         own, look = self.own, check_own_approval if self._rules_hold else check_own_rules
         look(self.study_hash, own.exchange, own.ledger, own.parts.config, in_time=in_time)
         self._rules_hold = True
+
+    def still_approved(self) -> None:
+        """This client's own newest decision, by today's rules: whatever it has sent before a pause, it may leave now.
+
+        That a proposal expires after its start changes nothing, in a pause as well as in a round.
+        """
+        own = self.own
+        check_own_rules(self.study_hash, own.exchange, own.ledger, own.parts.config, in_time=True)
 
     def _may_start(self) -> bool:
         """Whether this client has itself started the study, with its charge released, or may do so now.
@@ -183,6 +196,8 @@ class ClientSession(ParticipantSession):
         except DataError as error:
             _log.error("the data of this client cannot be used: %s", error)
             self.part.withdraw(step.round)
+        else:
+            self._tell()
 
     def _records(self) -> ClientMap | ChosenMap | StreamMap:
         """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick."""
@@ -194,8 +209,19 @@ class ClientSession(ParticipantSession):
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
             records = study_records(study, source, party=self.process.name, lenient=True)
-            said = records.tallies.left_out()
-            if said is not None:
-                _log.warning("%s. This stays on this machine.", said)
+            self._untold = records.tallies
             self._map = self.part.prepare(records)
         return self._map
+
+    def _tell(self) -> None:
+        """Say in this machine's own log what the study has found in the records: after the answer has left, and as many
+        lines for clean records as for bad ones."""
+        tallies, self._untold = self._untold, None
+        if tallies is None or self.setup is None:
+            return
+        found = study_quality(self.setup.study, tallies)
+        _log.info("%s records read, %s can be used. This stays on this machine.", found.records, found.used)
+        if found.left_out is not None:
+            _log.warning("%s. This stays on this machine.", found.left_out)
+        for column in found.columns:
+            _log.log(logging.WARNING if column.meaning else logging.INFO, "column %s", column.line())

@@ -8,26 +8,29 @@ that was open. The result leaves with proof that everybody who took part has pai
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import queue
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from tallystick.algorithms.program import State
+import numpy as np
+
+from tallystick.algorithms.program import State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.engines.engine import Computed
+from tallystick.engines.engine import Computed, Outcome
 from tallystick.engines.rounds import is_lost_tick
 from tallystick.engines.setup import Setup
 from tallystick.engines.totals import NoisyTotal, RoundRequest, SumRequest
 from tallystick.privacy.payment import Payment
-from tallystick.protocol.governance.receipt_contents import countersigned
+from tallystick.protocol.governance.receipt_contents import countersigned, lacking
 from tallystick.protocol.instructions import NoisySum
-from tallystick.roles.processes.packed import pack_interim, pack_outcome, pack_total, unpack_total
 from tallystick.roles.processes.part import CoordinatorPart
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Session
@@ -38,7 +41,9 @@ from tallystick.roles.streams.losses import lost_of, pack_lost
 
 _log = logging.getLogger("tallystick.roles")
 CLOCK, PAYMENT = "clock", "payment"
+VOUCHERS = "vouchers/"  # what noise makers have signed of each round, by its number
 PAYMENT_SECONDS = 0.5
+PAYMENT_PATIENCE = 3600.0  # a client that took part and does not show its charge holds a result up no longer
 
 
 class _Stopped(Exception):  # noqa: N818 - the process stops; the thread ends quietly
@@ -47,6 +52,8 @@ class _Stopped(Exception):  # noqa: N818 - the process stops; the thread ends qu
 
 class CoordinatedRounds(Session):
     """What a coordinator's session does between the start of a study and its end."""
+
+    answered = False
 
     def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
         super().__init__(process, study_hash)
@@ -57,8 +64,9 @@ class CoordinatedRounds(Session):
         self._clock: StreamClock | None = None
         self._awaited: RoundRequest | None = None
         self._unpaid: Computed | None = None
+        self._patience = 0.0  # with who has not paid, until when
         self._released: list[tuple[State, NoisyTotal | None]] = []
-        """What a stream has released so far."""
+        """What the study has released so far."""
 
     @abstractmethod
     def progressed(self, done: int, rounds: int) -> None:
@@ -75,6 +83,7 @@ class CoordinatedRounds(Session):
     def run_rounds(self, setup: Setup, part: CoordinatorPart) -> None:
         """Begin, or go on where the durable records end."""
         process, self.part = self.process, part
+        self._released, self._answers = [], queue.Queue()
         if setup.study.stream is not None:
             wall, now = process.parts.wall(), process.now()
             self._clock = StreamClock(setup.study.stream, process.store, self.study_hash, wall=wall, now=now)
@@ -93,9 +102,10 @@ class CoordinatedRounds(Session):
 
     def interim(self) -> bytes | None:
         """What a running stream has released so far, if it has and that is paid for."""
-        took_part = [total.participants for _, total in self._released if total is not None]
+        so_far = tuple(self._released)  # the program's thread goes on: what it adds meanwhile is not looked at
+        took_part = [total.participants for _, total in so_far if total is not None]
         paid = self._clock is not None and self._payment(took_part) is not None
-        return pack_interim(tuple(self._released)) if paid else None
+        return pack_interim(so_far) if paid else None
 
     def close(self) -> None:
         self._answers.put(None)
@@ -107,7 +117,7 @@ class CoordinatedRounds(Session):
         try:
             computed = part.compute(
                 progress=lambda done, rounds: self._post(lambda: self.progressed(done, rounds)),
-                released=None if self._clock is None else lambda state, total: self._released.append((state, total)),
+                released=lambda state, total: self._released.append((state, total)),
             )
         except _Stopped:
             return
@@ -129,12 +139,22 @@ class CoordinatedRounds(Session):
         """
         if self.over:
             return
-        payment = self._payment(computed.contributors)
+        payment, now = self._payment(computed.contributors), self.process.now()
         if payment is None and self._unpaid is None:
             _log.info("the result waits for the institutions' signed charges")
+            self._patience = now + PAYMENT_PATIENCE
         self._unpaid = computed if payment is None else None
-        if payment is None:
-            self.process.wake(self.process.now() + PAYMENT_SECONDS, self, PAYMENT)
+        if payment is None and now >= self._patience:
+            missing = lacking(self.process.exchange.docket(self.study_hash), computed.contributors)
+            self.failed(
+                RoundAborted(
+                    f"the result was not paid for: {missing[0] if missing else 'a charge is not that of the plan.'}",
+                    rule="missing-charge",
+                    remedy="What was spent stays spent. Look at the client named; then propose the study anew.",
+                )
+            )
+        elif payment is None:
+            self.process.wake(now + PAYMENT_SECONDS, self, PAYMENT)
         elif self.setup is not None:
             outcome = computed.paid(self.setup.plan, self.study_hash, payment)
             self.finish(pack_outcome(outcome))
@@ -222,7 +242,11 @@ class CoordinatedRounds(Session):
         total = NoisyTotal(
             values=result.total, participants=result.participants, dropped=result.dropped, makers=result.makers
         )
-        self.process.store.put_release(self.study_hash, result.round, pack_total(total))
+        store = self.process.store
+        with store.transaction():
+            store.put_release(self.study_hash, result.round, pack_total(total))
+            if result.vouchers and self._clock is None:
+                store.persist(self.study_hash, f"{VOUCHERS}{result.round}", result.vouchers)
         crashpoint("model-kept")
         self.process.health.rounds = result.round
         return total
@@ -247,3 +271,53 @@ class CoordinatedRounds(Session):
                 participants = list(unpack_total(body).participants)
                 found[round] = {"participants": participants, "partial": format_hash(digest(body))}
         return found
+
+
+# What a coordinator keeps and hands on, as bytes: noisy totals, and the released states of a study.
+
+
+def pack_total(total: NoisyTotal) -> bytes:
+    """One round's release as it is kept: noisy values and who took part."""
+    noise = [] if total.makers is None else [total.makers]  # written where it is not what the plan says anyway
+    facts = json.dumps([list(total.participants), list(total.dropped), *noise]).encode()
+    return len(facts).to_bytes(4, "little") + facts + total.values.astype("<i8").tobytes()
+
+
+def unpack_total(body: bytes) -> NoisyTotal:
+    """Inverse of :func:`pack_total`."""
+    length = int.from_bytes(body[:4], "little")
+    participants, dropped, *noise = json.loads(body[4 : 4 + length])
+    values = np.frombuffer(body[4 + length :], dtype="<i8").astype(np.int64)
+    makers = noise[0] if noise else None
+    return NoisyTotal(values=values, participants=tuple(participants), dropped=tuple(dropped), makers=makers)
+
+
+def pack_outcome(outcome: Outcome, *, ended_early: int | None = None) -> bytes:
+    """What the analyst receives: released states and who took part; nothing else exists.
+
+    ``ended_early`` marks what is released before the last round: how many rounds were planned.
+    """
+    marks = {} if ended_early is None else {"ended_early": ended_early}
+    return _pack(outcome.history, outcome.contributors, outcome.dropped, **marks)
+
+
+def pack_interim(released: Sequence[tuple[State, NoisyTotal | None]]) -> bytes:
+    """The same of a stream that is still running: what it has released so far, and marked so."""
+    totals = [total for _, total in released]
+    return _pack(
+        [state for state, _ in released],
+        [total.participants if total is not None else () for total in totals],
+        [total.dropped if total is not None else () for total in totals],
+        interim=True,
+    )
+
+
+def _pack(
+    history: Iterable[State], contributors: Iterable[Sequence[str]], dropped: Iterable[Sequence[str]], **marks: int
+) -> bytes:
+    body = {
+        "history": [base64.b64encode(pack_state(state)).decode() for state in history],
+        "contributors": [list(names) for names in contributors],
+        "dropped": [list(names) for names in dropped],
+    }
+    return json.dumps(body | marks).encode()

@@ -11,6 +11,7 @@ from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborte
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.setup import set_up
 from tallystick.protocol import study as studies
+from tallystick.protocol.governance.standing import ENDED_EARLY
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Members
 from tallystick.protocol.study.gathering import AggregatorState
@@ -28,12 +29,11 @@ from tallystick.protocol.study.roster import Roster
 from tallystick.roles.governance.attestation import attest
 from tallystick.roles.governance.messages import Op
 from tallystick.roles.governance.receipts import complete_receipt
-from tallystick.roles.governance.results import may_see, seal_result
+from tallystick.roles.governance.results import ended_early, may_see, seal_result
 from tallystick.roles.governance.unapproved import answer_of, not_approved
 from tallystick.roles.identity.consortium_watch import change_of_members, left
-from tallystick.roles.processes.coordinated_rounds import CoordinatedRounds
-from tallystick.roles.processes.driver import Driver
-from tallystick.roles.processes.part import CoordinatorPart
+from tallystick.roles.processes.part import CoordinatorPart, Driver
+from tallystick.roles.processes.pausable_rounds import PausableRounds
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Session
 from tallystick.roles.storage.crash_points import crashpoint
@@ -50,7 +50,7 @@ _SENT = {
 }
 
 
-class CoordinatorSession(CoordinatedRounds):
+class CoordinatorSession(PausableRounds):
     """A study at its coordinator."""
 
     def __init__(self, process: RoleProcess, study_hash: bytes) -> None:
@@ -74,12 +74,14 @@ class CoordinatorSession(CoordinatedRounds):
         elif end is not None:
             self._say_outcome(None, error_of(end))
         self.try_receipt()
+        self.watch_pause()
 
     def try_receipt(self) -> None:
         """Put the privacy receipt together once the last signature is in, and give it to everybody."""
         end, process = self._machine.ending, self.process
-        if not isinstance(end, Result) or process.receipts.get(self.study_hash) is not None:
-            return
+        done = process.receipts.get(self.study_hash) is not None and not process.receipts.is_early(self.study_hash)
+        if not isinstance(end, Result) or done or ended_early(end.packed) is not None:
+            return  # a study that ended early has its receipt since its pause
         raw = complete_receipt(
             process.exchange.docket(self.study_hash),
             self._consortium,
@@ -88,9 +90,7 @@ class CoordinatorSession(CoordinatedRounds):
             key=process.parts.identity.signing,
         )
         if raw is not None:
-            process.receipts.put(self.study_hash, raw)
-            for party in (*process.members.parties, *process.members.analysts):
-                process.exchange.send(party, Op.RECEIPT, raw, self.study_hash)
+            self.give_receipt(raw)
 
     def result_for(self, party: str, asked: bytes) -> bytes:
         """The result, sealed to who asks, if the study shows it to them; of a running stream, what it has released."""
@@ -137,10 +137,12 @@ class CoordinatorSession(CoordinatedRounds):
                 if study_digest(message.study) != self.study_hash:
                     raise RemoteProtocolError("a study that does not have its hash", party=sender)
                 self.process.store.add_study(self.study_hash, message.study, message.program)
+            if not self.may_wish(sender, message):
+                raise RemoteProtocolError("only who proposed a study resumes or closes it", party=sender)
             self._study(self._machine.receive(sender, message, now))
         elif self.part is not None:
             self.part.receive(sender, kind, payload)
-        else:
+        elif not self._machine.waits:  # in a pause some have not heard of it yet
             raise RemoteProtocolError("a message of a round that is not running", party=sender)
 
     def tick(self, layer: str) -> None:
@@ -170,7 +172,9 @@ class CoordinatorSession(CoordinatedRounds):
         gone = [name for name in left(self.process.members, members) if name in self.cast.helpers]
         if state in (AggregatorState.FINISHED, AggregatorState.FAILED, AggregatorState.IDLE):
             self._machine.cast = self.cast = members.cast(self.cast.model)  # who may ask how it ended
-        elif state is not AggregatorState.RUNNING or gone:
+        elif self._machine.waits and gone:
+            self.close_early(RoundAborted(change_of_members(gone)[0], rule="other-consortium"))
+        elif not (state is AggregatorState.RUNNING or self._machine.waits) or gone:
             cause, party = change_of_members(gone)
             error = RoundAborted(
                 cause,
@@ -205,12 +209,15 @@ class CoordinatorSession(CoordinatedRounds):
                 self._review(step)
             case studies.Started(roster=roster):
                 self._started(roster)
+            case studies.Close():
+                self.close_early(RoundAborted("the analyst has closed it", rule="closed"))
             case studies.Ended(result=result, error=error):
                 self._ended(result, error)
             case _:
                 pass
 
     def _review(self, step: studies.Review) -> None:
+        self.over = False  # an earlier attempt may have ended before its start
         try:
             setup = set_up(step.study, step.program, allow_not_private=True)
             setup.check_cast(self.cast)
@@ -247,20 +254,24 @@ class CoordinatorSession(CoordinatedRounds):
         exchange, standing = self.process.exchange, self.process.exchange.standing(self.study_hash)
         if standing.start is None or standing.outcome is not None:
             return  # it never started: it may be tried again
+        end = self._machine.ending
+        early = isinstance(end, Result) and ended_early(end.packed) is not None
         body = {
             "hash": format_hash(self.study_hash),
             "result": format_hash(result) if result is not None else "",
-            "code": "finished" if error is None else (error.rule or "failed")[:200],
+            "code": ENDED_EARLY if early else "finished" if error is None else (error.rule or "failed")[:200],
             "at": int(exchange.wall()),
         }
         exchange.say("outcome", body)
 
     def _started(self, roster: Roster) -> None:
         self._say_start(roster)
+        self.say_resumed()
         stored = self.process.store.study(self.study_hash)
         if stored is None:
             raise RemoteProtocolError("a study started that is not stored here")
-        self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
+        if self.setup is None:
+            self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
         model, process = self.cast.model, self.process
         part: CoordinatorPart = model.load(model.parts[process.role])(self, self.setup, roster)
         for peer in (*process.members.parties, *process.members.analysts):

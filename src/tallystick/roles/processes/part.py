@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.data.encoding import Records
-from tallystick.engines.client_maps import ClientMaps
+from tallystick.engines.client_map import ClientMaps, padded
 from tallystick.engines.engine import Computed, Progress, Released
-from tallystick.engines.round_vectors import padded
 from tallystick.engines.rounds import run_rounds
 from tallystick.engines.setup import Setup
-from tallystick.protocol.instructions import Compute
+from tallystick.protocol.instructions import Compute, Forget, Persist, Send, Wake
 from tallystick.protocol.study.roster import Roster
+from tallystick.roles.processes.session import Session
+from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink, Unwanted
 
 _log = logging.getLogger("tallystick.roles")
@@ -37,6 +39,11 @@ class Part(ABC):
     def __init__(self, session: Any, setup: Setup, roster: Roster) -> None:
         self.session: Any = session
         self.setup, self.roster = setup, roster
+
+    @property
+    def round(self) -> int:
+        """The round it is in; 0 before the first."""
+        return 0
 
     @abstractmethod
     def begin(self) -> None:
@@ -73,11 +80,6 @@ class Part(ABC):
 class ClientPart(Part):
     """The part of an institution: it asks its session for the sum of the records (``session.compute``)."""
 
-    @property
-    @abstractmethod
-    def round(self) -> int:
-        """The round it is in."""
-
     def prepare(self, records: Records) -> Any:
         """The records, read and encoded, as this part answers with them: once, before its first answer."""
         process, setup = self.session.process, self.setup
@@ -111,14 +113,10 @@ class ClientPart(Part):
 class CoordinatorPart(Part):
     """The part of who opens rounds and learns their totals.
 
-    It tells its session ``round_finished(NoisySum)`` or ``round_aborted(error)``; from :meth:`begin`, of a round that
-    had ended before a restart, ``ended_before(NoisySum or error)``.
+    It tells its session ``round_finished(NoisySum)`` or ``round_aborted(error)``, or ``round_held(error)`` if a party
+    is missed and the round may still go on; from :meth:`begin`, of a round that had ended before a restart,
+    ``ended_before(NoisySum or error)``.
     """
-
-    @property
-    @abstractmethod
-    def round(self) -> int:
-        """The last round that was opened."""
 
     @abstractmethod
     def open_round(self, round: int, model: bytes) -> None:
@@ -130,3 +128,36 @@ class CoordinatorPart(Part):
         return run_rounds(
             setup.design.program, setup.public, setup.sum_plan, self.session, progress=progress, released=released
         )
+
+
+class Driver:
+    """The one driver: does what a machine asks, in the order it asks it, whichever protocol it is of.
+
+    ``send`` encodes and hands over; what only one role or protocol knows goes to ``other``.
+
+    ``Persist`` and ``Forget`` are durable before the instruction after them is carried out.
+    """
+
+    def __init__(
+        self, session: Session, layer: str, *, send: Callable[[str, Any], None], other: Callable[[Any], None]
+    ) -> None:
+        self._session, self._layer, self._send, self._other = session, layer, send, other
+
+    def __call__(self, instructions: Iterable[Any]) -> None:
+        session = self._session
+        process, study = session.process, session.study_hash
+        for step in instructions:
+            match step:
+                case Persist(key=key, record=record, secret=secret):
+                    if session.keeps:
+                        process.store.persist(study, key, record, secret=secret)
+                        crashpoint(f"{key}-kept")
+                case Forget(key=key):
+                    process.store.forget(study, key)
+                    crashpoint(f"{key}-erased")
+                case Send(to=to, message=message):
+                    self._send(to, message)
+                case Wake(at=at):
+                    process.wake(at, session, self._layer)
+                case _:
+                    self._other(step)

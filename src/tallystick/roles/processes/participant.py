@@ -6,6 +6,7 @@ key is on disk before its public half is signed. Whatever is killed, whenever, c
 
 from __future__ import annotations
 
+import json
 import logging
 from abc import abstractmethod
 from typing import Any
@@ -18,15 +19,15 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.taking_part import check_approved
 from tallystick.protocol.members import Members
 from tallystick.protocol.study.messages import StudyCode, StudyDeclined, StudyEnd, StudyOpen, StudyReady
-from tallystick.protocol.study.participant import ParticipantMachine, ParticipantState
+from tallystick.protocol.study.participant import ParticipantMachine
 from tallystick.protocol.study.roster import Roster
+from tallystick.protocol.study.waiting import ParticipantState
 from tallystick.roles.governance.messages import Op
-from tallystick.roles.governance.refusals import Refusals
 from tallystick.roles.identity.consortium_watch import change_of_members, left
-from tallystick.roles.processes.driver import Driver
-from tallystick.roles.processes.part import Part
+from tallystick.roles.processes.part import Driver, Part
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Parts, Session
+from tallystick.roles.steward.refusals import Refusals
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.ticks import pack_tick, unpack_tick
@@ -34,7 +35,8 @@ from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.wire import HEADER_BYTES, SEALED, STUDY, Seals, head
 
 _log = logging.getLogger("tallystick.roles")
-_KEY = "x25519"
+_KEY, _HELD = "x25519", "held"
+WAIT_SECONDS = 8 * 86400  # in a pause; the coordinator closes the study a day before
 _IDLE = (ParticipantState.IDLE, ParticipantState.DECLINED, ParticipantState.ENDED)
 
 
@@ -81,6 +83,26 @@ class ParticipantSession(Session):
             self.process.store.set_status(self.study_hash, "finished" if finished else "failed")
 
     @property
+    def held_round(self) -> int:
+        """The round this party was in when the study was paused last, as it has kept it itself; 0 if it never was."""
+        return self._kept_pause()[0]
+
+    def _kept_pause(self) -> tuple[int, int]:
+        """That round, and until when this party waits."""
+        kept = self.process.store.records(self.study_hash).get(_HELD)
+        return (0, 0) if kept is None else tuple(json.loads(kept))
+
+    def _pause(self) -> None:
+        """Keep everything there is, keys too, and take no part in the rounds until the study goes on."""
+        until = int(self.process.parts.wall()) + WAIT_SECONDS
+        held = self.part.round if self.part is not None else self.held_round
+        self.process.store.persist(self.study_hash, _HELD, json.dumps([held, until]).encode())
+        self.close()
+        self.part = None
+        self.process.health.studies[self.study_hash.hex()[:12]] = "paused"
+        _log.warning("the study %s is paused; what it needs is kept here", self.study_hash.hex()[:12])
+
+    @property
     def idle(self) -> bool:
         return self.over or self._machine.state in _IDLE
 
@@ -110,12 +132,16 @@ class ParticipantSession(Session):
             self._study(self._machine.receive_bytes(sender, bytes(payload), now))
             return
         if self.part is None:
+            if self._machine.state is ParticipantState.PAUSED:
+                return  # it is said again when the study goes on
             raise RemoteProtocolError("a message of a round that has not started here", party=sender)
         self.part.receive(sender, kind, payload)
 
     def tick(self, layer: str) -> None:
         now = self.process.now()
         if layer == "study":
+            if self._machine.state is ParticipantState.PAUSED and self.process.parts.wall() >= self._kept_pause()[1]:
+                self._study(self._machine.expire())
             if self._still_willing():
                 self._study(self._machine.tick(now))
         elif self.part is not None:
@@ -130,7 +156,7 @@ class ParticipantSession(Session):
 
     def members_changed(self, members: Members) -> None:
         """A client that has left is missing from the rounds, no more; without a helper there are none."""
-        started = self._machine.state is ParticipantState.RUNNING
+        started = self._machine.state in (ParticipantState.RUNNING, ParticipantState.PAUSED)
         needed = (self.cast.coordinator, *self.cast.helpers)
         gone = [name for name in left(self.process.members, members) if name in needed or name == self.process.name]
         if self.idle or (started and not gone):
@@ -149,10 +175,14 @@ class ParticipantSession(Session):
             case studies.Review():
                 self._review(step)
             case studies.Confirm(attempt=attempt):
-                if self._still_willing():
+                if self._machine.state is ParticipantState.PAUSED:
+                    self._go_on()
+                elif self._still_willing():
                     self._study(self._machine.begin(attempt=attempt, now=self.process.now()))
             case studies.Started(roster=roster):
                 self._started(roster)
+            case studies.Paused():
+                self._pause()
             case studies.Erase():
                 self._erase()
             case studies.Ended(result=result, error=error):
@@ -164,6 +194,7 @@ class ParticipantSession(Session):
         """The study is over here; said again after a restart if it may not have been carried out."""
 
     def _review(self, step: studies.Review) -> None:
+        self.over = False  # an earlier attempt may have ended before its start
         store, name = self.process.store, self.process.name
         try:
             policy = self.process.parts.config.policy
@@ -193,6 +224,24 @@ class ParticipantSession(Session):
         store.set_status(self.study_hash, "ready")
         self._study(self._machine.approve(signed, attempt=step.attempt, min_clients=setup.min_clients))
 
+    def still_approved(self) -> None:
+        """Raise unless this party would go on after a pause."""
+
+    def goes_on(self) -> bool:
+        """Whether this party still takes part in what was paused; it leaves for good if not."""
+        try:
+            self.still_approved()
+        except TallystickError as error:
+            if is_storage_failure(error):
+                raise
+            self.leave(error)
+            return False
+        return True
+
+    def _go_on(self) -> None:
+        if self.goes_on():
+            self._study(self._machine.go_on(self.process.now()))
+
     def _still_willing(self) -> bool:
         """Whether this party, if it has said that it is ready, still is; it takes its word back if not."""
         if self._machine.state is ParticipantState.READY:
@@ -213,7 +262,7 @@ class ParticipantSession(Session):
             self._not_taking_part(error)
 
     def leave(self, error: TallystickError) -> None:
-        """Give up a study that has started, before anything of this party was sent."""
+        """Give up a study that has started: before anything of this party was sent, or instead of going on."""
         self._tell_steward(error)
         self._study(self._machine.leave(StudyCode.NOT_APPROVED, error))
 
@@ -242,9 +291,11 @@ class ParticipantSession(Session):
         kept, stored = store.key(self.study_hash, _KEY), store.study(self.study_hash)
         if kept is None or stored is None:
             raise RemoteProtocolError("a study started whose key is gone", remedy="Propose it anew, as a new version.")
-        self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
-        source = self.process.parts.streams(self.study_hash, b"seal", self.process.name.encode())
-        self.seals = Seals(AgreementKey(kept), self.process.name, roster, source, store.boot)
+        if self.setup is None:
+            self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
+        if self.seals is None:  # those of before a pause count on: no number is used twice
+            source = self.process.parts.streams(self.study_hash, b"seal", self.process.name.encode())
+            self.seals = Seals(AgreementKey(kept), self.process.name, roster, source, store.boot)
         model = self.cast.model
         part: Part = model.load(model.parts[self.process.role])(self, self.setup, roster)
         self.part, node = part, self.process.node

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError
+from tallystick.protocol.governance.standing import ENDED_EARLY
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.members import Cast
 from tallystick.roles.governance.exchange import Exchange
@@ -190,7 +191,11 @@ class RoleProcess(EventLoop):
                 self.exchange.send(peer, Op.RECEIPT_WANTED, b"", study)
 
     def _lacks_receipt(self, study: bytes) -> bool:
-        return self.receipts.get(study) is None and self.exchange.standing(study).state == "finished"
+        standing = self.exchange.standing(study)
+        if self.receipts.get(study) is None:
+            return bool(standing.result)
+        finished = standing.outcome is not None and standing.outcome.body["code"] != ENDED_EARLY
+        return finished and standing.state == "finished" and self.receipts.is_early(study)
 
     def heard(self, statement: Statement) -> None:
         """A signed statement is new here."""

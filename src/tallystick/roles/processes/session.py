@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from tallystick.core.clock import Clock
 from tallystick.core.randomness import WordSource
 from tallystick.protocol.members import Members
 from tallystick.roles.identity.consortium import Consortium
@@ -22,6 +21,12 @@ DECLINED_SHOWN = 20
 
 Streams = Callable[..., WordSource]
 """Where a named piece of randomness comes from: ``streams(study_hash, b"noise", round, server)``."""
+
+
+class Clock(Protocol):
+    """Seconds on a monotonic clock; only differences mean anything. Machines are told ``now``, they never look."""
+
+    def now(self) -> float: ...
 
 
 @dataclass(kw_only=True)

@@ -22,7 +22,7 @@ from tallystick.roles.operations.monitoring import serve_monitoring
 from tallystick.roles.processes.client import ClientProcess
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Parts
-from tallystick.roles.storage.stores import RoleStore
+from tallystick.roles.storage.stores import ROLE_STORE, RoleStore
 from tallystick.study.trust import registered
 
 _log = logging.getLogger("tallystick.roles")
@@ -62,7 +62,7 @@ def build(path: str | Path, role: str) -> RoleProcess:
         config=config,
         consortium=consortium,
         identity=identity,
-        store=RoleStore(config.state / "role.sqlite", party=config.name),
+        store=RoleStore(config.state / ROLE_STORE, party=config.name),
         streams=_system_streams,
         clock=SystemClock(),
     )

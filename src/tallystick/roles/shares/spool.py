@@ -39,7 +39,6 @@ from tallystick.roles.shares.spool_file import (
     make_frame,
     read_share,
     room_for,
-    without_vector,
 )
 from tallystick.roles.storage.database import corrupt, storage_guard
 from tallystick.roles.storage.erasure import BackgroundEraser, set_aside, zero
@@ -147,8 +146,8 @@ class SpoolShares:
                     sink.abort()
                     raise
             file = sink._file
-            entry = Entry(without_vector(share), sink._start, sink._length, sink._room, file.end)
-            self._append(file, make_frame(COMMIT, share.client, sink._room, sink._length, head_check(share)))
+            entry = Entry(share.without_vector(), sink._start, sink._length, sink._room, file.end)
+            self._append(file, make_frame(COMMIT, share.client, sink._room, sink._length, head_check(entry.head)))
             file.entries[share.client] = entry
             self._end(sink, committed=True)
 

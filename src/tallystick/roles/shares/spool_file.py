@@ -90,11 +90,6 @@ def head_check(share: Share) -> int:
     return zlib.crc32(encode(replace(share, payload=b"")))
 
 
-def without_vector(share: Share) -> Share:
-    """What of a share stays in memory: a seed whole, a vector's fields."""
-    return share if share.kind != ShareKind.VECTOR else replace(share, payload=b"")
-
-
 class RoundFile:
     """One round's file and its index. The descriptor lives as long as a transfer or the store needs it."""
 
@@ -233,4 +228,4 @@ class RoundFile:
             return None
         if (share.round, share.client) != (self.round, client) or head_check(share) != head or not _is_whole(share):
             return None
-        return Entry(without_vector(share), start, length, room, committed)
+        return Entry(share.without_vector(), start, length, room, committed)

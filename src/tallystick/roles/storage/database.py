@@ -12,11 +12,14 @@ import contextlib
 import errno
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar, Self
 
 from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError, VerificationError
+from tallystick.data.accounts import account_to_use, may
 
 BUSY_SECONDS = 30.0
 """How long to wait for other processes of the same party: the role, its steward's and analyst's commands."""
@@ -55,7 +58,7 @@ def corrupt(what: str, *, party: str | None = None) -> VerificationError:
 
 
 def storage_error(error: OSError | sqlite3.Error, what: str, *, party: str | None = None) -> TallystickError:
-    """The typed form of what the disk said; the paths and contents stay out of it."""
+    """The typed form of what the disk said; paths and contents stay out of it, but for a file of another account."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary code of an extended one
         if code in _DAMAGED:
@@ -65,6 +68,8 @@ def storage_error(error: OSError | sqlite3.Error, what: str, *, party: str | Non
         rule, cause, remedy = _BY_SQLITE.get(code, _FAILED)
     else:
         rule, cause, remedy = _BY_ERRNO.get(error.errno or 0, _FAILED)
+        if isinstance(error, PermissionError) and error.filename:
+            cause, remedy = f"{error.filename} is not open to it", account_to_use(Path(error.filename))
     return RoundAborted(f"{what} was not kept: {cause}", rule=rule, party=party, remedy=remedy)
 
 
@@ -86,6 +91,9 @@ def make_private(path: Path) -> None:
     give them all up, and the next process to leave would take the write-ahead log for its own to delete.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for place in (path.parent, path):  # SQLite would say no more than that it cannot
+        if may(place, os.F_OK) and not may(place, os.R_OK | os.W_OK) and not os.statvfs(place).f_flag & os.ST_RDONLY:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
@@ -146,3 +154,40 @@ def storage_guard(what: str, *, party: str | None = None) -> Iterator[None]:
         yield
     except (OSError, sqlite3.Error) as error:
         raise storage_error(error, what, party=party) from error
+
+
+class Table:
+    """A small table in a file of its own or beside others; usable from any thread, and by several processes at once."""
+
+    WHAT: ClassVar[str]
+    """What it holds, for messages."""
+    SCHEMA: ClassVar[str]
+    DURABLE: ClassVar[bool] = True
+    """False where nothing is built on it."""
+
+    def __init__(self, path: Path, *, party: str) -> None:
+        self._party, self._lock = party, threading.RLock()
+        with storage_guard(self.WHAT, party=party):
+            self._db = connect(path)
+            if self.DURABLE:
+                make_durable(self._db)
+            else:
+                self._db.execute("PRAGMA synchronous = NORMAL")
+            self._db.execute(self.SCHEMA)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Alone in this process; what fails names the table and the party."""
+        with self._lock, storage_guard(self.WHAT, party=self._party):
+            yield
+
+    def close(self) -> None:
+        """Give the file free."""
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -66,6 +66,9 @@ CREATE TABLE IF NOT EXISTS boots (
 """
 
 
+ROLE_STORE = "role.sqlite"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStudy:
     """A row of ``studies``; ``started`` and ``ended`` are whatever clock the role reports with."""
@@ -78,6 +81,23 @@ class StoredStudy:
     ended: float | None
 
 
+def is_running(state: Path) -> bool:
+    """Whether the role whose state folder this is runs now: it holds its lock for as long."""
+    lock = _lock_of(state / ROLE_STORE)
+    if not lock.exists():
+        return False
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
 class RoleStore:
     """One role's state. Every method is one transaction, or part of the enclosing :meth:`transaction`."""
 
@@ -87,7 +107,7 @@ class RoleStore:
         self._inside = False  # of a transaction
         with storage_guard("this role's state", party=party):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._owner = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._owner = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             self._open()
         except BaseException:

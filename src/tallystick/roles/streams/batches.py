@@ -25,12 +25,11 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.data.appended import appended
-from tallystick.data.encoding import Records
+from tallystick.data.encoding import Records, study_records
 from tallystick.data.sources import broken_records, read_table, with_broken_records
-from tallystick.engines.client_maps import ClientMaps
+from tallystick.engines.client_map import ClientMaps
 from tallystick.engines.setup import Setup
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of
-from tallystick.engines.study_records import study_records
 from tallystick.privacy.round_plan import RoundPlan
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.roles.storage.stores import RoleStore

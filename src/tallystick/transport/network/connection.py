@@ -24,9 +24,12 @@ from tallystick.transport.network.frames import (
     ABANDON,
     GREETING,
     HEADER_BYTES,
+    End,
     FrameError,
     Kind,
     Reason,
+    State,
+    Stream,
     close_frame,
     decline_frame,
     frame,
@@ -36,7 +39,6 @@ from tallystick.transport.network.frames import (
     parse_open,
 )
 from tallystick.transport.network.incoming import IncomingMessage, StorageError
-from tallystick.transport.network.line import End, State, Stream
 from tallystick.transport.network.outbound import FIRST_STEP, Outbound, Piece
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -20,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from tallystick.transport.network.connection import Connection
 from tallystick.transport.network.credentials import Credentials, Peer, fingerprint, server_name, split_address
-from tallystick.transport.network.frames import Reason, Refusal
+from tallystick.transport.network.frames import End, Reason, Refusal
 from tallystick.transport.network.grpc_streams import dial
-from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
+from tallystick.transport.network.tls_line import tls_line
 
 if TYPE_CHECKING:
     from tallystick.transport.network.node import Node
@@ -41,10 +40,8 @@ def peer_certificate(ca_pem: bytes, peer: Peer, timeout: float) -> bytes:
     context.load_verify_locations(cadata=ca_pem.decode("ascii"))
     context.set_alpn_protocols(["h2"])
     try:
-        with (
-            socket.create_connection(split_address(peer.address), timeout) as plain,
-            context.wrap_socket(plain) as secure,
-        ):
+        with tls_line(context, split_address(peer.address), timeout) as secure:
+            secure.do_handshake()
             der = secure.getpeercert(binary_form=True)
     except ssl.SSLError as error:
         raise Refusal(Reason.REFUSED, f"TLS failed: {error.reason or error}") from error

@@ -1,4 +1,4 @@
-"""The frames on a stream, and the reasons for which a stream ends.
+"""The frames on a stream, the states of a line, and the reasons for which it ends.
 
 A gRPC message is one frame: a header of 10 bytes, little-endian, and a payload.
 
@@ -25,7 +25,9 @@ its clients: a thousand may announce a vector at once, a few are streaming.
 from __future__ import annotations
 
 import struct
-from enum import IntEnum
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import Protocol
 
 from tallystick.core.readable_text import one_line
 
@@ -159,3 +161,28 @@ def parse_close(raw: bytes) -> tuple[Reason, str]:
 def parse_decline(raw: bytes) -> Reason:
     """Why the announced message was not taken."""
     return _reason(raw[HEADER_BYTES])
+
+
+class State(Enum):
+    """Where a connection is in its life."""
+
+    GREETING = "greeting"
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Why a connection is over; ``theirs`` if it was the peer who said so."""
+
+    reason: Reason
+    text: str
+    theirs: bool = False
+
+
+class Stream(Protocol):
+    """A gRPC stream of raw messages, either side's; reading returns None at its end or when it breaks."""
+
+    async def read(self) -> bytes | None: ...
+
+    async def write(self, raw: bytes) -> bool: ...

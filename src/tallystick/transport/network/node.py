@@ -30,9 +30,8 @@ from tallystick.transport.network.counters import Counters
 from tallystick.transport.network.credentials import Credentials, Peer, by_fingerprint, split_address
 from tallystick.transport.network.dialler import Dialler
 from tallystick.transport.network.doorkeeper import Doorkeeper, caller_of
-from tallystick.transport.network.frames import Reason, Refusal
+from tallystick.transport.network.frames import End, Reason, Refusal
 from tallystick.transport.network.grpc_streams import AcceptedStream, Acceptor
-from tallystick.transport.network.line import End
 from tallystick.transport.network.options import Options
 from tallystick.transport.network.outbound import Buffer, Pace, Piece, message_of
 

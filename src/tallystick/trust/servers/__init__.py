@@ -47,10 +47,11 @@ class Servers(TrustModel):
     witnesses = makers = "server"
     simulation = "tallystick.trust.servers.simulation:SimulatedServers"
     parts: ClassVar[Mapping[str, str]] = {
-        "client": "tallystick.trust.servers.client:ServersClientPart",
+        "client": "tallystick.trust.servers.parts:ServersClientPart",
         "server": "tallystick.trust.servers.server:ServerPart",
-        "aggregator": "tallystick.trust.servers.aggregator:AggregatorPart",
+        "aggregator": "tallystick.trust.servers.parts:AggregatorPart",
     }
+    unsigned = "tallystick.trust.servers.vouchers:unsigned"
 
     def trust(self, section: ServersSection) -> Trust:
         m, t = section.servers, section.coalition

@@ -13,11 +13,11 @@ class ServersSection(TrustSection):
     """[trust] model = "servers": how many servers there are, and how many of them may collude."""
 
     model: Literal["servers"] = "servers"
-    servers: Whole = 2
+    servers: Whole = Field(default=2, description="how many, run by different organisations")
     colluding: Whole | None = Field(default=None, description="servers that may collude; servers - 1 if left out")
     parties: Whole = 3  # of no meaning here; it is in the hash of every study that was ever approved
     min_clients: Whole | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
-    round_timeout_s: Real = 60
+    round_timeout_s: Real = Field(default=60, description="seconds a round waits for shares")
 
     @property
     def coalition(self) -> int:

@@ -34,7 +34,7 @@ from tallystick.roles.shares.spool import SpoolShares
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink, Unwanted
 from tallystick.transport.wire import SEALED, Seals
-from tallystick.trust.servers.part import SumPart
+from tallystick.trust.servers.parts import SumPart
 
 _log = logging.getLogger("tallystick.roles")
 _SENT = {
@@ -84,6 +84,7 @@ class ServerPart(SumPart):
             boot=process.store.boot,
             boot_value=process.store.boot_value,
             boots=process.store.boots(study),
+            held=session.held_round,
             now=process.now(),
         )
         if isinstance(machine, _SpoolingServer) and isinstance(process, ServerProcess):

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import pack_state
 from tallystick.data.partitions import uniforms
-from tallystick.engines.client_map import ClientMap
+from tallystick.engines.client_map import ChosenMap, ClientMap, padded
 from tallystick.engines.engine import SimulatedStudy
-from tallystick.engines.record_choice import ChosenMap
-from tallystick.engines.round_vectors import RoundNoise, padded, result_limit
+from tallystick.engines.round_vectors import RoundNoise, result_limit
 from tallystick.engines.rounds import SimulatedRounds
 from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.transport.rounds import MemoryRounds

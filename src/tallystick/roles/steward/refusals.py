@@ -7,15 +7,12 @@ those: an aggregator that makes up studies fills nothing here.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from pathlib import Path
 
 from tallystick.core.readable_text import one_line
-from tallystick.roles.storage.database import connect, storage_guard
+from tallystick.roles.storage.database import Table
 
 MAX_KEPT = 1000
-_WHAT = "the list of refusals"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS refusals (
     study BLOB PRIMARY KEY, at INTEGER NOT NULL, rule TEXT NOT NULL, cause TEXT NOT NULL) WITHOUT ROWID
@@ -31,20 +28,16 @@ class Refusal:
     cause: str
 
 
-class Refusals:
-    """The table; usable from any thread, and by the role and its steward's commands at once."""
+class Refusals(Table):
+    """The table."""
 
-    def __init__(self, path: Path, *, party: str) -> None:
-        self._party = party
-        self._lock = threading.RLock()
-        with storage_guard(_WHAT, party=party):
-            self._db = connect(path)
-            self._db.execute("PRAGMA synchronous = NORMAL")  # nothing is built on it
-            self._db.execute(_SCHEMA)
+    WHAT = "the list of refusals"
+    SCHEMA = _SCHEMA
+    DURABLE = False
 
     def note(self, study: bytes, *, at: float, rule: str, cause: str) -> None:
         """This party has refused; the newest reason stays."""
-        with self._lock, storage_guard(_WHAT, party=self._party):
+        with self._guarded():
             row = (study, int(at), one_line(rule, 200), one_line(cause, 2000))
             self._db.execute("INSERT OR REPLACE INTO refusals VALUES (?, ?, ?, ?)", row)
             self._db.execute(
@@ -54,16 +47,11 @@ class Refusals:
 
     def clear(self, study: bytes) -> None:
         """This party takes part after all."""
-        with self._lock, storage_guard(_WHAT, party=self._party):
+        with self._guarded():
             self._db.execute("DELETE FROM refusals WHERE study = ?", (study,))
 
     def get(self, study: bytes) -> Refusal | None:
         """The newest refusal of a study."""
-        with self._lock, storage_guard(_WHAT, party=self._party):
+        with self._guarded():
             row = self._db.execute("SELECT at, rule, cause FROM refusals WHERE study = ?", (study,)).fetchone()
         return None if row is None else Refusal(at=int(row[0]), rule=str(row[1]), cause=str(row[2]))
-
-    def close(self) -> None:
-        """Give the file free."""
-        with self._lock:
-            self._db.close()

@@ -1,7 +1,11 @@
-"""Linear support vector machine (one against the rest for more than two classes): the loss.
+"""The losses of linear classifiers; the descent is :mod:`…descent_program`.
 
-The hinge max(0, 1 − m) of a margin m = s·score, s = ±1, has a corner that a noisy descent cannot use: rounds end where
-its gradient jumps. It is smoothed over a width γ ([CMS11] smooth it for privacy, by a like quadratic piece):
+Logistic regression (softmax for more than two classes): the residual of two classes is σ(score) − y, of norm ½ at
+weights 0 and at most 1; of more, softmax(scores) − e_y, of norm √(1 − 1/K) and at most √2.
+
+Linear support vector machine (one against the rest for more than two classes): the hinge max(0, 1 − m) of a margin
+m = s·score, s = ±1, has a corner that a noisy descent cannot use: rounds end where its gradient jumps. It is smoothed
+over a width γ ([CMS11] smooth it for privacy, by a like quadratic piece):
 
     ℓ(m) = 0 for m ≥ 1,   (1 − m)²/(2γ) for 1 − γ ≤ m ≤ 1,   1 − m − γ/2 for m ≤ 1 − γ
 
@@ -22,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import PublicBudget
-from tallystick.algorithms.elementwise import grid_scores, hinge_residuals
-from tallystick.algorithms.linear.descent import DescentSettings, Loss
+from tallystick.algorithms.elementwise import grid_scores, hinge_residuals, logistic_residuals, softmax_residuals
+from tallystick.algorithms.linear.descent import LOGISTIC, DescentSettings, Loss
 from tallystick.algorithms.linear.descent_program import DescentProgram
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import GridRows
@@ -32,6 +36,21 @@ WIDTH = 1.0
 """γ: the corner is rounded over margins from 0 to 1."""
 _SPREAD = 0.75
 """Scores of this standard deviation are what the rule aims at: most records beside their margin, not on it."""
+
+
+class LogisticProgram(DescentProgram):
+    """Cross entropy of a linear score, or of one per class."""
+
+    title = "logistic regression"
+    loss = LOGISTIC
+
+    def residuals(
+        self, rows: GridRows, weights: NDArray[np.float64], target: NDArray[np.float64], clip: float
+    ) -> NDArray[np.float64]:
+        scores = grid_scores(rows, weights)
+        if self.outputs == 1:
+            return np.asarray(logistic_residuals(scores[:, 0], target, clip)[:, None])
+        return np.asarray(softmax_residuals(scores, target, clip, self.l1))
 
 
 def hinge_bounds(classes: int, *, l1: bool, intercept: bool = True) -> tuple[float, float, float]:
