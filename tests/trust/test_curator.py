@@ -166,12 +166,12 @@ class Deployment:
             accept_columns(columns, self.configs[name][1], by="steward")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, *names: str) -> None:
+    def start(self, *names: str, mortal: bool = False) -> None:
         for name in names or tuple(self.configs):
             role, config = self.configs[name]
             with (self.logs / f"{name}.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", "tests.trust.curator", role, str(config)],
+                    [sys.executable, "-m", "tests.trust.curator", role, str(config), *["mortal"] * mortal],
                     stdout=log, stderr=log, cwd=ROOT, env={**os.environ, "GRPC_VERBOSITY": "NONE"},
                 )  # fmt: skip
 
@@ -221,8 +221,11 @@ def test_it_runs_between_real_processes_governed_charged_and_receipted(deploymen
     kept = deployment.released()
     deployment.kill("curator")  # SIGKILL, most likely with a round open
     deployment.kill("north")
-    deployment.start("curator", "north")
+    deployment.start("north")
+    deployment.start("curator", mortal=True)
     deployment.processes["west"].send_signal(signal.SIGCONT)
+    assert deployment.processes.pop("curator").wait(60) == -signal.SIGKILL  # it has the result, and has not vouched
+    deployment.start("curator")
     analyst.join(150)
     assert made, deployment.log()
     assert deployment.released() == ROUNDS >= kept

@@ -71,6 +71,7 @@ class CoordinatorSession(PausableRounds):
         end = self._machine.ending
         if isinstance(end, Result):  # killed, perhaps, between keeping the end and saying it
             self._say_outcome(result_digest(self.study_hash, end.packed), None)
+            self._vouch()
         elif end is not None:
             self._say_outcome(None, error_of(end))
         self.try_receipt()
@@ -295,10 +296,18 @@ class CoordinatorSession(PausableRounds):
         status = "finished" if error is None else "failed"
         self.process.store.set_status(self.study_hash, status)
         self.process.health.studies[self.study_hash.hex()[:12]] = status
+        if error is None:
+            self._vouch()
         if self.setup is not None:
-            if error is None and self.process.role == self.cast.model.makers:
-                attest(self.process.exchange, self.process.store, self.study_hash, self.setup, self._notes())
             self.setup.close()
+
+    def _vouch(self) -> None:
+        """Where who coordinates makes noise too: attest the rounds of a study that has a result, once."""
+        stored = self.process.store.study(self.study_hash)
+        if self.process.role != self.cast.model.makers or stored is None:
+            return
+        setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
+        attest(self.process.exchange, self.process.store, self.study_hash, setup, self._notes())
 
 
 class CoordinatorProcess(RoleProcess):
