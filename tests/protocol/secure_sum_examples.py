@@ -30,6 +30,7 @@ from tallystick.protocol.secure_sum.messages import (
     Share,
     ShareKind,
     Start,
+    StillIn,
     model_digest,
 )
 from tallystick.protocol.secure_sum.open_round import NoiseSource
@@ -171,5 +172,6 @@ def every_message() -> dict[str, Message]:
         ),
         "round_closed": RoundClosed(study_hash=STUDY, round=7, agreement=mark),
         "inquiry": Inquiry(study_hash=STUDY, round=7),
-        "confirmed": Confirmed(study_hash=STUDY, round=7, digest=mark, complete=1),
+        "confirmed": Confirmed(study_hash=STUDY, round=7, digest=mark, complete=1, mark=mark[:16]),
+        "still_in": StillIn(study_hash=STUDY, round=7, mark=mark[:16]),
     }

@@ -126,6 +126,9 @@ def plain_decode(raw: bytes, limit: int = 1 << 20) -> dict:
     elif kind == 12:
         m["digest"], m["complete"] = r.hex(32), r.number("B")
         need(m["complete"] in (0, 1))
+        m["mark"] = r.hex(16)
+    elif kind == 13:
+        m["mark"] = r.hex(16)
     elif kind == 11:
         m["deadline_ms"] = r.number("I")
         m["model_hash"] = r.hex(32)

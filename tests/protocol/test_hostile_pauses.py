@@ -142,7 +142,7 @@ class Attack:
 
     def confirmed(self, client: str, round: int) -> Confirmed:
         here = self.machine.holds_share_of(client) or self.die.random() < 0.02
-        return Confirmed(study_hash=STUDY, round=round, digest=bound(client, round), complete=int(here))
+        return Confirmed(study_hash=STUDY, round=round, digest=bound(client, round), complete=int(here), mark=bytes(16))
 
     def lie(self, round: int, kind: type[ReceivedList] | type[Agreement]) -> ReceivedList | Agreement:
         """What the other server signs: any set, with the digests that its clients have really committed to."""

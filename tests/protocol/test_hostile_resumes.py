@@ -11,7 +11,7 @@ from secure_sum_examples import opening, parameters
 from tallystick.core.errors import NotApproved
 from tallystick.protocol.instructions import Compute
 from tallystick.protocol.secure_sum import ClientMachine
-from tallystick.protocol.secure_sum.messages import Inquiry
+from tallystick.protocol.secure_sum.messages import StillIn
 from tallystick.roles.processes.client_session import ClientSession
 from tallystick.roles.processes.part import ROUNDS, Driver
 from tallystick.roles.processes.participant import ParticipantSession
@@ -47,7 +47,7 @@ def test_servers_paused_behind_a_clients_back_do_not_get_its_word(rejected: bool
     part.machine = ClientMachine(P, "c0")
     part.drive = Driver(session, ROUNDS, send=part.send, other=part.step)  # type: ignore[arg-type]
     part.machine.receive("aggregator", opening(P), 0.0)
-    part.drive(part.machine.receive("s0", Inquiry(study_hash=P.study_hash, round=1), 1.0))
+    part.drive(part.machine.receive("s0", StillIn(study_hash=P.study_hash, round=1, mark=bytes(16)), 1.0))
     assert session.out == ([] if rejected else ["s0"])
     assert len(session.left) == rejected
 

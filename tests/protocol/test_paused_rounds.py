@@ -6,6 +6,7 @@ The study's machines in a pause, too: who goes on, who leaves, who is still miss
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from test_study_machines import party, records, running
 from tallystick.core.errors import RoundAborted
 from tallystick.crypto.prg import AesStream
 from tallystick.protocol.secure_sum import ClientMachine, Held, MemoryShares, Persist, Send, ServerMachine
-from tallystick.protocol.secure_sum.messages import Abort, Agreement, Code, Confirmed, Inquiry, Partial, Refused
+from tallystick.protocol.secure_sum.messages import Abort, Agreement, Code, Confirmed, Partial, Refused, StillIn
 from tallystick.protocol.secure_sum.open_round import ServerState
 from tallystick.protocol.secure_sum.server_agreeing import AgreeingServer
 from tallystick.protocol.study import AggregatorMachine, Close, Confirm, Ended, Erase, Paused, Started
@@ -39,6 +40,7 @@ from tallystick.protocol.study.participant import ParticipantMachine
 from tallystick.protocol.study.waiting import ParticipantState
 
 P = parameters(holds=True)
+MARK = SameBlind().bytes(16)
 
 
 class Held1:
@@ -73,7 +75,7 @@ def confirmed(client: str, *, complete: int = 1, values=(1,) * SIZE, round: int 
     held = Held1(clients=())
     give(held.machine, P, client, values)
     digest = held.machine._now.received[P.client_index[client]]
-    return Confirmed(study_hash=P.study_hash, round=round, digest=digest, complete=complete)
+    return Confirmed(study_hash=P.study_hash, round=round, digest=digest, complete=complete, mark=MARK)
 
 
 def speaks_too_early() -> bool:
@@ -119,7 +121,7 @@ def test_a_missed_client_holds_the_round_before_the_list_is_signed() -> None:
 def test_a_server_goes_on_when_every_client_in_the_round_has_said_yes() -> None:
     held = Held1()
     asked = held.resumed()
-    assert {s.to for s in asked if isinstance(s, Send) and isinstance(s.message, Inquiry)} >= set(P.clients)
+    assert {s.to for s in asked if isinstance(s, Send) and isinstance(s.message, StillIn)} >= set(P.clients)
     out = held.machine.receive("s1", held.other._now.lists[1], 6.0)
     for client in P.clients:
         assert sent(out, Agreement) == []
@@ -132,6 +134,53 @@ def test_the_rule_is_caught_when_it_is_left_out(monkeypatch: pytest.MonkeyPatch)
     assert not speaks_too_early()
     monkeypatch.setattr(AgreeingServer, "_ask_again", lambda self, current, now: self._go_on(current, now))
     assert speaks_too_early()
+
+
+class Counted(SameBlind):
+    """Another blind at every start of a server, as a deployed one has."""
+
+    starts = 0
+
+    def __init__(self) -> None:
+        Counted.starts += 1
+        self._own = Counted.starts
+
+    def bytes(self, count: int) -> bytes:
+        return self._own.to_bytes(count, "little")
+
+
+def an_old_word_counts(monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether what clients said in one pause of a round takes them into the round after the next pause of it."""
+    held = Held1()
+    with monkeypatch.context() as patched:
+        patched.setattr(Held1, "parts", lambda self: {**PARTS(self), "blinds": Counted()})
+        first = {s.message.mark for s in held.resumed() if isinstance(s, Send) and isinstance(s.message, StillIn)}
+        second = {s.message.mark for s in held.resumed() if isinstance(s, Send) and isinstance(s.message, StillIn)}
+    assert len(first) == len(second) == 1
+    assert first != second
+    for mark in (*first, *second):
+        held.machine.receive("s1", held.other._now.lists[1], 6.0)
+        said = [held.machine.receive(client, replace(confirmed(client), mark=mark), 6.0) for client in P.clients]
+        if any(sent(out, Agreement) for out in said):
+            return mark in first
+    raise AssertionError("it never went on")
+
+
+PARTS = Held1.parts
+
+
+def test_a_word_of_an_earlier_pause_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a day old, and the client may have taken its approval back since."""
+    assert not an_old_word_counts(monkeypatch)
+    monkeypatch.setattr(AgreeingServer, "_on_confirmed", _whatever_its_mark)
+    assert an_old_word_counts(monkeypatch)  # planted: the mark is not looked at
+
+
+_ON_CONFIRMED = AgreeingServer._on_confirmed
+
+
+def _whatever_its_mark(self: AgreeingServer, sender: str, message: Confirmed, now: float) -> list:
+    return _ON_CONFIRMED(self, sender, replace(message, mark=self._mark), now)
 
 
 def lost_share(held: Held1) -> None:
@@ -159,7 +208,7 @@ def test_a_server_that_has_lost_something_of_the_round_spends_it(lose: Callable[
     "said",
     [
         confirmed("c0", values=(2,) * SIZE),
-        Confirmed(study_hash=P.study_hash, round=1, digest=bytes(32), complete=0),
+        Confirmed(study_hash=P.study_hash, round=1, digest=bytes(32), complete=0, mark=MARK),
     ],
     ids=["other bytes", "nothing shared"],
 )
@@ -190,9 +239,9 @@ def test_a_share_that_a_server_has_lost_is_noticed_by_its_client() -> None:
 def test_what_a_client_says_of_its_share() -> None:
     machine = ClientMachine(P, "c0")
     machine.receive("aggregator", opening(P), 0.0)
-    question = Inquiry(study_hash=P.study_hash, round=1)
+    question = StillIn(study_hash=P.study_hash, round=1, mark=b"m" * 16)
     (nothing,) = sent(machine.receive("s0", question, 1.0), Confirmed)
-    assert (nothing.digest, nothing.complete) == (bytes(32), 0)
+    assert (nothing.digest, nothing.complete, nothing.mark) == (bytes(32), 0, question.mark)
     out = machine.contribute(1, np.ones(SIZE, dtype=np.uint64), AesStream(bytes(32)), 1.0)
     assert machine.tick(1e6) != []  # it goes on sending: it has not given the round up
     (half,) = sent(machine.receive("s0", question, 1.0), Confirmed)

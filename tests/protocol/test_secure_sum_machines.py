@@ -50,6 +50,7 @@ from tallystick.protocol.secure_sum.messages import (
     Refused,
     RoundClosed,
     Share,
+    StillIn,
     model_digest,
 )
 from tallystick.protocol.secure_sum.open_round import NoiseSource
@@ -769,6 +770,8 @@ def test_the_vector_takes_turns() -> None:
 def test_messages_that_a_party_does_not_expect_are_refused() -> None:
     p = parameters()
     question = Inquiry(study_hash=STUDY, round=1)
-    assert codes(ClientMachine(p, "c0").receive("c1", question, 0.0)) == [Code.WRONG_PARTY]
+    assert codes(ClientMachine(p, "c0").receive("c1", question, 0.0)) == [Code.NOT_EXPECTED]
+    held = StillIn(study_hash=STUDY, round=1, mark=bytes(16))
+    assert codes(ClientMachine(p, "c0").receive("c1", held, 0.0)) == [Code.WRONG_PARTY]
     assert codes(aggregator(p).receive("stranger", question, 0.0)) == [Code.WRONG_PARTY]
     assert decode(encode(question)) == question

@@ -44,6 +44,7 @@ from tallystick.protocol.secure_sum.messages import (
     RoundOpen,
     Share,
     ShareKind,
+    StillIn,
     commitments_digest,
     share_context,
     share_digest,
@@ -100,7 +101,7 @@ class ClientMachine(SumMachine):
             Refused: self._on_refused,
             RoundClosed: self._on_closed,
             Abort: self._on_abort,
-            Inquiry: self._on_inquiry,
+            StillIn: self._on_still_in,
         }
 
     def _end(self) -> list[Instruction]:
@@ -255,7 +256,7 @@ class ClientMachine(SumMachine):
             return [*self._end(), Aborted(abort_error(message))]
         return []
 
-    def _on_inquiry(self, sender: str, message: Inquiry, now: float) -> list[Instruction]:
+    def _on_still_in(self, sender: str, message: StillIn, now: float) -> list[Instruction]:
         """A server asks, before it goes on with a round that was held, whether this client still takes part."""
         if sender not in self.parameters.server_index:
             return self._refuse(sender, message, Code.WRONG_PARTY, "clients answer servers")
@@ -265,6 +266,7 @@ class ClientMachine(SumMachine):
             round=message.round,
             digest=self._bound[1] if shared else bytes(32),
             complete=int(shared and self._seed is None),
+            mark=message.mark,
         )
         return [Send(sender, said)]
 

@@ -133,7 +133,8 @@ _TABLES = {
     8: (messages.Abort, "hash u32 code text text text"),
     9: (messages.RoundClosed, "hash u32 hash"),
     10: (messages.Inquiry, "hash u32"),
-    12: (messages.Confirmed, "hash u32 hash flag"),
+    12: (messages.Confirmed, "hash u32 hash flag 16"),
+    13: (messages.StillIn, "hash u32 16"),
 }
 _SHARE = _ShareLayout()
 _LAYOUTS = {n: Layout(kind, table, _KINDS) for n, (kind, table) in _TABLES.items()}

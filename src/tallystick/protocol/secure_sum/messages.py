@@ -32,6 +32,7 @@ from blake3 import blake3
 from tallystick.core.identifiers import digest
 
 BOOT_VALUE_BYTES = 16
+MARK_BYTES = 16
 
 _CONTEXT = Struct("<IIHI")
 _AGREEMENT = Struct("<IHHI")
@@ -269,17 +270,31 @@ class Inquiry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StillIn:
+    """Server to client, of a round that was held: do you still take part?
+
+    The server draws a ``mark`` whenever it takes the round up again, and only an answer with it counts: what a client
+    said in an earlier pause of the same round says nothing of this one.
+    """
+
+    study_hash: bytes
+    round: int
+    mark: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmed:
     """Client to server, of a round that was held: I still take part.
 
     ``digest`` is over the commitments I have shared, zero if I have shared nothing; ``complete``: every server has said
-    that it holds its share, and I cannot send it again.
+    that it holds its share, and I cannot send it again. ``mark`` is that of the question.
     """
 
     study_hash: bytes
     round: int
     digest: bytes
     complete: int
+    mark: bytes
 
 
 Message = (
@@ -293,6 +308,7 @@ Message = (
     | Abort
     | RoundClosed
     | Inquiry
+    | StillIn
     | Confirmed
 )
 

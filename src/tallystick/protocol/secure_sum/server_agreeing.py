@@ -29,14 +29,15 @@ from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction
 from tallystick.protocol.secure_sum.machine import SumMachine, abort_error
 from tallystick.protocol.secure_sum.messages import (
     BOOT_VALUE_BYTES,
+    MARK_BYTES,
     Agreement,
     Code,
     Confirmed,
-    Inquiry,
     Partial,
     ReceivedList,
     Share,
     ShareKind,
+    StillIn,
 )
 from tallystick.protocol.secure_sum.open_round import ACTIVE, NoiseSource, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
@@ -78,6 +79,8 @@ class AgreeingServer(SumMachine):
         """The round in which the study was paused; 0 if it never was."""
         self._unconfirmed: set[int] = set()
         self._confirm_by = 0.0
+        self._mark = bytes(MARK_BYTES)
+        """Of this server's question who still takes part: drawn anew whenever a held round is taken up."""
 
     @property
     def blamed(self) -> tuple[str, ...]:
@@ -94,6 +97,7 @@ class AgreeingServer(SumMachine):
             return self._lost()
         self._unconfirmed = set(current.received)
         self._confirm_by = now + self.parameters.agreement_seconds
+        self._mark = self._blinds.bytes(MARK_BYTES)
         return self._ask_unconfirmed(now) if self._unconfirmed else self._go_on(current, now)
 
     def _lost(self) -> list[Instruction]:
@@ -101,14 +105,14 @@ class AgreeingServer(SumMachine):
 
     def _ask_unconfirmed(self, now: float) -> list[Instruction]:
         p = self.parameters
-        question = Inquiry(study_hash=p.study_hash, round=self.round)
+        question = StillIn(study_hash=p.study_hash, round=self.round, mark=self._mark)
         asked: list[Instruction] = [Send(name, question) for i, name in enumerate(p.clients) if i in self._unconfirmed]
         return [*asked, Wake(min(now + p.retry_seconds, self._confirm_by))]
 
     def _on_confirmed(self, sender: str, message: Confirmed, now: float) -> list[Instruction]:
         client, current = self.parameters.client_index.get(sender), self._now
         here = self._held == message.round == self.round and self.state in ACTIVE
-        if client is None or current is None or not here:
+        if client is None or current is None or not here or message.mark != self._mark:
             return []
         mine = current.received.get(client)
         if message.complete and mine is None and client not in current.equivocators:
