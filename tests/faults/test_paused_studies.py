@@ -60,6 +60,9 @@ def lose(parties: Parties, name: str, point: CrashPoint, round: int = ROUNDS - 1
     done = f"Paused after round {round - 1} of {ROUNDS}: the state after it is released, marked as ended early"
     assert all(words in error.cause for words in (charged, done)), error
     assert all(words in str(error.remedy) for words in (f"Start {name}", "study resume", "study close")), error
+    for client in parties.clients:  # the analyst is told first: a steward may act once the client has heard of it
+        config = parties.configs[client][1]
+        wait_for(lambda config=config: studies.show(study.printed_hash, config)["state"] == "paused")
     return study
 
 
