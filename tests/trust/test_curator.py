@@ -224,7 +224,7 @@ def test_it_runs_between_real_processes_governed_charged_and_receipted(deploymen
     deployment.start("north")
     deployment.start("curator", mortal=True)
     deployment.processes["west"].send_signal(signal.SIGCONT)
-    assert deployment.processes.pop("curator").wait(150) == -signal.SIGKILL  # it has the result, and has not vouched
+    assert deployment.processes["curator"].wait(150) == -signal.SIGKILL  # it has the result, and has not vouched
     deployment.start("curator")
     analyst.join(150)
     assert made, deployment.log()
