@@ -21,6 +21,7 @@ from tallystick.algorithms.linear.descent import DescentSettings, settings_from
 from tallystick.algorithms.linear.losses import HingeProgram, LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
 from tallystick.algorithms.program import Public
+from tallystick.algorithms.selection.mode import design_mode
 from tallystick.algorithms.tables.summary import design_summary
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
@@ -76,6 +77,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         design=design_summary,
         estimator=_face("summary:Summary"),
     ),
+    "mode": BuiltIn(keys=frozenset({"column"}), design=design_mode, estimator=_face("mode:Mode")),
     "evaluation": BuiltIn(
         keys=frozenset({"classifier"}), design=design_evaluation, estimator=_face("evaluate:ClassifierEvaluation")
     ),

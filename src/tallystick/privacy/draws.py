@@ -1,0 +1,104 @@
+"""One draw of the exponential mechanism [MT07]: what is chosen among, by which weights, and what that costs.
+
+A draw chooses a place c with probability w(d_c)/Σ w, where d_c ≥ 0 is an integer distance that is summed over records
+(how far the cell's ranks are from the wanted one; how far a candidate's score is behind the best) and w a public table
+of whole numbers (:mod:`tallystick.privacy.mechanisms.exponential`). It is charged what the table costs, as an exact
+rational that is rounded up, and not what was asked for.
+
+THEOREM (bounded range). For fixed neighbours D, D′ let ℓ_c = ln w(d_c) − ln w(d′_c). The privacy loss of place c is
+ℓ_c − ln(W/W′): the second term is the same for all c, so the losses lie in an interval of length max ℓ − min ℓ, which
+is at most the ε that is charged. Such a draw is ε-bounded-range [DR19], hence ε-DP and (ε²/8)-zCDP [CR21, Thm. 3.1],
+a quarter of what any ε-DP step costs. The bias of drawing with finitely many random bits multiplies every probability
+by a factor within [1 − β, 1 + β], so it widens the interval by less than 3β; the table charges for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Literal
+
+from tallystick.core.errors import PrivacyRefused
+from tallystick.core.identifiers import digest, format_hash
+from tallystick.privacy.grid import Grid, Group
+from tallystick.privacy.mechanisms import Mechanism
+from tallystick.privacy.mechanisms.exponential import WeightTable, charged, weight_table
+from tallystick.privacy.round_plan import GroupNoise, RoundPlan
+
+Kind = Literal["ranks", "scores"]
+MOST_CELLS = 4096
+"""Places of one draw: what three parties compute in seconds."""
+
+
+def draw_rho(epsilon: Fraction) -> Fraction:
+    """ρ of an ε-bounded-range draw: ε²/8 [CR21, Thm. 3.1]."""
+    return epsilon**2 / 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draw:
+    """What is drawn, by which table, and the exact ε it costs. Public."""
+
+    kind: Kind
+    """``ranks``: cells in order, with what lies below and above them, and a wanted rank a·n/b. ``scores``: one score a
+    candidate, the largest wanted."""
+    cells: int
+    up: int
+    """By how much a distance may grow between neighbours."""
+    down: int
+    table: WeightTable = field(repr=False)
+    epsilon: Fraction
+    numerator: int = 0
+    denominator: int = 1
+
+    @property
+    def coordinates(self) -> int:
+        """Entries of a record's vector."""
+        return self.cells + 2 if self.kind == "ranks" else self.cells
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it is proposed, attested and checked: exact."""
+        weights = b"".join(w.to_bytes(32, "little") for w in self.table.weights)
+        return {
+            "kind": self.kind,
+            "cells": self.cells,
+            "rank": f"{self.numerator}/{self.denominator}",
+            "moves": [self.up, self.down],
+            "clamp": self.table.clamp,
+            "weights": format_hash(digest(b"tallystick/weights/1", weights)),
+            "epsilon": f"{self.epsilon.numerator}/{self.epsilon.denominator}",
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawRound(RoundPlan):
+    """A round whose total is opened to nobody: one place is drawn from it. What it costs stands where a round's noise
+    does, so that rounds of both kinds add up."""
+
+    draw: Draw
+
+
+def draw_round(
+    draw: Kind, *, group: Group, cells: int, rank: tuple[int, int], moves: tuple[int, int], epsilon: Fraction,
+    makers: int,
+) -> DrawRound:  # fmt: skip
+    """The round of one draw that costs at most ``epsilon``; ``moves`` is how far neighbours move a distance."""
+    if not 2 <= cells <= MOST_CELLS:
+        raise PrivacyRefused(
+            f"a draw among {cells} places",
+            rule="draw-has-places",
+            remedy=f"Let there be from 2 to {MOST_CELLS} places to choose from.",
+        )
+    table = weight_table(epsilon, *moves, cells=cells)
+    cost = charged(table, *moves)
+    if cost > epsilon:
+        raise PrivacyRefused("the weights of a draw cost more than its budget", rule="draw-covers-budget")
+    made = Draw(
+        kind=draw, cells=cells, up=moves[0], down=moves[1], table=table, epsilon=cost,
+        numerator=rank[0], denominator=rank[1],
+    )  # fmt: skip
+    grid = Grid(groups=(group,), fraction_bits=0, norm="l1")  # whole numbers: the parties compute with them as they are
+    silent = GroupNoise(
+        group=group, sensitivity=max(moves), parameter=cost, variance=0.0, rho=draw_rho(cost), epsilon=cost
+    )
+    return DrawRound(grid=grid, noise=(silent,), mechanism=Mechanism.LAPLACE, makers=makers, draw=made)
