@@ -2,7 +2,7 @@
 
 A draw chooses a place c with probability w(d_c)/Σ w, where d_c ≥ 0 is an integer distance that is summed over records
 (how far the cell's ranks are from the wanted one; how far a candidate's score is behind the best) and w a public table
-of whole numbers (:mod:`tallystick.privacy.mechanisms.exponential`). It is charged what the table costs, as an exact
+of whole numbers (:mod:`tallystick.privacy.mechanisms.exponential_mechanism`). It is charged what the table costs, as an exact
 rational that is rounded up, and not what was asked for.
 
 THEOREM (bounded range). For fixed neighbours D, D′ let ℓ_c = ln w(d_c) − ln w(d′_c). The privacy loss of place c is
@@ -22,8 +22,15 @@ from tallystick.core.errors import PrivacyRefused
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.mechanisms import Mechanism
-from tallystick.privacy.mechanisms.exponential import WeightTable, charged, weight_table
+from tallystick.privacy.mechanisms.exponential_mechanism import (
+    WeightTable,
+    charged,
+    charged_spread,
+    coarseness,
+    weight_table,
+)
 from tallystick.privacy.round_plan import GroupNoise, RoundPlan
+from tallystick.privacy.sensitivity import Neighbours, score_spread
 
 Kind = Literal["ranks", "scores"]
 MOST_CELLS = 4096
@@ -43,27 +50,25 @@ class Draw:
     """``ranks``: cells in order, with what lies below and above them, and a wanted rank a·n/b. ``scores``: one score a
     candidate, the largest wanted."""
     cells: int
-    up: int
-    """By how much a distance may grow between neighbours."""
-    down: int
+    moves: int
+    """By how much a distance moves between neighbours at most, after coarsening: either way, for ranks; of scores, the
+    length of the interval that all of them move in."""
     table: WeightTable = field(repr=False)
     epsilon: Fraction
     numerator: int = 0
     denominator: int = 1
-
-    @property
-    def coordinates(self) -> int:
-        """Entries of a record's vector."""
-        return self.cells + 2 if self.kind == "ranks" else self.cells
+    shift: int = 0
+    """Values are divided by 2^shift, rounded down, where ε is so small that the longest table would not reach."""
 
     def as_dict(self) -> dict[str, Any]:
         """As it is proposed, attested and checked: exact."""
-        weights = b"".join(w.to_bytes(32, "little") for w in self.table.weights)
+        weights = b"".join(w.to_bytes(8, "little") for w in self.table.weights)
         return {
             "kind": self.kind,
             "cells": self.cells,
             "rank": f"{self.numerator}/{self.denominator}",
-            "moves": [self.up, self.down],
+            "moves": self.moves,
+            "shift": self.shift,
             "clamp": self.table.clamp,
             "weights": format_hash(digest(b"tallystick/weights/1", weights)),
             "epsilon": f"{self.epsilon.numerator}/{self.epsilon.denominator}",
@@ -78,27 +83,60 @@ class DrawRound(RoundPlan):
     draw: Draw
 
 
-def draw_round(
-    draw: Kind, *, group: Group, cells: int, rank: tuple[int, int], moves: tuple[int, int], epsilon: Fraction,
-    makers: int,
-) -> DrawRound:  # fmt: skip
-    """The round of one draw that costs at most ``epsilon``; ``moves`` is how far neighbours move a distance."""
+def rank_draw(cells: int, rank: tuple[int, int], most: int, epsilon: Fraction) -> Draw:
+    """A draw of the cell nearest to rank a·n/b that costs at most ε; ``most`` is how far neighbours move a distance."""
+    shift = coarseness(epsilon, most, most, cells=cells)
+    moves = coarsened(most, shift)
+    table = weight_table(epsilon, moves, moves, cells=cells)
+    cost = charged(table, moves, moves)
+    return Draw(
+        kind="ranks", cells=cells, moves=moves, table=table, epsilon=_within(cost, epsilon), shift=shift,
+        numerator=rank[0], denominator=rank[1],
+    )  # fmt: skip
+
+
+def score_draw(cells: int, bound: int, neighbours: Neighbours, epsilon: Fraction) -> Draw:
+    """A draw of the candidate with the best score that costs at most ε; one record adds 0 to ``bound`` to a score.
+
+    Coarsened scores floor(s/2^k) move by 0 to ⌈B/2^k⌉ where s moves by 0 to B, and likewise downwards.
+    """
+    shift = coarseness(epsilon, score_spread(bound, neighbours), 0, cells=cells)
+    spread = score_spread(coarsened(bound, shift), neighbours)
+    table = weight_table(epsilon, spread, 0, cells=cells)
+    cost = charged_spread(table, spread)
+    return Draw(kind="scores", cells=cells, moves=spread, table=table, epsilon=_within(cost, epsilon), shift=shift)
+
+
+def coarsened(most: int, shift: int) -> int:
+    """How far floor(v/2^shift) moves at most if v moves by at most ``most``: ⌈most/2^shift⌉."""
+    return -(-most >> shift)
+
+
+def _within(cost: Fraction, epsilon: Fraction) -> Fraction:
+    if cost > epsilon:
+        raise PrivacyRefused("the weights of a draw cost more than its budget", rule="draw-covers-budget")
+    return cost
+
+
+def draw_round(draw: Draw, group: Group, makers: int) -> DrawRound:
+    """The round of one draw."""
+    grid = Grid(groups=(group,), fraction_bits=0, norm="l1")  # whole numbers: the parties compute with them as they are
+    silent = GroupNoise(
+        group=group,
+        sensitivity=draw.moves,
+        parameter=draw.epsilon,
+        variance=0.0,
+        rho=draw_rho(draw.epsilon),
+        epsilon=draw.epsilon,
+    )
+    return DrawRound(grid=grid, noise=(silent,), mechanism=Mechanism.LAPLACE, makers=makers, draw=draw)
+
+
+def check_places(cells: int) -> None:
+    """Refuse a draw among too few or too many places."""
     if not 2 <= cells <= MOST_CELLS:
         raise PrivacyRefused(
             f"a draw among {cells} places",
             rule="draw-has-places",
             remedy=f"Let there be from 2 to {MOST_CELLS} places to choose from.",
         )
-    table = weight_table(epsilon, *moves, cells=cells)
-    cost = charged(table, *moves)
-    if cost > epsilon:
-        raise PrivacyRefused("the weights of a draw cost more than its budget", rule="draw-covers-budget")
-    made = Draw(
-        kind=draw, cells=cells, up=moves[0], down=moves[1], table=table, epsilon=cost,
-        numerator=rank[0], denominator=rank[1],
-    )  # fmt: skip
-    grid = Grid(groups=(group,), fraction_bits=0, norm="l1")  # whole numbers: the parties compute with them as they are
-    silent = GroupNoise(
-        group=group, sensitivity=max(moves), parameter=cost, variance=0.0, rho=draw_rho(cost), epsilon=cost
-    )
-    return DrawRound(grid=grid, noise=(silent,), mechanism=Mechanism.LAPLACE, makers=makers, draw=made)

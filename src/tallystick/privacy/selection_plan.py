@@ -14,13 +14,13 @@ from fractions import Fraction
 from typing import Any
 
 from tallystick.core.errors import PrivacyRefused
-from tallystick.privacy.draws import DrawRound, Kind, draw_round
+from tallystick.privacy.draws import DrawRound, Kind, check_places, draw_round, rank_draw, score_draw
 from tallystick.privacy.grid import Group
 from tallystick.privacy.mechanisms.names import EXPONENTIAL
 from tallystick.privacy.open_budget import Prices
 from tallystick.privacy.round_plan import RoundPlan, plan_round
 from tallystick.privacy.rules import Claim, check_claim
-from tallystick.privacy.sensitivity import Neighbours, rank_moves, score_moves
+from tallystick.privacy.sensitivity import Neighbours, rank_sensitivity
 from tallystick.privacy.sum_plan import SumPlan
 
 WORD_ENTRIES = 4
@@ -80,7 +80,7 @@ class SelectionPlan(SumPlan):
         """Of counts the scale of the Laplace noise; of a draw its exact ε and how far neighbours move a distance."""
         used = self.rounds if rounds is None else self.rounds[:rounds]
         return [
-            [r.draw.epsilon, Fraction(r.draw.up), Fraction(r.draw.down)]
+            [r.draw.epsilon, Fraction(r.draw.moves)]
             if isinstance(r, DrawRound)
             else [n.parameter for n in r.noise]
             for r in used
@@ -142,27 +142,20 @@ def _planned(claim: Claim, step: Step, epsilon: Fraction) -> RoundPlan:
     if isinstance(step, CountStep):
         group = Group(name="counts", size=step.cells, bound=1.0, nonnegative=True)
         return plan_round(replace(claim, mechanism="laplace"), (group,), "l1", epsilon, 0)
+    check_places(step.cells)
+    times = persons * claim.max_institutions
     if step.kind == "ranks":
         # A record is in one cell at most; a person's records together in so many.
         group = Group(name="ranks", size=step.cells + 2, bound=float(persons), nonnegative=True)
-        moves = rank_moves(*step.rank, neighbours)
+        draw = rank_draw(step.cells, step.rank, rank_sensitivity(*step.rank, neighbours) * times, epsilon)
     else:
         # The whole vector is bounded only by its coordinates: each candidate's score lies in [0, bound].
         most = step.bound * persons
         group = Group(
             name="scores", size=step.cells, bound=float(most * step.cells), nonnegative=True, ceiling=float(most)
         )
-        moves = score_moves(step.bound, neighbours)
-    times = persons * claim.max_institutions
-    return draw_round(
-        step.kind,
-        group=group,
-        cells=step.cells,
-        rank=step.rank,
-        moves=(moves[0] * times, moves[1] * times),
-        epsilon=epsilon,
-        makers=claim.trust.makers.count,
-    )
+        draw = score_draw(step.cells, step.bound * times, neighbours, epsilon)
+    return draw_round(draw, group, claim.trust.makers.count)
 
 
 def _cost_notes(rounds: Sequence[RoundPlan]) -> list[str]:

@@ -80,7 +80,7 @@ def count_sensitivity(neighbours: Neighbours) -> int:
     return 1 if neighbours == "add-remove" else 0
 
 
-def rank_moves(numerator: int, denominator: int, neighbours: Neighbours) -> tuple[int, int]:
+def rank_sensitivity(numerator: int, denominator: int, neighbours: Neighbours) -> int:
     """Row "rank utility": how far the distance of a cell to the wanted rank a·n/b moves, in units of 1/b rank.
 
     d = max(0, a·n − b·hi, b·lo − a·n), lo and hi being the records below the cell and below its end. A record that
@@ -88,18 +88,16 @@ def rank_moves(numerator: int, denominator: int, neighbours: Neighbours) -> tupl
     max(a, b − a) either way, also when it goes. Replacing one is one that goes and one that comes: a term moves by
     0 or ±b, and where one of the two adds zeros (an incomplete record) by less.
     """
-    most = max(numerator, denominator - numerator) if neighbours == "add-remove" else denominator
-    return most, most
+    return max(numerator, denominator - numerator) if neighbours == "add-remove" else denominator
 
 
-def score_moves(bound: int, neighbours: Neighbours) -> tuple[int, int]:
-    """Row "score of a candidate", each record adding 0 to B to each: how far d = max(s) − s moves, up and down.
+def score_spread(bound: int, neighbours: Neighbours) -> int:
+    """Row "score of a candidate", each record adding 0 to B to each: the length of the interval that scores move in.
 
-    A record that comes raises every score by 0 to B and so the largest by some m in [0, B]: d moves within
-    [m − B, m], an interval of length B whose ends are −B to 0 and 0 to B; one that goes, the opposite. Replaced:
-    scores move within [−B, B], d within [m − B, m + B] for an m in [−B, B]: at most 2B up or down.
+    A record that comes raises every score by 0 to B, one that goes lowers it: an interval of length B that holds 0.
+    Replaced, scores move by −B to B: of length 2B.
     """
-    return (bound, bound) if neighbours == "add-remove" else (2 * bound, 2 * bound)
+    return bound if neighbours == "add-remove" else 2 * bound
 
 
 def person_multiplier(max_institutions: int) -> Fraction:

@@ -9,36 +9,48 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.selection_plan import WORD_ENTRIES
 from tallystick.privacy.sum_plan import SumPlan
-from tallystick.protocol.selection import Question
+from tallystick.protocol.selection.question import MAX_WIDTH, MIN_WIDTH, Question
+from tallystick.study import Study
 
-_WIDTH = 40
-"""Bits of a total where nobody states how many records there are: a trillion of them."""
+_RECORDS = 1 << 36
+"""As many as there may be where nobody states it."""
 
 
-def question_of(plan: SumPlan, round: int, records: int | None) -> Question:
+def most_records(study: Study) -> int:
+    """No more records than this can be counted: from what the study states, with room where that is a figure to plan
+    with."""
+    stated = study.data.records
+    if stated is None:
+        return _RECORDS
+    return stated if study.counts_are_public else min(_RECORDS, 16 * stated + (1 << 20))
+
+
+def question_of(study: Study, plan: SumPlan, round: int) -> Question:
     """What this round's draw asks."""
     drawn = plan.rounds[round - 1]
     if not isinstance(drawn, DrawRound):
         raise LocalProtocolError("this round is not drawn from", round=round)
     draw = drawn.draw
-    most = drawn.grid.largest_coordinates[0]
-    width = _WIDTH if records is None else max(2, (records * most).bit_length())
+    most = most_records(study) * drawn.grid.largest_coordinates[0] * draw.denominator
     return Question(
         cells=draw.cells,
         kind=draw.kind,
         numerator=draw.numerator,
         denominator=draw.denominator,
-        width=width,
+        shift=draw.shift,
+        width=min(MAX_WIDTH, max(MIN_WIDTH, draw.shift + 2, most.bit_length() + 1)),
         table=draw.table,
     )
 
 
-def word_of(noise: NDArray[np.int64]) -> bytes:
+def word_of(question: Question, noise: NDArray[np.int64]) -> bytes:
     """A party's random word, as it was kept where the round's noise would be."""
-    return noise[:WORD_ENTRIES].astype("<i8").tobytes()
+    kept = noise[:WORD_ENTRIES].astype("<i8").tobytes()
+    if question.word_bytes > len(kept):
+        raise LocalProtocolError("the draw needs a longer random word than is kept")
+    return kept[: question.word_bytes]
 
 
 def share_of(question: Question, share: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Its share of the total without padding."""
-    size = question.cells + 2 if question.kind == "ranks" else question.cells
-    return share[:size].copy()
+    return share[: question.values].copy()

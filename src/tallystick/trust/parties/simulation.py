@@ -17,12 +17,14 @@ class SimulatedParties(SimulatedServers):
 
     def draw_together(self, round: int, drawing: Mapping[str, Draw]) -> int:
         facts, names = self.simulated, sorted(drawing, key=lambda name: int(name.rpartition("-")[2]))
-        question = question_of(self.plan, round, sum(map(len, facts.records.values())))
+        question = question_of(facts.study, self.plan, round)
+        self.answered = True  # what the parties begin to draw stays charged, whatever becomes of it
         number = round.to_bytes(8, "little")
-        return select_in_memory(
+        drawn = select_in_memory(
             question,
             [share_of(question, drawing[name].share) for name in names],
-            [word_of(drawing[name].noise) for name in names],
+            [word_of(question, drawing[name].noise) for name in names],
             [facts.keyed(b"computing", number, name.encode()) for name in names],
-            facts.study.trust.coalition,  # type: ignore[attr-defined]
+            max(1, facts.study.trust.coalition),  # type: ignore[attr-defined]
         )
+        return drawn.place
