@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tallystick.estimators.linear import LinearSVC as LinearSVC
     from tallystick.estimators.linear import LogisticRegression as LogisticRegression
     from tallystick.estimators.linear import Ridge as Ridge
+    from tallystick.estimators.quantiles import Quantiles as Quantiles
     from tallystick.estimators.summary import Summary as Summary
     from tallystick.privacy.grid import Group as Group
     from tallystick.privacy.ledger import Budget as Budget
@@ -65,6 +66,7 @@ _WHERE = {
         "estimators.frequent_itemsets": ("FrequentItemsets",),
         "estimators.kmeans": ("KMeans",),
         "estimators.linear": ("LinearSVC", "LogisticRegression", "Ridge"),
+        "estimators.quantiles": ("Quantiles",),
         "estimators.summary": ("Summary",),
         "privacy.grid": ("Group",),
         "privacy.ledger": ("Budget",),

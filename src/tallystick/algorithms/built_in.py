@@ -21,6 +21,8 @@ from tallystick.algorithms.linear.descent import DescentSettings, settings_from
 from tallystick.algorithms.linear.losses import HingeProgram, LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
 from tallystick.algorithms.program import Public
+from tallystick.algorithms.quantiles.design import design_quantiles
+from tallystick.algorithms.quantiles.settings import QuantileSettings, quantile_settings
 from tallystick.algorithms.tables.summary import design_summary
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
@@ -76,6 +78,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         design=design_summary,
         estimator=_face("summary:Summary"),
     ),
+    "quantiles": _checked(QuantileSettings, quantile_settings, design_quantiles, _face("quantiles:Quantiles")),
     "evaluation": BuiltIn(
         keys=frozenset({"classifier"}), design=design_evaluation, estimator=_face("evaluate:ClassifierEvaluation")
     ),
