@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tallystick.estimators.linear import LogisticRegression as LogisticRegression
     from tallystick.estimators.linear import Ridge as Ridge
     from tallystick.estimators.mode import Mode as Mode
+    from tallystick.estimators.quantiles import Quantiles as Quantiles
     from tallystick.estimators.summary import Summary as Summary
     from tallystick.privacy.grid import Group as Group
     from tallystick.privacy.ledger import Budget as Budget
@@ -67,6 +68,7 @@ _WHERE = {
         "estimators.kmeans": ("KMeans",),
         "estimators.linear": ("LinearSVC", "LogisticRegression", "Ridge"),
         "estimators.mode": ("Mode",),
+        "estimators.quantiles": ("Quantiles",),
         "estimators.summary": ("Summary",),
         "privacy.grid": ("Group",),
         "privacy.ledger": ("Budget",),

@@ -21,7 +21,7 @@ from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.study import Study
-from tallystick.study.columns import Column, Items
+from tallystick.study.columns import Column, Integer, Items
 from tallystick.study.schema import FeatureLayout
 from tallystick.study.trust import registered
 
@@ -50,6 +50,12 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         max_l1=layout.max_l1,
         units=tuple(zip(layout.kinds, layout.centre, layout.scale, layout.offset)),
         blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
+        integers=tuple(
+            (b.column, c.lower, c.step, c.last_step + 1)
+            for b in layout.blocks
+            if isinstance(c := schema[b.column], Integer)
+        ),
+        salt=int.from_bytes(study.hash[:4], "big"),
         drops_incomplete=study.drops_incomplete,
     )
 
