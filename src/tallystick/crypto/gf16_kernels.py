@@ -111,8 +111,8 @@ def unpack(raw: Words, out: Words) -> None:
 def lookup(rows: Words, columns: Words, table: Words, out: Words) -> None:
     """out[j] = Σ over (a, b) with bit j of table[a, b] set of rows[a] · columns[b], cell by cell.
 
-    rows are (A, words), columns (B, words), out (bits, words). For each a the columns are added up by bit first: A · bits
-    products and A · B · bits/2 additions, whose operands stay in the first-level cache for a block of cells.
+    rows are (A, words), columns (B, words), out (bits, words). For each a the columns are added up by bit first: A ·
+    bits products and A · B · bits/2 additions, whose operands stay in the first-level cache for a block of cells.
     """
     bits = out.shape[0]
     width = out.shape[1]

@@ -2,13 +2,14 @@
 
 A bit is the value at 0 of a polynomial of degree t; party j (from 0) holds its value at the point j + 1. Any t values
 are uniform and independent of the bit [Sha79]. XOR, and adding a public bit, are done by everybody on its own. The
-product of two shares lies on a polynomial of degree 2t < m; to come back to degree t each party deals its product anew
-with fresh coefficients and everybody combines what it was dealt with the public Lagrange weights, which is linear [BGW88],
-[GRR98]: the result's polynomial has coefficients that are uniform given the view of any t parties, since at least one
-honest party's fresh ones are among them. The same step reduces any sum of products: an inner product costs one dealing.
+product of two shares lies on a polynomial of degree 2t < m; to come back to degree t each party deals its product
+anew with fresh coefficients and everybody combines what it was dealt with the public Lagrange weights, which is
+linear [BGW88], [GRR98]: the result's polynomial has coefficients that are uniform given the view of any t parties,
+since at least one honest party's fresh ones are among them. The same step reduces any sum of products: an inner
+product costs one dealing.
 
-Opening a sharing of degree t tells a coalition of t nothing but the value: t shares and the value are t + 1 points of the
-polynomial, so all other shares follow from what the coalition had.
+Opening a sharing of degree t tells a coalition of t nothing but the value: t shares and the value are t + 1 points of
+the polynomial, so all other shares follow from what the coalition had.
 """
 
 from __future__ import annotations

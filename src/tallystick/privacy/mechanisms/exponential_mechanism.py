@@ -1,24 +1,24 @@
 """The exponential mechanism in integers: a table of weights, and exactly what drawing by it costs.
 
 A cell at distance d from the best answer is drawn with probability w(min(d, clamp)) / W, W the sum over all cells
-[MT07]. Weights are positive integers, so every cell is possible under every database and the guarantee is pure; clamping
-is 1-Lipschitz and changes no sensitivity. What is charged is computed from the table as it is, in rationals rounded
-up, never from the real function that the table approximates.
+[MT07]. Weights are positive integers, so every cell is possible under every database and the guarantee is pure;
+clamping is 1-Lipschitz and changes no sensitivity. What is charged is computed from the table as it is, in rationals
+rounded up, never from the real function that the table approximates.
 
 **What a draw costs.** Let U(x) = max over d of w(d) / w(min(d + x, clamp)). If between neighbours D, D′ no cell's
 distance rises by more than ``up`` nor falls by more than ``down``, then for every cell c
 
     P(c) / P′(c) = w(d)/w(d′) · W′/W ≤ U(up) · U(down)
 
-since d′ ≤ d + up bounds the first factor, and d ≤ d′ + down, cell by cell, the ratio of the two sums. *Ranks*: |Δd| ≤ Δ,
-so ε = 2 ln U(Δ). *Scores*, d = max(s) − s: if every score moves within an interval of length ``spread``, [l, l + spread],
-then so does the maximum, by some m of it, and every distance within [m − l − spread, m − l], which holds 0: up + down =
-spread for some split of it, and ε = max over x of ln U(x) U(spread − x). (Scores that move by at most D either way have
-spread 2D; counts under add-remove move one way only, spread 1.)
+since d′ ≤ d + up bounds the first factor, and d ≤ d′ + down, cell by cell, the ratio of the two sums. *Ranks*: |Δd| ≤
+Δ, so ε = 2 ln U(Δ). *Scores*, d = max(s) − s: if every score moves within [l, l + spread], so does their maximum, by m
+say, and every distance within [m − l − spread, m − l], an interval of that length with 0 in it: up + down = spread for
+some split of it, and ε = max over x of ln(U(x) · U(spread − x)). (Scores that move by at most D either way have spread
+2D; counts under add-remove move one way only, spread 1.)
 
-**What the joint draw adds.** r = floor(R · W / 2^L) for R uniform on L bits, W < 2^(L − 64). A cell with weight w has the
-R in [P·2^L/W, (P + w)·2^L/W): their number differs from w·2^L/W by less than 1, so its probability is w/W · (1 ± h) with
-h ≤ W / (w·2^L) < 2^-64 because w ≥ 1. Two such probabilities: ln((1 + h)/(1 − h)) < 2.01 h < 2^-62, charged as ``BIAS``.
+**What the joint draw adds.** r = floor(R · W / 2^L) for R uniform on L bits, W < 2^(L − 64). A cell with weight w has
+the R in [P·2^L/W, (P + w)·2^L/W): their number differs from w·2^L/W by less than 1, so its probability is w/W · (1 ± h)
+with h ≤ W / (w·2^L) < 2^-64 because w ≥ 1. Two such probabilities: ln((1 + h)/(1 − h)) < 2.01 h < 2^-62, the ``BIAS``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class WeightTable:
                 f"a table of {len(w)} weights; their number is a power of two from 2 to {1 << MAX_TABLE_BITS}",
                 remedy="Repeat the last weight up to the next power of two.",
             )
-        if any(a < b for a, b in zip(w, w[1:])) or w[-1] < 1:
+        if any(a < b for a, b in pairwise(w)) or w[-1] < 1:
             raise BoundsError("weights fall with the distance and are 1 or more", remedy="Use weight_table().")
         if self.bits > MAX_WEIGHT_BITS:
             raise BoundsError(f"a weight has {self.bits} bits; at most {MAX_WEIGHT_BITS}", remedy="Divide the weights.")

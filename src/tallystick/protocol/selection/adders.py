@@ -40,8 +40,8 @@ def compress(addends: Elements) -> Circuit[Elements]:
 def add(a: Elements, b: Elements) -> Circuit[Elements]:
     """a + b: a prefix tree over (generate, propagate), as shallow as can be [Skl60].
 
-    In level i every plane whose number has bit i set takes over from the last plane of the block before its own. A block
-    that begins at plane 0 has nothing more to propagate; the top plane's own carry is not needed.
+    In level i every plane whose number has bit i set takes over from the last plane of the block before its own. A
+    block that begins at plane 0 has nothing more to propagate; the top plane's own carry is not needed.
     """
     bits = a.shape[0]
     spread = a ^ b
@@ -83,13 +83,15 @@ def carry_out(a: Elements, b: Elements) -> Circuit[Elements]:
             np.concatenate([carry[high] ^ gained, carry[rest]]),
             np.concatenate([joined, through[rest]]),
         )
-    return carry[0]
+    last: Elements = carry[0]
+    return last
 
 
 def reaches(pair: Elements) -> Circuit[Elements]:
     """The top bit of the sum of a carry-save pair that is below 2^bits."""
     a, b = pair[0], pair[1]
-    return (yield from carry_out(a[:-1], b[:-1])) ^ a[-1] ^ b[-1]
+    top: Elements = (yield from carry_out(a[:-1], b[:-1])) ^ a[-1] ^ b[-1]
+    return top
 
 
 def running_sums(pairs: Elements, *, single: bool = False) -> Circuit[Elements]:

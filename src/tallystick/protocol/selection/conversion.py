@@ -1,11 +1,11 @@
 """From additive shares modulo p = 2^64 − 2^32 + 1 to shared bits.
 
-Party i holds s_i, 0 ≤ s_i < p, and Σ s_i = v + k·p for a signed v, |v| < 2^(width − 1) ≤ 2^51, and some whole k, 0 ≤ k ≤ m
-(both bounds because 0 ≤ Σ s_i < m·p and |v| < p). Each party deals the bits of two pieces of its share:
+Party i holds s_i, 0 ≤ s_i < p, and Σ s_i = v + k·p for a signed v, |v| < 2^(width − 1) ≤ 2^51, and some whole k, 0 ≤
+k ≤ m (both bounds because 0 ≤ Σ s_i < m·p and |v| < p). Each party deals the bits of two pieces of its share:
 
-* the eight top bits, s_i >> 56. Their sum T has Σ s_i − m·2^56 < 2^56 · T ≤ Σ s_i. Since k·p = k·(2^64 − 2^32 + 1) lies within
-  k·2^32 < 2^36 of 256k · 2^56 and |v| ≤ 2^51, T is above 256k − m − 1/2 and below 256k + 1/2; so 256k − m ≤ T ≤ 256k, for v of
-  either sign, and with m ≤ 10: **k = (T + 128) >> 8, exactly**. T + 128 ≤ 10·255 + 128 < 2^12.
+* the eight top bits, s_i >> 56. Their sum T has Σ s_i − m·2^56 < 2^56 · T ≤ Σ s_i. Since k·p = k·(2^64 − 2^32 + 1)
+  lies within k·2^32 < 2^36 of 256k · 2^56 and |v| ≤ 2^51, T is above 256k − m − 1/2 and below 256k + 1/2; so 256k − m
+  ≤ T ≤ 256k, for v of either sign, and with m ≤ 10: **k = (T + 128) >> 8, exactly**. T + 128 ≤ 10·255 + 128 < 2^12.
 * the low ``width`` bits: v ≡ Σ s_i − k·p, and p ≡ 1 − 2^32 modulo 2^width (width ≤ 64), so −k·p ≡ ~k + 1 + (k << 32).
 
 The constants 128 and 1 are added by party 0 to its own pieces before it deals them, which costs nothing.

@@ -1,9 +1,10 @@
 """One cell by its weight: the group of cells first, then the cell within it, both found obliviously.
 
-r = floor(R · W / 2^L) lies in exactly one cell's stretch of [0, W). With P_g the sum of the weights up to the end of group
-g, the bits [r < P_g] rise once, at the group that is drawn; differences of neighbours are its one-hot bits, by which the
-weights of that group are taken over in one inner product. Nobody learns the group here: it is opened at the very end,
-together with the cell, so that a selection that is given up before its last layer has opened nothing at all.
+r = floor(R · W / 2^L) lies in exactly one cell's stretch of [0, W). With P_g the sum of the weights up to the end of
+group g, the bits [r < P_g] rise once, at the group that is drawn; differences of neighbours are its one-hot bits, by
+which the weights of that group are taken over in one inner product. Nobody learns the group here: it is opened at the
+very end, together with the cell, so that a selection that is given up before its last layer has opened nothing at
+all.
 
 What is opened are the bits [g ≥ g*] of the groups and [j ≥ j*] of the cells within the group: both are functions of the
 cell g*·size + j* that is drawn, and tell nothing else.

@@ -79,10 +79,11 @@ def all_of(bits: Elements) -> Circuit[Elements]:
         half = bits.shape[0] // 2
         joined = yield from both(bits[:half], bits[half : 2 * half])
         bits = np.concatenate([joined, bits[2 * half :]])
-    return bits[0]
+    result: Elements = bits[0]
+    return result
 
 
 def any_of(bits: Elements) -> Circuit[Elements]:
     """OR over the first axis."""
-    none = yield from all_of(bits ^ ONE)
+    none: Elements = yield from all_of(bits ^ ONE)
     return none ^ ONE

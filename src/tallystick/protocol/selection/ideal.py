@@ -6,7 +6,7 @@ It is also the mechanism itself: its law, for uniform words, is what ``exponenti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.protocol.selection.question import Question
@@ -45,7 +45,7 @@ def distances(question: Question, totals: Sequence[int]) -> list[int]:
     a, b = question.numerator, question.denominator
     *ranks, n = accumulate(totals)
     edges = [(b * rank - a * n) >> shift for rank in ranks]
-    return [low if low >= 0 else max(0, -high) for low, high in zip(edges, edges[1:])]
+    return [low if low >= 0 else max(0, -high) for low, high in pairwise(edges)]
 
 
 def draw(question: Question, weights: Sequence[int], word: int) -> int:

@@ -65,17 +65,24 @@ class Event(Enum):
 
 
 def message_limit(question: Question, parties: int) -> int:
-    """No message of a selection is longer: 8 layers of the widest kind there is, and what does not grow with the cells."""
-    wide = max(question.width + 16, 2 * question.table.bits, 4 << (question.table.index_bits + 1) // 2)
-    draw = 4 * question.total_bits * (question.draw_bits + question.total_bits)
-    return LAYER_HEAD_BYTES + OTHER_BYTES + (question.cells + 2) * wide * -(-parties // 3) + draw
+    """No message of a selection is longer, with room to spare: shares are two to a byte, and counted here as one.
+
+    The widest layers: adding up the parties' pieces, comparing fours of scores, one-hot rows, groups of weights; and
+    the product R · W, which does not grow with the cells.
+    """
+    table, total = question.table, question.total_bits
+    a_cell = max(
+        -(-parties // 3) * (question.width + 12), 2 * question.width, 4 << (table.index_bits // 2), table.bits, total
+    )
+    return LAYER_HEAD_BYTES + OTHER_BYTES + 2 * (question.cells + 4) * a_cell + 2 * total * (question.draw_bits + total)
 
 
 class SelectionMachine(Machine):
-    """Party ``name`` of ``parties`` (in the order all of them use), of which up to ``colluding`` may be curious together.
+    """Party ``name`` of ``parties`` (in the order all of them use), of which up to ``colluding`` may be curious
+    together.
 
-    ``share`` is its additive share modulo p of the exact totals, ``word`` its random word (``question.word_bytes``), drawn
-    once and kept by the caller; ``source`` gives the randomness of shares, which must never be used twice.
+    ``share`` is its additive share modulo p of the exact totals, ``word`` its random word (``question.word_bytes``),
+    drawn once and kept by the caller; ``source`` gives the randomness of shares, which must never be used twice.
     """
 
     TRANSITIONS = {  # noqa: RUF012

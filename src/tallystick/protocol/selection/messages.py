@@ -1,8 +1,8 @@
 """What computing parties say to each other while they draw.
 
 Every message names the selection by its session and round. Layers are numbered from 0 (the dealing of inputs) to the
-last (the shares of the answer); a party sends layer s + 1 only once it has everybody's layer s, so whoever gets it knows
-that its own layer s arrived, and need not keep that one any longer.
+last (the shares of the answer); a party sends layer s + 1 only once it has everybody's layer s, so whoever gets it
+knows that its own layer s arrived, and need not keep that one any longer.
 """
 
 from __future__ import annotations

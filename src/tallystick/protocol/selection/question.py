@@ -21,10 +21,10 @@ _HEAD = Struct("<IBIIBB")
 class Question:
     """One draw by the exponential mechanism among ``cells`` cells.
 
-    ``ranks``: totals are ``cells + 2`` counts (below the first cell, in each cell, above the last); with n their sum and
-    q = numerator / denominator the distance of a cell is that of q·n to the interval of ranks the cell covers, in units
-    of 1/denominator: max(0, b·lo − a·n, a·n − b·hi). ``scores``: totals are one integer per cell, the distance is
-    max(s) − s; ``numerator`` and ``denominator`` are not used.
+    ``ranks``: totals are ``cells + 2`` counts (below the first cell, in each cell, above the last); with n their sum
+    and q = numerator / denominator the distance of a cell is that of q·n to the interval of ranks the cell covers, in
+    units of 1/denominator: max(0, b·lo − a·n, a·n − b·hi). ``scores``: totals are one integer per cell, the distance
+    is max(s) − s; ``numerator`` and ``denominator`` are not used.
 
     Every value (b·rank − a·n, resp. s) must lie within ±2^(width − 1), which is the asker's to see to from public
     bounds, and is divided by 2^shift and rounded down before anything else: the moves of a distance between neighbours

@@ -1,9 +1,9 @@
 """Weights from distances: a public table read at a shared place, in a layer or two of messages whatever its length.
 
 A place of c bits is split in two halves; each half is turned into shared one-hot bits (a demultiplexer). Bit j of the
-entry is Σ over (a, b) of T_j[a, b] · row_a · column_b: for each row a linear map of the columns, then an inner product,
-of which BGW reshares only the sum. So the table costs 2^(c/2) products and one dealing for each bit of a weight, and any
-table of integers is read exactly; the 2^c additions are local.
+entry is Σ over (a, b) of T_j[a, b] · row_a · column_b: for each row a linear map of the columns, then an inner
+product, of which BGW reshares only the sum. So the table costs 2^(c/2) products and one dealing for each bit of a
+weight, and any table of integers is read exactly; the 2^c additions are local.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def _by_rank(question: Question, edges: Elements) -> Circuit[Elements]:
     """
     table, bits = question.table, question.table.index_bits
     negative = edges[-1]
-    places, (below,) = yield from parallel(clamped(edges[:-1] ^ negative, bits), _each(negative[:-1], negative[1:]))
+    places, below = yield from parallel(clamped(edges[:-1] ^ negative, bits), both(negative[:-1], negative[1:]))
     chosen = negative[None, :-1]
     moved = yield from both(np.broadcast_to(chosen, (bits, question.cells)), places[:, :-1] ^ places[:, 1:])
     place = places[:, :-1] ^ moved
@@ -61,12 +61,9 @@ def _by_rank(question: Question, edges: Elements) -> Circuit[Elements]:
     beside = np.concatenate([weights.reshape(shape), np.append(weights[1:], weights[-1]).reshape(shape)])
     products = read(rows, columns, beside, table.bits)
     (found,) = yield from reshare([products])
-    best = np.array([table.weights[0] >> j & 1 for j in range(table.bits)], dtype=np.uint8)
-    return found ^ best[:, None] * inside[None]  # 0 or 1 times a share: a linear map
-
-
-def _each(a: Elements, b: Elements) -> Circuit[tuple[Elements]]:
-    return ((yield from both(a, b)),)
+    best: Elements = np.array([table.weights[0] >> j & 1 for j in range(table.bits)], dtype=np.uint8)
+    result: Elements = found ^ best[:, None] * inside[None]  # 0 or 1 times a share: a linear map
+    return result
 
 
 def _hot(bits: Elements) -> Circuit[Elements]:
