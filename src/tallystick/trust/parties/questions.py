@@ -9,6 +9,7 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.selection_plan import WORD_ENTRIES
 from tallystick.privacy.sum_plan import SumPlan
+from tallystick.protocol.selection.machine import message_limit
 from tallystick.protocol.selection.question import MAX_WIDTH, MIN_WIDTH, Question
 from tallystick.study import Study
 
@@ -54,3 +55,9 @@ def word_of(question: Question, noise: NDArray[np.int64]) -> bytes:
 def share_of(question: Question, share: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Its share of the total without padding."""
     return share[: question.values].copy()
+
+
+def longest_message(study: Study, plan: SumPlan, parties: int) -> int:
+    """No message of any of the study's draws is longer."""
+    rounds = [number for number, r in enumerate(plan.rounds, start=1) if isinstance(r, DrawRound)]
+    return max((message_limit(question_of(study, plan, number), parties) for number in rounds), default=0)
