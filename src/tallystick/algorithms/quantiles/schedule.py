@@ -51,7 +51,7 @@ class Schedule:
     noise: Noise
     fan: int
     precision: float = 10.0
-    reserve: float = 0.5
+    reserve: float = 0.35
     """Levels of cells never take more than this share of what is left."""
     split: tuple[float, ...] = (0.3, 1.0)
     """Of what is left, for each of the probes."""

@@ -26,8 +26,8 @@ UNIT_WINDOW = 8
 """A window of so few values is cut into single values."""
 _STEPS = (1, -1, -3, -5, -8)
 """Powers of two by which cells may be flatter than those of the level before, or less flat."""
-_FLATTEST = 256.0
-_RELUCTANCE = 0.35
+_LEAST_FLAT, _FLATTEST = 0.25, 256.0
+_RELUCTANCE = 0.7
 _OUTER = 0.02
 """Of the posterior of an answer lies below the first cell cut for it, and as much above the last."""
 
@@ -95,13 +95,13 @@ class Zoom:
         for steps in _STEPS:
             # How flat the density is at this scale is itself taken from the release (empirical Bayes): spikes and gaps
             # show as counts that a flat density does not foresee.
-            alpha = min(max(1.0, self.ranks.alpha * 2.0**steps), _FLATTEST)
+            alpha = min(max(_LEAST_FLAT, self.ranks.alpha * 2.0**steps), _FLATTEST)
             ranks = self.ranks.with_edges(edges, alpha)
             functional = ranks.of_cells(edges)
             evidence = ranks.evidence(functional, counts, noise) - _RELUCTANCE * abs(steps - 1)
             if evidence > most:
                 best, most = ranks.updated(functional, counts, noise), evidence
-        return replace(self, ranks=best, level=self.level + 1)
+        return replace(self, ranks=best.thinned(), level=self.level + 1)
 
     def told_rank(self, edge: int, rank: float, variance: float, share: float = 0.0) -> Zoom:
         """After F(edge) − share·N was released with noise of this variance."""
@@ -110,7 +110,7 @@ class Zoom:
         functional = ranks.of_prefixes(edges)
         functional[0, -1] -= share
         known = ranks.updated(functional, np.array([rank]), np.array([variance]))
-        return replace(self, ranks=known, level=self.level + 1)
+        return replace(self, ranks=known.thinned(), level=self.level + 1)
 
     # -- the answers ------------------------------------------------------------------------------------------------
 
