@@ -56,6 +56,19 @@ class Location:
         """Expected rank minus target there."""
         return float(np.interp(position, self.points, self.ranks))
 
+    def cut(self, outer: float, cells: int) -> Floats:
+        """Edges of ``cells`` cells between the positions that leave ``outer`` of the posterior outside.
+
+        Each holds as much as the others of the answer's posterior and of the records there, half and half: a gap is a
+        likely place for the answer wherever it is cut, and records are what can be told apart.
+        """
+        low, high = self.at(outer / 2), self.at(1 - outer / 2)
+        points = np.unique(np.clip(self.points, low, high))
+        share = np.interp(points, self.points, self.below)
+        rank = np.interp(points, self.points, self.ranks)
+        both = (share - share[0]) / max(share[-1] - share[0], 1e-12) + (rank - rank[0]) / max(rank[-1] - rank[0], 1e-12)
+        return np.interp(np.arange(cells + 1) / cells * both[-1], both, points)
+
     @property
     def crossing(self) -> float:
         """Where the expected rank is the target."""
