@@ -220,6 +220,14 @@ class RankPosterior:
         mean, std = self.ranks_at(points, target)
         return Location(points=points, below=self._below(points, target), ranks=monotone(mean, 1 / (1 + std**2)))
 
+    def location_at_edges(self, target: Target) -> Floats:
+        """P(answer < e) at the edges themselves; made monotone from both sides, whichever is less sure."""
+        mean, std = self.ranks_at(self.edges.astype(np.float64), target)
+        below = _normal(mean / np.maximum(std, 1e-3))
+        below[0], below[-1] = 0.0, 1.0
+        rising, falling = np.maximum.accumulate(below), np.minimum.accumulate(below[::-1])[::-1]
+        return np.where(rising < 0.5, rising, np.where(falling > 0.5, falling, 0.5))
+
     def _below(self, points: Floats, target: Target) -> Floats:
         mean, std = self.ranks_at(points, target)
         # A rank is an integer: half a record either way is no evidence.

@@ -30,8 +30,10 @@ _GROWTH = 4.0
 """A window of a level has about a quarter of the ranks of the one before: a smooth density is so much flatter in it."""
 _INFORMED = 4.0
 """Only if counts can tell: their standard deviation is at most so small a part of the ranks in doubt."""
-_LEAST_FLAT, _FLATTEST = 0.25, 4096.0
+_LEAST_FLAT, _FLATTEST = 0.25, 2048.0
 _RELUCTANCE = 0.5
+_ROUGH = 4.0
+SETTLED = 0.999
 _OUTER = 0.02
 """Of the posterior of an answer lies below the first cell cut for it, and as much above the last."""
 
@@ -72,9 +74,21 @@ class Zoom:
         logs = [math.log(max(1.0, self.spread(t))) for t in range(len(self.targets))]
         return math.exp(sum(logs) / len(logs))
 
-    def settled(self, mass: float = 0.999) -> bool:
-        """Whether every answer is one value, almost surely."""
-        return all(high - low == 1 for low, high in (self.window(mass, t) for t in range(len(self.targets))))
+    @cached_property
+    def open_targets(self) -> tuple[int, ...]:
+        """The answers that are not yet one value, almost surely."""
+        windows = [self.window(SETTLED, t) for t in range(len(self.targets))]
+        return tuple(t for t, (low, high) in enumerate(windows) if high - low > 1)
+
+    @property
+    def widest_spread(self) -> float:
+        """Of the answers that are still open."""
+        return max((self.spread(t) for t in self.open_targets), default=0.0)
+
+    @property
+    def rough(self) -> bool:
+        """Whether records have shown to be in spikes: a level then finds the spike's cell, and ranks stay as they are."""
+        return self.ranks.alpha <= _ROUGH
 
     def cells(self, fan: int) -> Indices:
         """Edges of the next cells: ``fan`` of equal posterior probability around each answer."""
@@ -120,6 +134,19 @@ class Zoom:
         functional[0, -1] -= share
         known = ranks.updated(functional, np.array([rank]), np.array([variance]))
         return replace(self, ranks=known.thinned())
+
+    def held_between(self, level: float, target: int = 0) -> tuple[int, int]:
+        """Counted edges [low, high) that hold the answer with probability ``level``, whatever lies between them.
+
+        Ends are edges at which ranks were counted, and surely enough on their side: what the prior says of the places
+        in between does not enter.
+        """
+        edges = self.ranks.edges
+        below = self.ranks.location_at_edges(self.targets[target])
+        low = np.flatnonzero(below <= (1 - level) / 2)
+        high = np.flatnonzero(below >= (1 + level) / 2)
+        first = int(edges[low[-1]]) if len(low) else 0
+        return first, max(int(edges[high[0]]), first + 1) if len(high) else self.ranks.size
 
     # -- the answers ------------------------------------------------------------------------------------------------
 
