@@ -54,7 +54,7 @@ class Rehearsal:
             if isinstance(r, DrawRound):
                 question = question_of(self.study, self.plan, number)
                 low, high = (int(v) for v in state.edges[:2])
-                edges = cell_edges(low, high, r.draw.cells)
+                edges = cell_edges(low, high, r.choice.cells)
                 counts = np.diff(np.concatenate([[0], np.searchsorted(self.values, edges), [len(self.values)]]))
                 word = int.from_bytes(rng.bytes(question.word_bytes), "little")
                 total = np.array([float(draw(question, weights(question, counts.tolist()), word))])

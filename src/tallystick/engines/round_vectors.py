@@ -35,7 +35,7 @@ def result_limit(plan: SumPlan, records: int) -> int:
             check_headroom(records=records, bound=bound, noise_std_total=std)
             limit = max(limit, records * bound + math.ceil(40 * std))
         if isinstance(round_plan, DrawRound):
-            limit = max(limit, round_plan.draw.cells)
+            limit = max(limit, round_plan.choice.cells)
     return max(1, limit)
 
 
@@ -48,7 +48,7 @@ def answer_of(plan: RoundPlan, total: NDArray[np.int64], round: int) -> NDArray[
     if not isinstance(plan, DrawRound):
         return total[: plan.grid.size]
     said, rest = total[: plan.makers], total[plan.makers :]
-    if (said != said[0]).any() or rest.any() or not 1 <= said[0] <= plan.draw.cells:
+    if (said != said[0]).any() or rest.any() or not 1 <= said[0] <= plan.choice.cells:
         raise RoundAborted(
             "the parties do not agree on which place was drawn",
             rule="draw-disagreement",

@@ -43,7 +43,7 @@ def draw_rho(epsilon: Fraction) -> Fraction:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draw:
+class Choice:
     """What is drawn, by which table, and the exact ε it costs. Public."""
 
     kind: Kind
@@ -80,22 +80,22 @@ class DrawRound(RoundPlan):
     """A round whose total is opened to nobody: one place is drawn from it. What it costs stands where a round's noise
     does, so that rounds of both kinds add up."""
 
-    draw: Draw
+    choice: Choice
 
 
-def rank_draw(cells: int, rank: tuple[int, int], most: int, epsilon: Fraction) -> Draw:
+def rank_choice(cells: int, rank: tuple[int, int], most: int, epsilon: Fraction) -> Choice:
     """A draw of the cell nearest to rank a·n/b that costs at most ε; ``most`` is how far neighbours move a distance."""
     shift = coarseness(epsilon, most, most, cells=cells)
     moves = coarsened(most, shift)
     table = weight_table(epsilon, moves, moves, cells=cells)
     cost = charged(table, moves, moves)
-    return Draw(
+    return Choice(
         kind="ranks", cells=cells, moves=moves, table=table, epsilon=_within(cost, epsilon), shift=shift,
         numerator=rank[0], denominator=rank[1],
     )  # fmt: skip
 
 
-def score_draw(cells: int, bound: int, neighbours: Neighbours, epsilon: Fraction) -> Draw:
+def score_choice(cells: int, bound: int, neighbours: Neighbours, epsilon: Fraction) -> Choice:
     """A draw of the candidate with the best score that costs at most ε; one record adds 0 to ``bound`` to a score.
 
     Coarsened scores floor(s/2^k) move by 0 to ⌈B/2^k⌉ where s moves by 0 to B, and likewise downwards.
@@ -104,7 +104,7 @@ def score_draw(cells: int, bound: int, neighbours: Neighbours, epsilon: Fraction
     spread = score_spread(coarsened(bound, shift), neighbours)
     table = weight_table(epsilon, spread, 0, cells=cells)
     cost = charged_spread(table, spread)
-    return Draw(kind="scores", cells=cells, moves=spread, table=table, epsilon=_within(cost, epsilon), shift=shift)
+    return Choice(kind="scores", cells=cells, moves=spread, table=table, epsilon=_within(cost, epsilon), shift=shift)
 
 
 def coarsened(most: int, shift: int) -> int:
@@ -118,18 +118,18 @@ def _within(cost: Fraction, epsilon: Fraction) -> Fraction:
     return cost
 
 
-def draw_round(draw: Draw, group: Group, makers: int) -> DrawRound:
+def draw_round(choice: Choice, group: Group, makers: int) -> DrawRound:
     """The round of one draw."""
     grid = Grid(groups=(group,), fraction_bits=0, norm="l1")  # whole numbers: the parties compute with them as they are
     silent = GroupNoise(
         group=group,
-        sensitivity=draw.moves,
-        parameter=draw.epsilon,
+        sensitivity=choice.moves,
+        parameter=choice.epsilon,
         variance=0.0,
-        rho=draw_rho(draw.epsilon),
-        epsilon=draw.epsilon,
+        rho=draw_rho(choice.epsilon),
+        epsilon=choice.epsilon,
     )
-    return DrawRound(grid=grid, noise=(silent,), mechanism=Mechanism.LAPLACE, makers=makers, draw=draw)
+    return DrawRound(grid=grid, noise=(silent,), mechanism=Mechanism.LAPLACE, makers=makers, choice=choice)
 
 
 def check_places(cells: int) -> None:

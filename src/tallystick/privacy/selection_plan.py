@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from tallystick.core.errors import PrivacyRefused
-from tallystick.privacy.draws import DrawRound, Kind, check_places, draw_round, rank_draw, score_draw
+from tallystick.privacy.draws import DrawRound, Kind, check_places, draw_round, rank_choice, score_choice
 from tallystick.privacy.grid import Group
 from tallystick.privacy.mechanisms.names import EXPONENTIAL
 from tallystick.privacy.open_budget import Prices
@@ -80,7 +80,7 @@ class SelectionPlan(SumPlan):
         """Of counts the scale of the Laplace noise; of a draw its exact ε and how far neighbours move a distance."""
         used = self.rounds if rounds is None else self.rounds[:rounds]
         return [
-            [r.draw.epsilon, Fraction(r.draw.moves)]
+            [r.choice.epsilon, Fraction(r.choice.moves)]
             if isinstance(r, DrawRound)
             else [n.parameter for n in r.noise]
             for r in used
@@ -147,15 +147,15 @@ def _planned(claim: Claim, step: Step, epsilon: Fraction) -> RoundPlan:
     if step.kind == "ranks":
         # A record is in one cell at most; a person's records together in so many.
         group = Group(name="ranks", size=step.cells + 2, bound=float(persons), nonnegative=True)
-        draw = rank_draw(step.cells, step.rank, rank_sensitivity(*step.rank, neighbours) * times, epsilon)
+        choice = rank_choice(step.cells, step.rank, rank_sensitivity(*step.rank, neighbours) * times, epsilon)
     else:
         # The whole vector is bounded only by its coordinates: each candidate's score lies in [0, bound].
         most = step.bound * persons
         group = Group(
             name="scores", size=step.cells, bound=float(most * step.cells), nonnegative=True, ceiling=float(most)
         )
-        draw = score_draw(step.cells, step.bound * times, neighbours, epsilon)
-    return draw_round(draw, group, claim.trust.makers.count)
+        choice = score_choice(step.cells, step.bound * times, neighbours, epsilon)
+    return draw_round(choice, group, claim.trust.makers.count)
 
 
 def _cost_notes(rounds: Sequence[RoundPlan]) -> list[str]:
@@ -164,7 +164,7 @@ def _cost_notes(rounds: Sequence[RoundPlan]) -> list[str]:
     for number, r in enumerate(rounds, start=1):
         cost = float(r.epsilon or 0)
         if isinstance(r, DrawRound):
-            lines.append(f"step {number} draws one of {r.draw.cells:,} places and costs epsilon = {cost:.6g}")
+            lines.append(f"step {number} draws one of {r.choice.cells:,} places and costs epsilon = {cost:.6g}")
         else:
             lines.append(f"step {number} releases {r.grid.size} noisy counts and costs epsilon = {cost:.6g}")
     whole = float(sum((r.epsilon or Fraction(0) for r in rounds), Fraction(0)))

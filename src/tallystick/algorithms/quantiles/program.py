@@ -153,12 +153,14 @@ class QuantileProgram(BlockProgram):
     def _next(self, state: QuantileState, zooms: Sequence[Zoom]) -> Look | None:
         done, left = int(state.rounds), PARTS - int(state.asked[:, 0].sum())
         probed = int(state.asked[:, 1].sum())
-        settled = all(z.settled() for z in zooms)
+        settled = not any(z.open_targets for z in zooms)
         if done == MOST_ROUNDS or left < LEAST_PRICE or probed == len(self.schedule.split) or settled:
             return None
-        spread = min(max(z.spread(t) for t in range(self.targets)) for z in zooms)
+        unsettled = [z for z in zooms if z.open_targets]
+        spread = min(z.widest_spread for z in unsettled)
         cells = self.schedule.fan * self.targets + 2
-        return self.schedule.next(spread=spread, cells=cells, left=left, round=done, probed=probed)
+        rough = all(z.rough for z in unsettled)
+        return self.schedule.next(spread=spread, cells=cells, left=left, round=done, probed=probed, rough=rough)
 
     def _padded(self, series: Series, edges: NDArray[np.int64]) -> NDArray[np.float64]:
         out = np.full(self.edges, float(series.grid.size))

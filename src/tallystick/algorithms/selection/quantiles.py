@@ -113,9 +113,9 @@ class SelectedQuantiles(BlockProgram):
             asked[level], totals[level] = state.edges, total[: self.edges + 1]
             state = state._replace(asked=asked, totals=totals)
         else:
-            draw = self._draws.index(at)
+            number = self._draws.index(at)
             windows, places = state.windows.copy(), state.places.copy()
-            windows[draw], places[draw] = state.edges[:2], total[0]
+            windows[number], places[number] = state.edges[:2], total[0]
             state = state._replace(windows=windows, places=places)
         state = state._replace(round=state.round + 1.0)
         return state._replace(edges=self._next_edges(state)) if not self.finished(state) else state
@@ -188,11 +188,11 @@ class SelectedQuantiles(BlockProgram):
     def answers(self, state: Selected) -> list[QuantileAnswer]:
         """Column by column, quantile by quantile."""
         found = {}
-        for draw, r in enumerate(self._draws):
+        for number, r in enumerate(self._draws):
             look = self.looks[r]
-            low, high = (int(v) for v in state.windows[draw])
+            low, high = (int(v) for v in state.windows[number])
             edges = cell_edges(low, high, self.cells[look.column])
-            place = int(state.places[draw])
+            place = int(state.places[number])
             index = int((edges[place] + edges[place + 1] - 1) // 2)
             found[look.column, look.target] = index
         return [

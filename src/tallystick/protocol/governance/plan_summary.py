@@ -58,7 +58,7 @@ def _draws(plan: Plan) -> dict[str, Any]:
     """Of a selection: what each round draws that draws, by which weights, and what that costs, exactly."""
     if not isinstance(plan, SelectionPlan):
         return {}
-    return {"draws": [{"round": number, **r.draw.as_dict()} for number, r in plan.draws]}
+    return {"draws": [{"round": number, **r.choice.as_dict()} for number, r in plan.draws]}
 
 
 def _left_open(plan: Plan) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class PartyPart(ServerPart):
         super().__init__(session, setup, roster)
         parties = len(roster.helpers)
         self.message_limit = max(self.message_limit, longest_message(setup.study, setup.sum_plan, parties))
-        self.draw = Driver(session, ROUNDS, send=self._say_of_draw, other=self._step_of_draw)
+        self.drive_draw = Driver(session, ROUNDS, send=self._say_of_draw, other=self._step_of_draw)
 
     # -- what arrives ------------------------------------------------------------------------------------------------
 
@@ -56,14 +56,14 @@ class PartyPart(ServerPart):
         raw = seals.open(sender, payload)
         machine = self.drawing
         if machine is not None and machine.round == codec.decode(raw, limit=self.message_limit).round:
-            self.draw(machine.receive_bytes(sender, raw, self.session.process.now()))
+            self.drive_draw(machine.receive_bytes(sender, raw, self.session.process.now()))
         elif len(self._early) < _MOST_EARLY:
             self._early.append((sender, raw))  # a peer that heard of the agreement first has begun
 
     def tick(self) -> None:
         super().tick()
         if self.drawing is not None:
-            self.draw(self.drawing.tick(self.session.process.now()))
+            self.drive_draw(self.drawing.tick(self.session.process.now()))
 
     # -- what is asked -----------------------------------------------------------------------------------------------
 
@@ -95,10 +95,10 @@ class PartyPart(ServerPart):
         )
         machine, early, self._early = self.drawing, self._early, []
         _log.info("round %d: drawing among %d places", step.round, question.cells)
-        self.draw(machine.begin(process.now()))
+        self.drive_draw(machine.begin(process.now()))
         for sender, raw in early:
             if self.drawing is machine:
-                self.draw(machine.receive_bytes(sender, raw, process.now()))
+                self.drive_draw(machine.receive_bytes(sender, raw, process.now()))
 
     def _say_of_draw(self, to: str, message: Any) -> None:
         seals = self.session.seals

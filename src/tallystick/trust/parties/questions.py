@@ -31,16 +31,16 @@ def question_of(study: Study, plan: SumPlan, round: int) -> Question:
     drawn = plan.rounds[round - 1]
     if not isinstance(drawn, DrawRound):
         raise LocalProtocolError("this round is not drawn from", round=round)
-    draw = drawn.draw
-    most = most_records(study) * drawn.grid.largest_coordinates[0] * draw.denominator
+    choice = drawn.choice
+    most = most_records(study) * drawn.grid.largest_coordinates[0] * choice.denominator
     return Question(
-        cells=draw.cells,
-        kind=draw.kind,
-        numerator=draw.numerator,
-        denominator=draw.denominator,
-        shift=draw.shift,
-        width=min(MAX_WIDTH, max(MIN_WIDTH, draw.shift + 2, most.bit_length() + 1)),
-        table=draw.table,
+        cells=choice.cells,
+        kind=choice.kind,
+        numerator=choice.numerator,
+        denominator=choice.denominator,
+        shift=choice.shift,
+        width=min(MAX_WIDTH, max(MIN_WIDTH, choice.shift + 2, most.bit_length() + 1)),
+        table=choice.table,
     )
 
 
