@@ -61,7 +61,11 @@ class _Relay:
             async def connected(
                 reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link = link
             ) -> None:
-                answers, there = await asyncio.open_connection("127.0.0.1", link.to)
+                try:
+                    answers, there = await asyncio.open_connection("127.0.0.1", link.to)
+                except OSError:
+                    writer.close()  # not there yet: the caller dials again
+                    return
                 for work in (self._carry(reader, there, link.caller), self._carry(answers, writer, link.callee)):
                     task = self._loop.create_task(work)
                     self._tasks.add(task)
