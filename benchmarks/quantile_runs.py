@@ -41,6 +41,8 @@ class Case:
 class Run:
     """One run: rank errors of its answers, rounds, and which intervals held (None: refused)."""
 
+    indices: tuple[int | None, ...]
+    """The answers themselves."""
     errors: tuple[float, ...]
     rounds: int
     held: tuple[bool | None, ...]
@@ -108,6 +110,7 @@ def run(case: Case, q: Sequence[float], budget: PublicBudget, rng: np.random.Gen
         raise RuntimeError("the search spent more than it has")  # a bug: servers would have refused
     answers = quantile_answers(program, state, level=0.95)
     return Run(
+        indices=tuple(a.index for a in answers),
         errors=tuple(rank_error(case.data, a) for a in answers),
         rounds=int(state.rounds),
         held=tuple(None if a.interval is None else _holds(case.data, a) for a in answers),
