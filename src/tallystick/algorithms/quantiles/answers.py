@@ -40,7 +40,7 @@ def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: f
                     "data, not on the noise."
                 )
             else:
-                low, high = zoom.window(level, at)
+                low, high = zoom.held_between(1 - (1 - level) / 2, at)
                 interval = series.grid.value(low), series.grid.value(max(low, high - 1))
             value = None if index is None else series.grid.value(index)
             out.append(

@@ -56,6 +56,19 @@ class Location:
         """Expected rank minus target there."""
         return float(np.interp(position, self.points, self.ranks))
 
+    def cut(self, outer: float, cells: int) -> Floats:
+        """Edges of ``cells`` cells between the positions that leave ``outer`` of the posterior outside.
+
+        Each holds as much as the others of the answer's posterior and of the records there, half and half: a gap is a
+        likely place for the answer wherever it is cut, and records are what can be told apart.
+        """
+        low, high = self.at(outer / 2), self.at(1 - outer / 2)
+        points = np.unique(np.clip(self.points, low, high))
+        share = np.interp(points, self.points, self.below)
+        rank = np.interp(points, self.points, self.ranks)
+        both = (share - share[0]) / max(share[-1] - share[0], 1e-12) + (rank - rank[0]) / max(rank[-1] - rank[0], 1e-12)
+        return np.interp(np.arange(cells + 1) / cells * both[-1], both, points)
+
     @property
     def crossing(self) -> float:
         """Where the expected rank is the target."""
@@ -89,13 +102,13 @@ class RankPosterior:
         low, high = self.edges[cell], self.edges[cell + 1]
         return cell, (points - low) / (high - low)
 
-    def _scatter(self) -> Floats:
-        """Variance per grid step of the bridge over each cell."""
+    def _scatter(self) -> tuple[Floats, Floats]:
+        """Of each cell: variance per grid step of a smooth density's scatter, and of the density's unevenness."""
         width = np.diff(self.edges).astype(np.float64)
         d = np.diagonal(self.cov)
         spread = np.maximum(d[1:] + d[:-1] - 2 * np.diagonal(self.cov, 1), 0.0)
         mass = np.maximum(np.diff(self.mean), 0.0)
-        return (mass + np.sqrt(spread) + 0.5 + (mass**2 + spread) / self.alpha) / width
+        return (mass + np.sqrt(spread) + 0.5) / width, (mass**2 + spread) / self.alpha
 
     def with_edges(self, wanted: Indices, alpha: float) -> RankPosterior:
         """The same knowledge, spoken of at more edges; ``alpha`` is the flatness of what lies between the old ones."""
@@ -112,15 +125,42 @@ class RankPosterior:
         weights[rows, cell + 1] += part
         cov = weights @ self.cov @ weights.T
         low, high = self.edges[cell], self.edges[cell + 1]
-        scatter = known._scatter()
+        plain, uneven = known._scatter()
         for at in np.unique(cell[np.isin(edges, new)]):
             inside = np.flatnonzero((cell == at) & (edges > low) & (edges < high))
             e = edges[inside].astype(np.float64)
             left, right = e - self.edges[at], self.edges[at + 1] - e
             width = float(self.edges[at + 1] - self.edges[at])
             bridge = np.minimum.outer(left, left) * np.minimum.outer(right, right) / width
-            cov[np.ix_(inside, inside)] += scatter[at] * bridge
+            cov[np.ix_(inside, inside)] += plain[at] * bridge
+            # Half of the unevenness goes with the width, half to each new cell alike: all the records of a cell may be
+            # in a narrow part of it, which a bridge in the width alone would hold for next to impossible.
+            step = np.arange(1, len(inside) + 1) / (len(inside) + 1)
+            left, right = left / width + step, right / width + 1 - step
+            cov[np.ix_(inside, inside)] += uneven[at] * np.minimum.outer(left, left) * np.minimum.outer(right, right) / 4
         return RankPosterior(edges=edges, mean=weights @ self.mean, cov=cov, alpha=alpha)
+
+    def thinned(self) -> RankPosterior:
+        """Without the edges about which counts say less than monotony does.
+
+        Ranks rise: F(a) ≤ F(e) ≤ F(b) for neighbours a < e < b. Where e's own standard deviation is more than what lies
+        between them, as with the coarse edges of early levels in what later proves to be a gap, the prior between a and
+        b is the better knowledge. Leaving e out is exact for all other ranks (a marginal of the joint posterior).
+        """
+        keep = np.arange(len(self.edges))
+        var = np.diagonal(self.cov)
+        while len(keep) > 2:
+            a, e, b = keep[:-2], keep[1:-1], keep[2:]
+            between = np.sqrt(np.maximum(var[a] + var[b] - 2 * self.cov[a, b], 0.0))
+            between += np.maximum(self.mean[b] - self.mean[a], 0.0)
+            excess = np.sqrt(np.maximum(var[e], 0.0)) - between
+            worst = int(np.argmax(excess))
+            if excess[worst] <= 0:
+                break
+            keep = np.delete(keep, worst + 1)
+        return RankPosterior(
+            edges=self.edges[keep], mean=self.mean[keep], cov=self.cov[np.ix_(keep, keep)], alpha=self.alpha
+        )
 
     # -- what is released -------------------------------------------------------------------------------------------
 
@@ -164,8 +204,8 @@ class RankPosterior:
         mean = (1 - part) * self.mean[a] + part * self.mean[b] - target.share * self.mean[-1] - target.shift
         var = (1 - part) ** 2 * d[a] + part**2 * d[b] + 2 * part * (1 - part) * self.cov[a, b]
         var += target.share**2 * d[-1] - 2 * target.share * ((1 - part) * top[a] + part * top[b])
-        width = np.diff(self.edges)[cell]
-        var += self._scatter()[cell] * part * (1 - part) * width
+        plain, uneven = self._scatter()
+        var += (plain[cell] * np.diff(self.edges)[cell] + uneven[cell]) * part * (1 - part)
         return mean, np.sqrt(np.maximum(var, 0.0))
 
     def location(self, target: Target) -> Location:
@@ -177,8 +217,16 @@ class RankPosterior:
         finer = np.arange(1, _POINTS) / _POINTS
         low, high = edges[first : last + 1, None], edges[first + 1 : last + 2, None]
         points = np.unique(np.concatenate([edges, (low + finer * (high - low)).ravel()]))
-        mean, _ = self.ranks_at(points, target)
-        return Location(points=points, below=self._below(points, target), ranks=monotone(mean))
+        mean, std = self.ranks_at(points, target)
+        return Location(points=points, below=self._below(points, target), ranks=monotone(mean, 1 / (1 + std**2)))
+
+    def location_at_edges(self, target: Target) -> Floats:
+        """P(answer < e) at the edges themselves; made monotone from both sides, whichever is less sure."""
+        mean, std = self.ranks_at(self.edges.astype(np.float64), target)
+        below = _normal(mean / np.maximum(std, 1e-3))
+        below[0], below[-1] = 0.0, 1.0
+        rising, falling = np.maximum.accumulate(below), np.minimum.accumulate(below[::-1])[::-1]
+        return np.where(rising < 0.5, rising, np.where(falling > 0.5, falling, 0.5))
 
     def _below(self, points: Floats, target: Target) -> Floats:
         mean, std = self.ranks_at(points, target)
@@ -194,16 +242,19 @@ def _normal(z: Floats) -> Floats:
     return np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in z.tolist()])
 
 
-def monotone(values: Floats) -> Floats:
-    """The nearest ascending sequence, with all weights equal (pool adjacent violators)."""
+def monotone(values: Floats, weights: Floats) -> Floats:
+    """The nearest ascending sequence in weighted least squares (pool adjacent violators)."""
     level: list[float] = []
+    weight: list[float] = []
     count: list[int] = []
-    for v in values.tolist():
+    for v, w in zip(values.tolist(), weights.tolist()):
         level.append(v)
+        weight.append(w)
         count.append(1)
         while len(level) > 1 and level[-2] > level[-1]:
-            v2, c2 = level.pop(), count.pop()
-            v1, c1 = level.pop(), count.pop()
-            level.append((v1 * c1 + v2 * c2) / (c1 + c2))
+            v2, w2, c2 = level.pop(), weight.pop(), count.pop()
+            v1, w1, c1 = level.pop(), weight.pop(), count.pop()
+            level.append((v1 * w1 + v2 * w2) / (w1 + w2))
+            weight.append(w1 + w2)
             count.append(c1 + c2)
     return np.repeat(level, count)

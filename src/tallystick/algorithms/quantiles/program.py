@@ -153,12 +153,14 @@ class QuantileProgram(BlockProgram):
     def _next(self, state: QuantileState, zooms: Sequence[Zoom]) -> Look | None:
         done, left = int(state.rounds), PARTS - int(state.asked[:, 0].sum())
         probed = int(state.asked[:, 1].sum())
-        settled = all(z.settled() for z in zooms)
+        settled = not any(z.open_targets for z in zooms)
         if done == MOST_ROUNDS or left < LEAST_PRICE or probed == len(self.schedule.split) or settled:
             return None
-        spread = min(max(z.spread(t) for t in range(self.targets)) for z in zooms)
+        unsettled = [z for z in zooms if z.open_targets]
+        spread = min(z.widest_spread for z in unsettled)
         cells = self.schedule.fan * self.targets + 2
-        return self.schedule.next(spread=spread, cells=cells, left=left, round=done, probed=probed)
+        rough = all(z.rough for z in unsettled)
+        return self.schedule.next(spread=spread, cells=cells, left=left, round=done, probed=probed, rough=rough)
 
     def _padded(self, series: Series, edges: NDArray[np.int64]) -> NDArray[np.float64]:
         out = np.full(self.edges, float(series.grid.size))
@@ -198,7 +200,7 @@ class QuantileProgram(BlockProgram):
         std = self.schedule.noise.std(price)
         used = edges[edges < series.grid.size].astype(np.int64)
         if probe and self.lone:
-            share = self._probe_share(series)
+            share = self.probe_share(series)
             most = max(share, 1 - share)
             rank, edge = float(total[0]) * 2 * most, int(used[0])
             if self.public_count:  # ½-centred: F − N/2, and N is public
@@ -207,7 +209,7 @@ class QuantileProgram(BlockProgram):
         counts = total[: len(used) + 1] * (2.0 if self.laplace else 1.0)
         return zoom.told_cells(used, counts, std**2)
 
-    def _probe_share(self, series: Series) -> float:
+    def probe_share(self, series: Series) -> float:
         """q of 1[x < e] − q: the quantile's own where the number of records is not public, else what costs least."""
         return 0.5 if self.public_count else series.targets[0].share
 
@@ -238,7 +240,7 @@ class QuantileProgram(BlockProgram):
                 edges = state.edges[s].astype(np.int64)
                 first = s * (self.edges + 1)
                 if probe:
-                    share = self._probe_share(self.series[s])
+                    share = self.probe_share(self.series[s])
                     indices[own, at] = first
                     values[own, at] = ((index[own] < edges[0]) - share) / (2 * max(share, 1 - share))
                 else:

@@ -51,23 +51,28 @@ class Schedule:
     noise: Noise
     fan: int
     precision: float = 10.0
-    reserve: float = 0.5
+    rough_precision: float = 4.0
+    """Where records are in spikes and more cannot be paid: enough to find the cell of one."""
+    reserve: float = 0.35
     """Levels of cells never take more than this share of what is left."""
     split: tuple[float, ...] = (0.3, 1.0)
     """Of what is left, for each of the probes."""
 
     def first(self, records: float) -> Look:
-        return Look(price=self._level_price(0.9 * records, FIRST_FAN, PARTS), fan=FIRST_FAN)
+        """The first round: all of the domain in equal cells."""
+        wanted = self._wanted(0.9 * records, FIRST_FAN, self.precision)
+        return Look(price=max(LEAST_PRICE, min(int(wanted), int(PARTS * self.reserve))), fan=FIRST_FAN)
 
-    def _level_price(self, spread: float, cells: int, left: int) -> int:
-        wanted = self.noise.price_for(spread / self.precision / (cells / 4) ** 0.5)
-        return max(LEAST_PRICE, min(int(wanted), int(left * self.reserve)))
-
-    def next(self, *, spread: float, cells: int, left: int, round: int, probed: int) -> Look:
+    def next(self, *, spread: float, cells: int, left: int, round: int, probed: int, rough: bool = False) -> Look:
         """After ``round`` rounds, with ``left`` parts left, and ``probed`` probes done."""
-        wanted = self.noise.price_for(spread / self.precision / (cells / 4) ** 0.5)
-        rounds_left = MOST_ROUNDS - round
-        if probed or wanted > left * self.reserve or rounds_left <= len(self.split):
+        wanted = self._wanted(spread, cells, self.precision)
+        if rough and wanted > left * self.reserve:
+            wanted = self._wanted(spread, cells, self.rough_precision)
+        if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= len(self.split):
             at = min(probed, len(self.split) - 1)
             return Look(price=max(LEAST_PRICE, int(left * self.split[at])), fan=0)
         return Look(price=max(LEAST_PRICE, int(wanted)), fan=self.fan)
+
+    def _wanted(self, spread: float, cells: int, precision: float) -> float:
+        """Parts that tell a rank in the middle of so many cells (K/4 of their noise) to a part of the spread."""
+        return min(float(PARTS), self.noise.price_for(spread / precision / (cells / 4) ** 0.5))

@@ -24,10 +24,16 @@ from tallystick.algorithms.quantiles.posterior import Floats, Indices, Location,
 
 UNIT_WINDOW = 8
 """A window of so few values is cut into single values."""
-_STEPS = (1, -1, -3, -5, -8)
-"""Powers of two by which cells may be flatter than those of the level before, or less flat."""
-_FLATTEST = 256.0
-_RELUCTANCE = 0.35
+_STEPS = (0, -2, -4, -6, -10)
+"""Powers of two by which cells may be less flat than a smooth density's."""
+_GROWTH = 4.0
+"""A window of a level has about a quarter of the ranks of the one before: a smooth density is so much flatter in it."""
+_INFORMED = 4.0
+"""Only if counts can tell: their standard deviation is at most so small a part of the ranks in doubt."""
+_LEAST_FLAT, _FLATTEST = 0.25, 2048.0
+_RELUCTANCE = 0.5
+_ROUGH = 4.0
+SETTLED = 0.999
 _OUTER = 0.02
 """Of the posterior of an answer lies below the first cell cut for it, and as much above the last."""
 
@@ -38,8 +44,6 @@ class Zoom:
 
     ranks: RankPosterior
     targets: tuple[Target, ...]
-    level: int = 0
-
     @classmethod
     def start(cls, *, size: int, targets: tuple[Target, ...], records: float, std: float = 0.0) -> Zoom:
         """Before anything was released; ``std`` > 0 where the number of records is itself not public."""
@@ -64,9 +68,27 @@ class Zoom:
         low, high = location.at((1 - mass) / 2), location.at((1 + mass) / 2)
         return location.rank_at(high) - location.rank_at(low)
 
-    def settled(self, mass: float = 0.999) -> bool:
-        """Whether every answer is one value, almost surely."""
-        return all(high - low == 1 for low, high in (self.window(mass, t) for t in range(len(self.targets))))
+    @cached_property
+    def typical_spread(self) -> float:
+        """Geometric mean over the answers."""
+        logs = [math.log(max(1.0, self.spread(t))) for t in range(len(self.targets))]
+        return math.exp(sum(logs) / len(logs))
+
+    @cached_property
+    def open_targets(self) -> tuple[int, ...]:
+        """The answers that are not yet one value, almost surely."""
+        windows = [self.window(SETTLED, t) for t in range(len(self.targets))]
+        return tuple(t for t, (low, high) in enumerate(windows) if high - low > 1)
+
+    @property
+    def widest_spread(self) -> float:
+        """Of the answers that are still open."""
+        return max((self.spread(t) for t in self.open_targets), default=0.0)
+
+    @property
+    def rough(self) -> bool:
+        """Whether records have shown to be in spikes: a level then finds the spike's cell, and ranks stay as they are."""
+        return self.ranks.alpha <= _ROUGH
 
     def cells(self, fan: int) -> Indices:
         """Edges of the next cells: ``fan`` of equal posterior probability around each answer."""
@@ -76,8 +98,7 @@ class Zoom:
             if high - low <= max(UNIT_WINDOW, fan):
                 edges += range(low, high + 1)
             else:
-                share = _OUTER / 2 + (1 - _OUTER) * np.arange(fan + 1) / fan
-                edges += [round(location.at(float(s))) for s in share]
+                edges += [round(e) for e in location.cut(_OUTER, fan)]
         chosen = np.unique(np.array(edges, dtype=np.int64))
         return chosen[(chosen > 0) & (chosen < self.ranks.size)]
 
@@ -91,17 +112,19 @@ class Zoom:
     def told_cells(self, edges: Indices, counts: Floats, variance: float) -> Zoom:
         """After the counts of all ``len(edges) + 1`` cells were released with noise of this variance."""
         noise = np.full(len(counts), variance)
+        informed = _INFORMED * math.sqrt(variance) < self.typical_spread
+        flat = self.ranks.alpha * (_GROWTH if informed else 1.0)
         best, most = self.ranks, -math.inf
         for steps in _STEPS:
             # How flat the density is at this scale is itself taken from the release (empirical Bayes): spikes and gaps
             # show as counts that a flat density does not foresee.
-            alpha = min(max(1.0, self.ranks.alpha * 2.0**steps), _FLATTEST)
+            alpha = min(max(_LEAST_FLAT, flat * 2.0**steps), _FLATTEST)
             ranks = self.ranks.with_edges(edges, alpha)
             functional = ranks.of_cells(edges)
-            evidence = ranks.evidence(functional, counts, noise) - _RELUCTANCE * abs(steps - 1)
+            evidence = ranks.evidence(functional, counts, noise) - _RELUCTANCE * abs(steps)
             if evidence > most:
                 best, most = ranks.updated(functional, counts, noise), evidence
-        return replace(self, ranks=best, level=self.level + 1)
+        return replace(self, ranks=best.thinned())
 
     def told_rank(self, edge: int, rank: float, variance: float, share: float = 0.0) -> Zoom:
         """After F(edge) − share·N was released with noise of this variance."""
@@ -110,7 +133,20 @@ class Zoom:
         functional = ranks.of_prefixes(edges)
         functional[0, -1] -= share
         known = ranks.updated(functional, np.array([rank]), np.array([variance]))
-        return replace(self, ranks=known, level=self.level + 1)
+        return replace(self, ranks=known.thinned())
+
+    def held_between(self, level: float, target: int = 0) -> tuple[int, int]:
+        """Counted edges [low, high) that hold the answer with probability ``level``, whatever lies between them.
+
+        Ends are edges at which ranks were counted, and surely enough on their side: what the prior says of the places
+        in between does not enter.
+        """
+        edges = self.ranks.edges
+        below = self.ranks.location_at_edges(self.targets[target])
+        low = np.flatnonzero(below <= (1 - level) / 2)
+        high = np.flatnonzero(below >= (1 + level) / 2)
+        first = int(edges[low[-1]]) if len(low) else 0
+        return first, max(int(edges[high[0]]), first + 1) if len(high) else self.ranks.size
 
     # -- the answers ------------------------------------------------------------------------------------------------
 
