@@ -107,7 +107,7 @@ def test_a_coalition_of_t_sees_the_same_for_every_secret(parties: int, degree: i
     assert views(0, degree, parties, one_more) != views(1, degree, parties, one_more)  # the test can fail
 
 
-def and_gate_views(a: int, b: int, seen_by: int, *, zero_polynomial: bool = False) -> list[tuple[int, ...]]:
+def and_gate_views(a: int, b: int, seen_by: int, *, zero_polynomial: bool = False) -> list[int]:
     """One AND of inputs of parties 0 and 1, then opened: all that party ``seen_by`` gets, over all coins of the others.
 
     m = 3, t = 1. Five deals, one coefficient each: a, b, and the products of the three parties. The observer's own
@@ -127,7 +127,8 @@ def and_gate_views(a: int, b: int, seen_by: int, *, zero_polynomial: bool = Fals
     dealt = [deal(gf16.multiply(of_a[i], of_b[i]), 1, 3, Given(coins[2 + i])) for i in range(3)]
     result = np.stack([combine(np.stack([d[j] for d in dealt]), weights) for j in range(3)])
     seen = [of_a[seen_by], of_b[seen_by], *(d[seen_by] for d in dealt), *result]
-    return sorted(map(tuple, np.stack(seen).T.tolist()))
+    packed = sum(row.astype(np.int64) << (4 * i) for i, row in enumerate(seen))
+    return np.sort(packed).tolist()
 
 
 @pytest.mark.parametrize("observer", [0, 1, 2])

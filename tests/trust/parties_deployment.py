@@ -114,8 +114,14 @@ class Deployment:
         process.wait()
 
     def restart(self, name: str, point: str | None = None) -> None:
-        self.kill(name)
+        """Kill it and start it; back when everybody is connected again, who retries ever more slowly."""
+        if name in self.processes:
+            self.kill(name)
+        file = self.logs / f"{name}.log"
+        before = file.stat().st_size
         self.start(name, point=point)
+        others = [other for other in self.configs if other != name]
+        wait_for(lambda: all(f"connected with {o}\n" in file.read_text()[before:] for o in others))
 
     def died(self, name: str, seconds: float = 60) -> None:
         """Wait until it has killed itself."""

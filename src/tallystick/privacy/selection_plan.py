@@ -80,9 +80,7 @@ class SelectionPlan(SumPlan):
         """Of counts the scale of the Laplace noise; of a draw its exact ε and how far neighbours move a distance."""
         used = self.rounds if rounds is None else self.rounds[:rounds]
         return [
-            [r.choice.epsilon, Fraction(r.choice.moves)]
-            if isinstance(r, DrawRound)
-            else [n.parameter for n in r.noise]
+            [r.choice.epsilon, Fraction(r.choice.moves)] if isinstance(r, DrawRound) else [n.parameter for n in r.noise]
             for r in used
         ]
 

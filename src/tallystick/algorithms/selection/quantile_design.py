@@ -47,7 +47,8 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
     share = Fraction(1, len(settings.column))
     targets = tuple(Target(share=q) for q in settings.q)
     fan = 8 if len(targets) == 1 else 4
-    series, columns, looks, steps, cells = [], [], [], [], []
+    series, columns, looks, cells = [], [], [], []
+    steps: list[Step] = []
     for at, name in enumerate(settings.column):
         grid = value_grid(public, name)
         start, stop = blocks[name][1:3]
@@ -68,13 +69,17 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
             steps.append(
                 DrawStep(kind="ranks", cells=cells[-1], share=left / len(targets), rank=_rank(q, records, budget))
             )
-    program = SelectedQuantiles(
-        series=series, columns=columns, looks=looks, fan=fan, cells=cells, records=records
+    program = SelectedQuantiles(series=series, columns=columns, looks=looks, fan=fan, cells=cells, records=records)
+    return SelectionDesign(
+        program=program,
+        steps=tuple(steps),
+        notes=_notes(settings, records, budget),
+        details={
+            "quantiles": list(settings.q),
+            "columns": list(settings.column),
+            "cells": cells,
+        },
     )
-    made: tuple[Step, ...] = tuple(steps)
-    return SelectionDesign(program=program, steps=made, notes=_notes(settings, records, budget), details={
-        "quantiles": list(settings.q), "columns": list(settings.column), "cells": cells,
-    })
 
 
 def count_variance(budget: PublicBudget, share: Fraction) -> float:
@@ -85,11 +90,11 @@ def count_variance(budget: PublicBudget, share: Fraction) -> float:
 
 def level_shares(records: float, size: int, fan: int, budget: PublicBudget, share: Fraction) -> list[Fraction]:
     """Shares of the levels of counts. Wide domains need levels that only find where the records are at all: those are
-    cheap, noise of a tenth of the records. The last ones grow four times each, as the ranks in question get fewer."""
+    cheap, noise of a twentieth of the records. The last ones grow four times each, as the ranks in question get fewer."""
     whole = math.sqrt(count_variance(budget, share))  # a count's noise if one level had all of it
     wide = math.ceil(math.log(max(size / CELLS, 1.0), fan))
     number = min(_MOST_LEVELS, max(1, wide + math.floor(math.log(max(records / 10 / whole, 1.0), _GROWTH))))
-    base = min(10 * whole / records, 0.5 / number)
+    base = min(20 * whole / records, 0.5 / number)
     low, high = 0.0, 1.0
     for _ in range(60):
         last = (low + high) / 2
@@ -116,6 +121,4 @@ def _notes(settings: QuantileSettings, records: float, budget: PublicBudget) -> 
     if not {0.0, 1.0} & set(settings.q):
         return ()
     beyond = max(_inside(records, budget), records / _FINEST)
-    return (
-        f"min and max are the values with about {beyond:,.0f} records beyond them: one record is hidden",
-    )
+    return (f"min and max are the values with about {beyond:,.0f} records beyond them: one record is hidden",)

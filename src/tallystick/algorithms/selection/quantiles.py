@@ -14,6 +14,7 @@ The state holds all that was released and nothing else; what is known of the ran
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -30,8 +31,9 @@ from tallystick.algorithms.quantiles.zoom import Zoom
 from tallystick.privacy.contribution import Contribution, Sparse
 
 NO_INTERVAL = "No interval: a draw opens one place, and nothing that would say how far off it may be."
-_MASS = 0.9999
-"""Of what counts say of the answer lies in the window that is drawn from."""
+_MASS, _BESIDE = 0.98, 0.75
+"""Of the answer's posterior lies in the inner window; and what is added on either side of it, in widths of it: five
+standard deviations each way where the posterior is normal. (Its own far tail is a matter of the prior.)"""
 
 
 class Query(NamedTuple):
@@ -151,7 +153,7 @@ class SelectedQuantiles(BlockProgram):
         if not any(r.column == look.column and r.target < 0 for r in self.looks):
             return 0, size
         low, high = self.zoom(state, look.column).window(_MASS, look.target)
-        wanted = max(cells, high - low + 2 * ((high - low) // 8 + 1))
+        wanted = max(cells, high - low + 2 * math.ceil(_BESIDE * (high - low)))
         low = max(0, min(low - (wanted - (high - low)) // 2, size - wanted))
         return low, min(size, low + wanted)
 
@@ -212,5 +214,3 @@ class SelectedQuantiles(BlockProgram):
 def cell_edges(low: int, high: int, cells: int) -> NDArray[np.int64]:
     """Where equal cells of [low, high) begin, and where the last one ends: cell k is [edge k, edge k + 1)."""
     return np.array([low + k * (high - low) // cells for k in range(cells + 1)], dtype=np.int64)
-
-

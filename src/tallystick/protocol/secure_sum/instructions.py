@@ -63,4 +63,6 @@ class Drop:
     round: int
 
 
-Instruction = Send | Persist | Forget | Sync | Witness | Draw | Blame | Drop | Wake | Compute | Finished | Held | Aborted
+Instruction = (
+    Send | Persist | Forget | Sync | Witness | Draw | Blame | Drop | Wake | Compute | Finished | Held | Aborted
+)

@@ -250,9 +250,7 @@ class AgreeingServer(SumMachine):
             raise LocalProtocolError("the noise of this round is gone", party=self.name, round=self.round)
         return self._end(current, self._sum(current, own.clients), current.noise)
 
-    def _end(
-        self, current: OpenRound, total: NDArray[np.uint64], noise: NDArray[np.int64]
-    ) -> list[Instruction]:
+    def _end(self, current: OpenRound, total: NDArray[np.uint64], noise: NDArray[np.int64]) -> list[Instruction]:
         """All have agreed, and this is what was agreed on: exactly once for a round."""
         add_into(total, encode_signed(noise))
         return self._say_partial(current, total)
