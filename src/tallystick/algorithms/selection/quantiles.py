@@ -85,6 +85,8 @@ class SelectedQuantiles(BlockProgram):
         self.edges = max(FIRST_FAN, (fan + 1) * self.targets)
         self._levels = [r for r, look in enumerate(self.looks) if look.target < 0]
         self._draws = [r for r, look in enumerate(self.looks) if look.target >= 0]
+        self._known: dict[int, tuple[bytes, Zoom]] = {}
+        """By round, from what releases: worked out once, not again in every round after it."""
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
@@ -139,12 +141,16 @@ class SelectedQuantiles(BlockProgram):
     def zoom(self, state: Selected, column: int) -> Zoom:
         """What the released counts say of this column's ranks."""
         series = self.series[column]
-        known = Zoom.start(size=series.grid.size, targets=series.targets, records=self.records)
+        known, past = Zoom.start(size=series.grid.size, targets=series.targets, records=self.records), b""
         for level, r in enumerate(self._levels):
             if self.looks[r].column == column and r < int(state.round):
-                edges = state.asked[level].astype(np.int64)
-                used = edges[edges < series.grid.size]
-                known = known.told_cells(used, state.totals[level][: len(used) + 1], self.looks[r].variance)
+                past += state.asked[level].tobytes() + state.totals[level].tobytes()
+                if self._known.get(r, (b"",))[0] != past:
+                    edges = state.asked[level].astype(np.int64)
+                    used = edges[edges < series.grid.size]
+                    told = known.told_cells(used, state.totals[level][: len(used) + 1], self.looks[r].variance)
+                    self._known[r] = past, told
+                known = self._known[r][1]
         return known
 
     def _window(self, state: Selected, look: Look) -> tuple[int, int]:
