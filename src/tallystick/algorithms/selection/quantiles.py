@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.algorithms.quantiles.answers import QuantileAnswer
-from tallystick.algorithms.quantiles.posterior import Target
 from tallystick.algorithms.quantiles.program import Series, first_edges
 from tallystick.algorithms.quantiles.schedule import FIRST_FAN
 from tallystick.algorithms.quantiles.zoom import Zoom
@@ -131,7 +130,8 @@ class SelectedQuantiles(BlockProgram):
             out[:2] = self._window(state, look)
             return out
         zoom = self.zoom(state, look.column)
-        chosen = first_edges(size, self._salt) if zoom.level == 0 else zoom.cells(self.fan)[: self.edges]
+        first = all(self.looks[r].column != look.column for r in self._levels if r < int(state.round))
+        chosen = first_edges(size, self._salt) if first else zoom.cells(self.fan)[: self.edges]
         out[: len(chosen)] = chosen
         out[len(chosen) :] = size  # no record lies there
         return out
