@@ -12,6 +12,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.bench.central_draw import stretches
+
 __all__ = ["exponential", "recursive_subranges", "sample_and_aggregate", "smooth_sensitivity"]
 
 Sorted = NDArray[np.int64]
@@ -22,19 +24,7 @@ DELTA = 1e-6
 
 def exponential(values: Sorted, size: int, epsilon: float, die: Generator, *, q: float = 0.5) -> int:
     """One draw over the whole domain [MT07]: weight e^(εu/2), u = −distance of qn to [#(d < x), #(d ≤ x)]; Δu = 1."""
-    target = q * len(values)
-    distinct, first = np.unique(values, return_index=True)
-    below = np.append(first, len(values))  # records below each distinct value, and below the end
-    # Stretches of one utility: each distinct value by itself, and each gap between two of them.
-    gap_from = np.concatenate([[0], distinct + 1])
-    gap_width = np.concatenate([distinct, [size]]) - gap_from
-    low = np.concatenate([below[:-1], below])
-    high = np.concatenate([below[1:], below])
-    start = np.concatenate([distinct, gap_from])
-    width = np.concatenate([np.ones(len(distinct), dtype=np.int64), gap_width])
-    there = width > 0
-    low, high, start, width = low[there], high[there], start[there], width[there]
-    distance = np.maximum(0.0, np.maximum(target - high, low - target))
+    start, width, distance = stretches(values, size, q)
     # Gumbel-max: argmax of log weight + Gumbel noise is a draw in proportion to the weights.
     score = np.log(width) - epsilon * distance / 2 + die.gumbel(size=len(width))
     chosen = int(np.argmax(score))

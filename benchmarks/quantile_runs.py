@@ -21,6 +21,7 @@ from tallystick.algorithms.quantiles.answers import QuantileAnswer, quantile_ans
 from tallystick.algorithms.quantiles.design import design_quantiles
 from tallystick.algorithms.quantiles.program import QuantileProgram, Query
 from tallystick.algorithms.quantiles.settings import QuantileSettings
+from tallystick.bench.central_draw import expected_rank_error
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.open_budget import PARTS
 
@@ -134,18 +135,5 @@ def _holds(data: NDArray[np.int64], answer: QuantileAnswer) -> bool:
 
 
 def central_exponential(case: Case, q: float, epsilon: float) -> float:
-    """Expected rank error of the exponential mechanism at a trusted curator, replace-one: weights exp(ε·u/2), Δu = 1.
-
-    All values between two neighbouring records have one utility, so the law is a sum over the distinct records.
-    """
-    values, counts = np.unique(case.data, return_counts=True)
-    ranks = np.concatenate([[0], np.cumsum(counts)])
-    wanted = q * len(case.data)
-    gaps = np.concatenate([values, [case.size]]) - np.concatenate([[0], values + 1])
-    at_gaps = np.abs(ranks - wanted)
-    at_values = np.maximum(0.0, np.maximum(ranks[:-1] - wanted, wanted - ranks[1:]))
-    errors = np.concatenate([at_gaps, at_values])
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.concatenate([gaps, np.ones(len(values))])) - epsilon * errors / 2
-    weights = np.exp(logs - logs.max())
-    return float(weights @ errors / weights.sum())
+    """Expected rank error of the exponential mechanism at a trusted curator, replace-one."""
+    return expected_rank_error(case.data, case.size, q, epsilon)

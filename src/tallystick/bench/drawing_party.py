@@ -34,7 +34,6 @@ from tallystick.transport.wire import Seals, parse
 STUDY = digest(b"bench quantiles")
 
 
-
 class _Party:
     """Draws when told to."""
 
@@ -72,9 +71,7 @@ class _Party:
         if not self._node.wait_connected(others, 60.0):
             raise SystemExit("not connected to every party")
 
-    def prepare(
-        self, question: Question, share: NDArray[np.uint64], word: bytes, round: int, colluding: int
-    ) -> None:
+    def prepare(self, question: Question, share: NDArray[np.uint64], word: bytes, round: int, colluding: int) -> None:
         """The machine of the next draw."""
         self._machine = SelectionMachine(
             self._name, STUDY, self._names, colluding=colluding, round=round, question=question, share=share, word=word,

@@ -5,13 +5,12 @@ Each party is a process of its own, with mutual TLS on 127.0.0.1, its seals and 
 a few draws counts, because machines are shared. The question is the one the product plans for these records, at ε = 1:
 1,000 cells of the window that noisy counts have left, or 4,096 cells of the whole domain. ``-wan`` goes through a relay
 that holds every byte back: 100 ms round trip, 100 Mbit/s. ``input-*``: shares of clients with one value each, through
-the parties' machines and spool files (``share_intake``). ``counts``: five quantiles of 10^6 records in 100 clients,
-simulated. Nobody else's figures stand beside these: what MPyC took on another machine is in the notes of docs/results.
+the parties' machines and spool files (``share_intake``). ``counts-*``: a search by counts (``quantile_counts``). Draws
+have no reference: what MPyC took on another machine is told in docs/results/quantiles.md.
 """
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -20,21 +19,18 @@ from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.algorithms.design import SelectionDesign
 from tallystick.bench.draws import Drawers, Drawn, fastest
 from tallystick.bench.measuring import row
+from tallystick.bench.quantile_counts import counts
 from tallystick.bench.share_intake import take_in
 from tallystick.bench.slow_links import WAN
 from tallystick.core.errors import LocalProtocolError
-from tallystick.engines.federation import Federation
 from tallystick.engines.planning import layout_of, public_budget, public_facts
-from tallystick.estimators.quantiles import Quantiles
 from tallystick.privacy.draws import DrawRound
 from tallystick.protocol.selection import Question
 from tallystick.study import Study
-from tallystick.study.schema import Integer, Schema
 from tallystick.trust.parties.questions import question_of
 
 __all__ = ["planned_questions", "rows", "some_totals"]
 
-FIVE = (0.05, 0.25, 0.5, 0.75, 0.95)
 _DOMAIN = 10**6
 _WHOLE = 500
 """Records so few that the draw is over the whole domain."""
@@ -57,8 +53,7 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
             drawn = fastest(drawers, question, some_totals(question, n), 1 if quick else 2)
             table.append(_drawn(f"draw-3-{question.cells}-wan", drawn))
     table += _input(1000 if quick else 20_000)
-    table.append(_counts(records, clients=10 if quick else 100))
-    return table
+    return [*table, *counts(quick)]
 
 
 def planned_questions(
@@ -125,18 +120,3 @@ def _input(clients: int) -> list[dict[str, Any]]:
         row("input-accepted", round(clients / taken.accepting), "clients/s, one party", None, None) | {"note": note},
         row("input-summed", round(clients / taken.summing), "clients/s, one party", None, None),
     ]
-
-
-def _counts(records: int, clients: int) -> dict[str, Any]:
-    values = np.clip(np.exp(np.random.default_rng(1).normal(0, 1, records)) * _DOMAIN / 20, 0, _DOMAIN - 1)
-    parts = np.array_split(values.astype(np.int64), clients)
-    schema = Schema({"x": Integer(0, _DOMAIN - 1)})
-    fed = Federation.simulate([{"x": part} for part in parts], schema=schema)
-    estimator = Quantiles(q=FIVE, column="x", epsilon=1.0)
-    estimator.fit(fed)  # warms up, and reads the records
-    times = []
-    for _ in range(3):
-        started = time.perf_counter()
-        Quantiles(q=FIVE, column="x", epsilon=1.0).fit(fed)
-        times.append(time.perf_counter() - started)
-    return row("counts-five", round(min(times), 3), "s, simulated", None, None)

@@ -58,9 +58,7 @@ class _Relay:
     async def _listen(self, links: Sequence[Link]) -> None:
         for link in links:
 
-            async def connected(
-                reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link = link
-            ) -> None:
+            async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link = link) -> None:
                 try:
                     answers, there = await asyncio.open_connection("127.0.0.1", link.to)
                 except OSError:

@@ -27,7 +27,7 @@ class Mode(PrivateEstimator):
 
     Attributes
     ----------
-    mode_ : str
+    mode_ : str or int
         The selected value.
     privacy_, plan_, contributors_, dropped_, history_
         What was promised, planned, and who took part; released values only.
@@ -41,7 +41,7 @@ class Mode(PrivateEstimator):
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         program: ModeProgram = self._program
-        self.mode_ = program.labels[int(state[0])]
+        self.mode_ = program.values[int(state[0])]
 
     def _answer(self) -> Answer:
         notes = ["A value that nearly as many records have may be selected in its place: that is what hides a record."]

@@ -2,8 +2,8 @@
 
 A draw chooses a place c with probability w(d_c)/Σ w, where d_c ≥ 0 is an integer distance that is summed over records
 (how far the cell's ranks are from the wanted one; how far a candidate's score is behind the best) and w a public table
-of whole numbers (:mod:`tallystick.privacy.mechanisms.exponential_mechanism`). It is charged what the table costs, as an exact
-rational that is rounded up, and not what was asked for.
+of whole numbers (:mod:`tallystick.privacy.mechanisms.exponential_mechanism`). It is charged what the table costs, as an
+exact rational that is rounded up, and not what was asked for.
 
 THEOREM (bounded range). For fixed neighbours D, D′ let ℓ_c = ln w(d_c) − ln w(d′_c). The privacy loss of place c is
 ℓ_c − ln(W/W′): the second term is the same for all c, so the losses lie in an interval of length max ℓ − min ℓ, which

@@ -67,7 +67,8 @@ class PrivacySection(Section):
     )
     mechanism: str = Field(
         default="gaussian",
-        description="the noise; exponential where the parties select; none is for simulations, or for studies that every client's own file allows",
+        description="the noise; exponential where parties select; none is for simulations, or for studies that every "
+        "client's own file allows",
         json_schema_extra={"enum": ["gaussian", "laplace", "exponential", "none"]},
     )
     unit: str = Field(

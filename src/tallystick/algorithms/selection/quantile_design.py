@@ -1,8 +1,12 @@
 """From public facts to the rounds of quantiles that parties select.
 
 A tenth of ε goes into noisy counts that narrow a window (levels whose budgets grow from one to the next), the rest into
-one draw over about a thousand equal cells of that window for each quantile. Where the domain has few values, or where nε is so small that counts would say nothing, there are no
-counts, and the draw is over up to 4,096 equal cells of the whole domain.
+one draw over about a thousand equal cells of that window for each quantile. Where the domain has few values, or where nε
+is so small that counts would say nothing, there are no counts, and the draw is over up to 4,096 equal cells of the
+whole domain.
+
+Prices are fixed beforehand, not chosen as the rounds come: the window has to be found only to within some hundred times
+what the draw then tells apart, so there is little to gain, and every step's cost can be read in the plan.
 """
 
 from __future__ import annotations
@@ -89,8 +93,11 @@ def count_variance(budget: PublicBudget, share: Fraction) -> float:
 
 
 def level_shares(records: float, size: int, fan: int, budget: PublicBudget, share: Fraction) -> list[Fraction]:
-    """Shares of the levels of counts. Wide domains need levels that only find where the records are at all: those are
-    cheap, noise of a twentieth of the records. The last ones grow four times each, as the ranks in question get fewer."""
+    """Shares of the levels of counts.
+
+    Wide domains need levels that only find where the records are at all: those are cheap, noise of a twentieth of the
+    records. The last ones grow four times each, as the ranks in question get fewer.
+    """
     whole = math.sqrt(count_variance(budget, share))  # a count's noise if one level had all of it
     wide = math.ceil(math.log(max(size / CELLS, 1.0), fan))
     number = min(_MOST_LEVELS, max(1, wide + math.floor(math.log(max(records / 10 / whole, 1.0), _GROWTH))))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-
 EXPONENTIAL = "exponential"
 """What a claim says whose steps are draws of the exponential mechanism, and Laplace noise where they count."""
 PURE = frozenset({"laplace", EXPONENTIAL})
