@@ -1,4 +1,4 @@
-"""The slides' figure of running time: 3, 6 and 10 parties, |U| = 10^5, 10^6 and 10^7, three weight schemes, 10^6 records.
+"""The slides' figure of running time: 3, 6 and 10 parties, |U| = 10^5 … 10^7, three weight schemes, 10^6 records.
 
 Timed is what the parties do together: every draw of a median, one after the other, each party a process of its own over
 mutual TLS (:mod:`tallystick.bench.draws`), on this machine alone and through a relay with 100 ms round trip and 100

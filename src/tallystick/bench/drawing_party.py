@@ -24,6 +24,7 @@ from tallystick.core.identifiers import digest
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey
 from tallystick.crypto.prg import system_stream
 from tallystick.protocol.selection import Aborted, Chosen, Question, SelectionMachine, Send, codec
+from tallystick.protocol.selection.machine import message_limit
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.places import node_for
@@ -77,7 +78,7 @@ class _Party:
             self._name, STUDY, self._names, colluding=colluding, round=round, question=question, share=share, word=word,
             source=system_stream(), retry_seconds=PATIENCE, give_up_seconds=PATIENCE,
         )  # fmt: skip
-        self._node.allow(self._machine.message_limit + 4096)
+        self._node.allow(message_limit(question, len(self._names)) + 4096)
 
     def draw(self) -> dict[str, Any]:
         """From dealing the shares to the opened place."""

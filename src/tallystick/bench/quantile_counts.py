@@ -65,7 +65,8 @@ def _made_up(records: int) -> NDArray[np.int64]:
     few = np.array([law.inv_cdf((i + 0.5) / 4096) for i in range(4096)])
     ranks = (np.arange(records) * 0.6180339887498949) % 1.0
     values = np.exp(np.interp(ranks * 4096 - 0.5, np.arange(4096), few)) * _VALUES / 20
-    return np.clip(values, 0, _VALUES - 1).astype(np.int64)
+    out: NDArray[np.int64] = np.clip(values, 0, _VALUES - 1).astype(np.int64)
+    return out
 
 
 def _rank_error(ordered: NDArray[np.int64], q: float, answer: int) -> float:

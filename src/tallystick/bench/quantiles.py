@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from tallystick.algorithms.built_in import BUILT_IN
 from tallystick.algorithms.design import SelectionDesign
 from tallystick.bench.draws import Drawers, Drawn, fastest
@@ -50,9 +48,10 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
                 table += _by_records(drawers, (3, 4) if quick else (3, 4, 5, 6), repeat)
     with Drawers(3, network=WAN) as drawers:
         for question, n in ((window, records),) if quick else ((window, records), (whole, _WHOLE)):
-            drawn = fastest(drawers, question, some_totals(question, n), 1 if quick else 2)
+            totals = some_totals(question, n)
+            drawn = drawers.draw(question, totals) if quick else fastest(drawers, question, totals, 2)
             table.append(_drawn(f"draw-3-{question.cells}-wan", drawn))
-    table += _input(1000 if quick else 20_000)
+    table += _input(200 if quick else 20_000)
     return [*table, *counts(quick)]
 
 
@@ -85,10 +84,9 @@ def planned_question(records: int) -> Question:
 
 
 def some_totals(question: Question, records: int) -> list[int]:
-    """So many records, anywhere: what a draw costs does not depend on where they are."""
-    counts = np.random.default_rng(1).multinomial(records, np.full(question.values, 1 / question.values))
-    totals: list[int] = counts.tolist()
-    return totals
+    """So many records, spread evenly: what a draw costs does not depend on where they are."""
+    each, more = divmod(records, question.values)
+    return [each + (cell < more) for cell in range(question.values)]
 
 
 def _drawn(case: str, drawn: Drawn) -> dict[str, Any]:

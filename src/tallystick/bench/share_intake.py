@@ -121,7 +121,7 @@ def take_in(clients: int, cells: int, *, parties: int = 3) -> Intake:
             model=b"",
         )
     )
-    values = np.random.default_rng(1).integers(0, size, clients)  # made up: any will do
+    values = (np.arange(clients) * 7919) % size  # made up: any will do
     with tempfile.TemporaryDirectory(prefix="tallystick-bench-") as folder:
         there = {n: _Party(parameters, n, key, Path(folder)) for n, key in zip(names, keys)}
         try:
