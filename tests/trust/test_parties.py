@@ -136,7 +136,9 @@ def test_columns_that_have_no_mode_or_no_ranks() -> None:
     with pytest.raises(ts.StudyError, match="no ranks"):
         median(column="blood").fit(federation())
     number = {"x": ts.Number(0, 1)}
-    assert mode(column="age", epsilon=5.0).fit(federation([{"age": np.full(9, 40), "blood": ["A"] * 9}] * 3)).mode_ == 40
+    assert (
+        mode(column="age", epsilon=5.0).fit(federation([{"age": np.full(9, 40), "blood": ["A"] * 9}] * 3)).mode_ == 40
+    )
     with pytest.raises(ts.StudyError, match="no values to choose from"):
         mode(column="x").fit(federation([{"x": np.zeros(4)}] * 3, columns=number))
     with pytest.raises(ts.StudyError, match="groups"):

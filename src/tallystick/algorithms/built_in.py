@@ -25,6 +25,7 @@ from tallystick.algorithms.quantiles.design import design_quantiles as quantiles
 from tallystick.algorithms.quantiles.settings import QuantileSettings, quantile_settings
 from tallystick.algorithms.selection.mode import design_mode
 from tallystick.algorithms.selection.quantile_design import design_selected_quantiles
+from tallystick.algorithms.selection.risk import design_risk
 from tallystick.algorithms.tables.summary import design_summary
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
@@ -87,6 +88,9 @@ BUILT_IN: dict[str, BuiltIn] = {
         estimator=_face("summary:Summary"),
     ),
     "quantiles": _checked(QuantileSettings, quantile_settings, design_quantiles, _face("quantiles:Quantiles")),
+    "risk_minimizer": BuiltIn(
+        keys=frozenset({"column", "loss"}), design=design_risk, estimator=_face("choice:RiskMinimizer")
+    ),
     "mode": BuiltIn(keys=frozenset({"column"}), design=design_mode, estimator=_face("mode:Mode")),
     "evaluation": BuiltIn(
         keys=frozenset({"classifier"}), design=design_evaluation, estimator=_face("evaluate:ClassifierEvaluation")

@@ -74,11 +74,14 @@ class Quantiles(PrivateEstimator):
     by: str | None = None
     method: str = "counts"
     mechanism: str = "auto"
+    weights: str = "epsilon"
 
     def _study_program(self) -> dict[str, Any]:
         """Checked here already: what is wrong is said before a study is made of it."""
         columns = columns_asked(self.column)
         own = {"q": list(quantiles_asked(self.q)), "column": list(columns) or None, "by": self.by}
+        if self.method == "subranges":
+            own["weights"] = self.weights
         return {**own, "method": self.method}
 
     def _promise(self, fed: Federation) -> dict[str, Any]:

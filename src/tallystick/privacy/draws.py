@@ -14,15 +14,19 @@ by a factor within [1 − β, 1 + β], so it widens the interval by less than 3�
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any, Literal
 
 from tallystick.core.errors import PrivacyRefused
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.mechanisms import Mechanism
+from tallystick.privacy.mechanisms.exponential import exp_bounds
 from tallystick.privacy.mechanisms.exponential_mechanism import (
+    MAX_TABLE_BITS,
     WeightTable,
     charged,
     charged_spread,
@@ -33,6 +37,9 @@ from tallystick.privacy.round_plan import GroupNoise, RoundPlan
 from tallystick.privacy.sensitivity import Neighbours, score_spread
 
 Kind = Literal["ranks", "scores"]
+_LN2 = Fraction(6931471805599453, 10**16)
+_MOST_HALVINGS = 12
+_LONGEST, _GRAIN = 1 << MAX_TABLE_BITS, 1 << 20  # no weight is below: rounding to integers then costs a millionth
 MOST_CELLS = 4096
 """Places of one draw: what three parties compute in seconds."""
 
@@ -93,6 +100,31 @@ def rank_choice(cells: int, rank: tuple[int, int], most: int, epsilon: Fraction)
         kind="ranks", cells=cells, moves=moves, table=table, epsilon=_within(cost, epsilon), shift=shift,
         numerator=rank[0], denominator=rank[1],
     )  # fmt: skip
+
+
+def halving_choice(cells: int, rank: tuple[int, int], most: int, epsilon: Fraction, halvings: int | None) -> Choice:
+    """As :func:`rank_choice`, by the weights of [BK20]: 2^(u/2^d), u ranks away, so e^(εu) for ε = ln 2 / 2^d.
+
+    ``halvings`` is d, or None for the smallest d that the budget pays for. What such a table costs follows from it, as
+    for every table, and is not what [BK20] calls ε: under replace-one a draw by e^(εu) costs 2ε.
+    """
+    for d in range(_MOST_HALVINGS + 1) if halvings is None else (halvings,):
+        rate = _LN2 / (rank[1] << d)  # for one unit of distance, 1/b rank
+        reach = min(_LONGEST, 1 << math.ceil(40 / rate).bit_length())
+        top = (1 << 62) - 1
+        weights = [max(_GRAIN, (top * exp_bounds(rate * j, 96)[0]) >> 96) for j in range(reach)]
+        table = WeightTable(tuple(accumulate(weights, min)))
+        cost = charged(table, most, most)
+        if cost <= epsilon:
+            return Choice(
+                kind="ranks", cells=cells, moves=most, table=table, epsilon=cost, numerator=rank[0], denominator=rank[1]
+            )
+    raise PrivacyRefused(
+        f"a draw with weights 2^(u/2^{halvings if halvings is not None else _MOST_HALVINGS}) costs {float(cost):.4g}, "
+        f"and each step has {float(epsilon):.4g}",
+        rule="draw-covers-budget",
+        remedy='Raise epsilon, or use weights = "ln2/2^d" or "epsilon".',
+    )
 
 
 def score_choice(cells: int, bound: int, neighbours: Neighbours, epsilon: Fraction) -> Choice:

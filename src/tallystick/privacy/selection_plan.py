@@ -14,7 +14,15 @@ from fractions import Fraction
 from typing import Any
 
 from tallystick.core.errors import PrivacyRefused
-from tallystick.privacy.draws import DrawRound, Kind, check_places, draw_round, rank_choice, score_choice
+from tallystick.privacy.draws import (
+    DrawRound,
+    Kind,
+    check_places,
+    draw_round,
+    halving_choice,
+    rank_choice,
+    score_choice,
+)
 from tallystick.privacy.grid import Group
 from tallystick.privacy.mechanisms.names import EXPONENTIAL
 from tallystick.privacy.open_budget import Prices
@@ -45,6 +53,9 @@ class DrawStep:
     share: Fraction
     rank: tuple[int, int] = (0, 1)
     bound: int = 1
+    halvings: int | None = None
+    """Weights 2^(u/2^d) for this d, or −1 for the smallest d that the budget pays for; None: weights for the ε itself
+    (:func:`tallystick.privacy.draws.halving_choice`)."""
 
 
 Step = CountStep | DrawStep
@@ -145,7 +156,12 @@ def _planned(claim: Claim, step: Step, epsilon: Fraction) -> RoundPlan:
     if step.kind == "ranks":
         # A record is in one cell at most; a person's records together in so many.
         group = Group(name="ranks", size=step.cells + 2, bound=float(persons), nonnegative=True)
-        choice = rank_choice(step.cells, step.rank, rank_sensitivity(*step.rank, neighbours) * times, epsilon)
+        most = rank_sensitivity(*step.rank, neighbours) * times
+        if step.halvings is None:
+            choice = rank_choice(step.cells, step.rank, most, epsilon)
+        else:
+            fixed = None if step.halvings < 0 else step.halvings
+            choice = halving_choice(step.cells, step.rank, most, epsilon, fixed)
     else:
         # The whole vector is bounded only by its coordinates: each candidate's score lies in [0, bound].
         most = step.bound * persons

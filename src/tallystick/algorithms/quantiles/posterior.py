@@ -137,7 +137,9 @@ class RankPosterior:
             # in a narrow part of it, which a bridge in the width alone would hold for next to impossible.
             step = np.arange(1, len(inside) + 1) / (len(inside) + 1)
             left, right = left / width + step, right / width + 1 - step
-            cov[np.ix_(inside, inside)] += uneven[at] * np.minimum.outer(left, left) * np.minimum.outer(right, right) / 4
+            cov[np.ix_(inside, inside)] += (
+                uneven[at] * np.minimum.outer(left, left) * np.minimum.outer(right, right) / 4
+            )
         return RankPosterior(edges=edges, mean=weights @ self.mean, cov=cov, alpha=alpha)
 
     def thinned(self) -> RankPosterior:

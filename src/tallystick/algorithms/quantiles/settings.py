@@ -15,7 +15,9 @@ from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
 
-METHODS = ("counts", "exponential")
+METHODS = ("counts", "exponential", "subranges")
+WEIGHTS = ("epsilon", "ln2", "ln2/2^d")
+"""Of a draw by subranges."""
 MOST_QUANTILES = 100
 
 
@@ -27,6 +29,7 @@ class QuantileSettings:
     column: tuple[str, ...] = ()
     by: str | None = None
     method: str = "counts"
+    weights: str = "epsilon"
 
 
 def quantile_settings(keywords: Mapping[str, Any]) -> QuantileSettings:
@@ -39,6 +42,7 @@ def quantile_settings(keywords: Mapping[str, Any]) -> QuantileSettings:
         column=columns_asked(keywords.get("column")),
         by=by,
         method=one_of("method", keywords.get("method", "counts"), METHODS),
+        weights=one_of("weights", keywords.get("weights", "epsilon"), WEIGHTS),
     )
 
 

@@ -44,6 +44,7 @@ class Zoom:
 
     ranks: RankPosterior
     targets: tuple[Target, ...]
+
     @classmethod
     def start(cls, *, size: int, targets: tuple[Target, ...], records: float, std: float = 0.0) -> Zoom:
         """Before anything was released; ``std`` > 0 where the number of records is itself not public."""

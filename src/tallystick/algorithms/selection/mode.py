@@ -28,7 +28,9 @@ class ModeProgram(BlockProgram):
     rounds = 1
     block_records = 1 << 14
 
-    def __init__(self, start: int, values: tuple[str | int, ...], grid: ValueGrid | None = None, mark: int = -1) -> None:
+    def __init__(
+        self, start: int, values: tuple[str | int, ...], grid: ValueGrid | None = None, mark: int = -1
+    ) -> None:
         self.start, self.values, self.grid, self.mark = start, values, grid, mark
 
     def init(self, public: Public) -> NDArray[np.float64]:

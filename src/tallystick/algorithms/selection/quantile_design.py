@@ -27,6 +27,9 @@ from tallystick.privacy.selection_plan import CountStep, DrawStep, Step
 
 CELLS = 1000
 """Of a window that counts have narrowed."""
+SUBRANGES = 10
+"""Of each step of the recursive method [BK20]."""
+_HALVINGS = {"epsilon": None, "ln2": 0, "ln2/2^d": -1}
 COUNTS = Fraction(1, 10)
 """Of ε, for counts."""
 _GROWTH, _PARTS = 4, 1 << 16
@@ -42,10 +45,11 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
     settings = with_columns(settings, public)
     if settings.by is not None:
         raise StudyError(
-            'method = "exponential" selects for all records together, not for groups',
+            f'method = "{settings.method}" selects for all records together, not for groups',
             rule="draws-have-no-groups",
             remedy='Use method = "counts" under trust "servers" with by, or leave by out.',
         )
+    subranges = settings.method == "subranges"
     blocks = {block[0]: block for block in public.columns}
     records = float(public.records) if public.records else 10_000.0
     share = Fraction(1, len(settings.column))
@@ -58,8 +62,9 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
         start, stop = blocks[name][1:3]
         columns.append((start, stop - 1 if stop - start > 1 else None))
         series.append(Series(grid=grid, group=0, label=None, targets=targets))
-        whole = grid.size <= MOST_CELLS or records * budget.epsilon * float(share) < _ENOUGH
-        cells.append(min(grid.size, MOST_CELLS if whole else CELLS))
+        whole = subranges or grid.size <= MOST_CELLS or records * budget.epsilon * float(share) < _ENOUGH
+        cells.append(min(grid.size, SUBRANGES if subranges else MOST_CELLS if whole else CELLS))
+        draws = math.ceil(math.log(grid.size, cells[-1]) - 1e-9) if subranges else 1
         levels: list[Fraction] = []
         if not whole:
             levels = level_shares(records, grid.size, fan, budget, share * COUNTS)
@@ -69,10 +74,15 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
             steps.append(CountStep(cells=width, share=level))
         left = share - sum(levels, Fraction(0))
         for number, q in enumerate(settings.q):
-            looks.append(Look(column=at, target=number))
-            steps.append(
-                DrawStep(kind="ranks", cells=cells[-1], share=left / len(targets), rank=_rank(q, records, budget))
+            step = DrawStep(
+                kind="ranks",
+                cells=cells[-1],
+                share=left / len(targets) / draws,
+                rank=_rank(q, records, budget),
+                halvings=_HALVINGS[settings.weights] if subranges else None,
             )
+            looks += [Look(column=at, target=number, refines=n > 0) for n in range(draws)]
+            steps += [step] * draws
     program = SelectedQuantiles(series=series, columns=columns, looks=looks, fan=fan, cells=cells, records=records)
     return SelectionDesign(
         program=program,

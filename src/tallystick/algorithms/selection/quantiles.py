@@ -61,6 +61,8 @@ class Look:
     target: int = -1
     """−1: counts."""
     variance: float = 0.0
+    refines: bool = False
+    """Whether the window is the cell that the draw before has drawn."""
 
 
 class SelectedQuantiles(BlockProgram):
@@ -156,12 +158,15 @@ class SelectedQuantiles(BlockProgram):
     def _window(self, state: Selected, look: Look) -> tuple[int, int]:
         """The whole domain where nothing was counted; else where the counts say that the answer lies."""
         size, cells = self.series[look.column].grid.size, self.cells[look.column]
+        if look.refines:
+            number = self._draws.index(int(state.round)) - 1
+            before = cell_edges(int(state.windows[number][0]), int(state.windows[number][1]), cells)
+            place = int(state.places[number])
+            return _widened(int(before[place]), int(before[place + 1]), cells, size)
         if not any(r.column == look.column and r.target < 0 for r in self.looks):
             return 0, size
         low, high = self.zoom(state, look.column).window(_MASS, look.target)
-        wanted = max(cells, high - low + 2 * math.ceil(_BESIDE * (high - low)))
-        low = max(0, min(low - (wanted - (high - low)) // 2, size - wanted))
-        return low, min(size, low + wanted)
+        return _widened(low, high, max(cells, high - low + 2 * math.ceil(_BESIDE * (high - low))), size)
 
     # -- records ----------------------------------------------------------------------------------------------------
 
@@ -215,6 +220,13 @@ class SelectedQuantiles(BlockProgram):
             for column, series in enumerate(self.series)
             for at, target in enumerate(series.targets)
         ]
+
+
+def _widened(low: int, high: int, wanted: int, size: int) -> tuple[int, int]:
+    """[low, high) with as much on either side as makes it ``wanted`` values, within the domain."""
+    wanted = min(size, max(wanted, high - low))
+    low = max(0, min(low - (wanted - (high - low)) // 2, size - wanted))
+    return low, low + wanted
 
 
 def cell_edges(low: int, high: int, cells: int) -> NDArray[np.int64]:
