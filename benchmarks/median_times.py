@@ -23,7 +23,10 @@ __all__ = ["NETWORKS", "SCHEMES", "time_table"]
 RECORDS = 10**6
 NETWORKS = {"loopback": None, "100 ms, 100 Mbit/s": WAN}
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
-    "one draw (default)": {},
+    "one draw (default), ε = 1": {},
+    "subranges, ln 2 a step": {"epsilon": 12.0, "method": "subranges", "weights": "ln2"},  # under replace-one 1.39 each
+    "subranges, ln 2 / 2^d, ε = 1": {"method": "subranges", "weights": "ln2/2^d"},
+    "subranges, general, ε = 1": {"method": "subranges", "weights": "epsilon"},
 }
 
 
