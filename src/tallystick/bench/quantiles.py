@@ -50,7 +50,9 @@ def counts(quick: bool) -> list[dict[str, Any]]:
     return [
         row("counts-seconds", round(seconds, 3), unit, round(plain, 4), round(plain / seconds, 4)),
         row("counts-rounds", model.n_iter_, "secure sums", None, None),
-        row("counts-rank-error", round(error, 2), "records", round(reference, 2), round(reference / max(error, 0.5), 2)),
+        row(
+            "counts-rank-error", round(error, 2), "records", round(reference, 2), round(reference / max(error, 0.5), 2)
+        ),
     ]
 
 
@@ -71,7 +73,7 @@ def _made_up(records: int) -> NDArray[np.int64]:
     few = np.array([law.inv_cdf((i + 0.5) / 4096) for i in range(4096)])
     ranks = (np.arange(records) * 0.6180339887498949) % 1.0
     values = np.exp(np.interp(ranks * 4096 - 0.5, np.arange(4096), few)) * _VALUES / 20
-    return np.clip(values, 0, _VALUES - 1).astype(np.int64)
+    return np.asarray(np.clip(values, 0, _VALUES - 1).astype(np.int64))
 
 
 def _rank_error(ordered: NDArray[np.int64], q: float, answer: int) -> float:
@@ -86,7 +88,9 @@ def _central(ordered: NDArray[np.int64], q: float, epsilon: float) -> float:
     ranks = np.concatenate([[0], np.cumsum(counted)])
     wanted = q * len(ordered)
     gaps = np.concatenate([values, [_VALUES]]) - np.concatenate([[0], values + 1])
-    errors = np.concatenate([np.abs(ranks - wanted), np.maximum(0, np.maximum(ranks[:-1] - wanted, wanted - ranks[1:]))])
+    errors = np.concatenate(
+        [np.abs(ranks - wanted), np.maximum(0, np.maximum(ranks[:-1] - wanted, wanted - ranks[1:]))]
+    )
     with np.errstate(divide="ignore"):
         logs = np.log(np.concatenate([gaps, np.ones(len(values))])) - epsilon * errors / 2
     weights = np.exp(logs - logs.max())
