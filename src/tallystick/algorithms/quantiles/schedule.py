@@ -1,7 +1,7 @@
 """How much the next look may cost, and what kind of look it is: from released figures and public facts alone.
 
-Budgets grow as windows narrow: a level is priced so that the rank at a cell's edge has a standard deviation of a
-seventh of the ranks that the answer is still uncertain by. Tiny at first, and geometric from there, so that the levels
+Budgets grow as windows narrow: a level is priced so that the rank at a cell's edge has a standard deviation of an
+eighth or so of the ranks that the answer is still uncertain by. Tiny at first, and geometric from there, so that the levels
 together cost little more than the last of them; what is left goes to probes of single ranks at the answers themselves.
 Prices are whole parts of the reservation (:mod:`tallystick.privacy.open_budget`).
 """
@@ -50,11 +50,9 @@ class Schedule:
 
     noise: Noise
     fan: int
-    precision: float = 7.0
+    precision: float = 8.5
     rough_precision: float = 4.0
     """Where records are in spikes and more cannot be paid: enough to find the cell of one."""
-    fallback: float = 0.0
-    fallback_reserve: float = 0.35
     reserve: float = 0.35
     """Levels of cells never take more than this share of what is left."""
     split: tuple[float, ...] = (0.3, 1.0)
@@ -68,10 +66,8 @@ class Schedule:
     def next(self, *, spread: float, cells: int, left: int, round: int, probed: int, rough: bool = False) -> Look:
         """After ``round`` rounds, with ``left`` parts left, and ``probed`` probes done."""
         wanted = self._wanted(spread, cells, self.precision)
-        if wanted > left * self.reserve and (rough or self.fallback):
-            wanted = self._wanted(spread, cells, self.rough_precision if rough else self.fallback)
-            if not rough and wanted > left * self.fallback_reserve:
-                wanted = 2.0 * PARTS
+        if rough and wanted > left * self.reserve:
+            wanted = self._wanted(spread, cells, self.rough_precision)
         if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= len(self.split):
             at = min(probed, len(self.split) - 1)
             return Look(price=max(LEAST_PRICE, int(left * self.split[at])), fan=0)
