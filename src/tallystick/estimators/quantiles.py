@@ -12,7 +12,7 @@ from tallystick.algorithms.program import State
 from tallystick.algorithms.quantiles.answers import QuantileAnswer, quantile_answers
 from tallystick.algorithms.quantiles.design import laplace_is_better
 from tallystick.algorithms.quantiles.program import QuantileProgram
-from tallystick.algorithms.quantiles.settings import columns_asked, quantiles_asked
+from tallystick.algorithms.quantiles.settings import by_asked, columns_asked, quantiles_asked
 from tallystick.algorithms.selection.quantiles import SelectedQuantiles
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
@@ -79,6 +79,7 @@ class Quantiles(PrivateEstimator):
     def _study_program(self) -> dict[str, Any]:
         """Checked here already: what is wrong is said before a study is made of it."""
         columns = columns_asked(self.column)
+        by_asked(self.by)
         own = {"q": list(quantiles_asked(self.q)), "column": list(columns) or None, "by": self.by}
         if self.method == "subranges":
             own["weights"] = self.weights
@@ -116,6 +117,7 @@ class Quantiles(PrivateEstimator):
         if target is not None:
             raise StudyError("quantiles have no target", remedy="Name the column as `column` instead.")
         columns = columns_asked(self.column)
+        by_asked(self.by)
         if features is None and columns:
             features = [*columns, *([self.by] if self.by is not None and self.by not in columns else [])]
         study = super().study_for(fed, target=None, features=features, **options)

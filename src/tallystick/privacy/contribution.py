@@ -100,7 +100,7 @@ class Chunked:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Repeated:
-    """Few distinct vectors: record i holds ``vectors[which[i]]``. Each is clipped once and counted as often as it is held.
+    """Few distinct vectors: record i holds ``vectors[which[i]]``. Each is clipped once, and counted as often as held.
 
     The same bits as one row per record: clipping is a function of the record's own vector, equal for equal vectors.
     """

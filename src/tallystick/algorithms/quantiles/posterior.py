@@ -67,7 +67,7 @@ class Location:
         share = np.interp(points, self.points, self.below)
         rank = np.interp(points, self.points, self.ranks)
         both = (share - share[0]) / max(share[-1] - share[0], 1e-12) + (rank - rank[0]) / max(rank[-1] - rank[0], 1e-12)
-        return np.interp(np.arange(cells + 1) / cells * both[-1], both, points)
+        return np.asarray(np.interp(np.arange(cells + 1) / cells * both[-1], both, points))
 
     @property
     def crossing(self) -> float:
@@ -77,7 +77,7 @@ class Location:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RankPosterior:
-    """Mean and covariance of the ranks at ``edges``: ascending grid indices, the first 0, the last the domain's size."""
+    """Mean and covariance of the ranks at ``edges``: ascending grid indices, from 0 to the size of the domain."""
 
     edges: Indices
     mean: Floats
@@ -96,7 +96,7 @@ class RankPosterior:
 
     # -- the prior between edges ------------------------------------------------------------------------------------
 
-    def _cells(self, points: NDArray[np.generic]) -> tuple[Indices, Floats]:
+    def _cells(self, points: Floats | Indices) -> tuple[Indices, Floats]:
         """The cell that each point lies in, and how far into it, as a share of its width."""
         cell = np.clip(np.searchsorted(self.edges, points, side="right") - 1, 0, len(self.edges) - 2)
         low, high = self.edges[cell], self.edges[cell + 1]
@@ -223,12 +223,11 @@ class RankPosterior:
         return Location(points=points, below=self._below(points, target), ranks=monotone(mean, 1 / (1 + std**2)))
 
     def location_at_edges(self, target: Target) -> Floats:
-        """P(answer < e) at the edges themselves; made monotone from both sides, whichever is less sure."""
+        """P(answer < e) at the edges themselves, each by its own counts, with expected ranks made monotone."""
         mean, std = self.ranks_at(self.edges.astype(np.float64), target)
-        below = _normal(mean / np.maximum(std, 1e-3))
+        below = _normal(monotone(mean, 1 / (1 + std**2)) / np.maximum(std, 1e-3))
         below[0], below[-1] = 0.0, 1.0
-        rising, falling = np.maximum.accumulate(below), np.minimum.accumulate(below[::-1])[::-1]
-        return np.where(rising < 0.5, rising, np.where(falling > 0.5, falling, 0.5))
+        return below
 
     def _below(self, points: Floats, target: Target) -> Floats:
         mean, std = self.ranks_at(points, target)

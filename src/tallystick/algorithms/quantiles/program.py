@@ -11,8 +11,8 @@ Sensitivity, per column (brute-forced in tests/algorithms/test_quantile_sensitiv
 * Laplace: every vector has L1 norm ≤ ½. Add-remove ½; replace-one ‖v − v'‖₁ ≤ ½ + ½ = 1 (spec 0.5, row "vector"). In
   records: cells 2 and one prefix 1 under replace-one. That is the histogram's 2, and a lone prefix's 1: a count that
   moves by one at most is told with half the noise of a cell.
-* Gaussian: one 1, nothing negative: add-remove 1, replace-one √2 (row "histogram, one bucket"). Two cells of known total
-  tell a prefix with variance s²/2, as good as a lone prefix of sensitivity 1: (√2)²/2 = 1.
+* Gaussian: one 1, nothing negative: add-remove 1, replace-one √2 (row "histogram, one bucket"). Two cells of known
+  total tell a prefix with variance s²/2, as good as a lone prefix of sensitivity 1: (√2)²/2 = 1.
 * Groups are disjoint coordinates of the same vector, so they cost once under add-remove. Under replace-one a record may
   leave one group and enter another: ½ + ½, the price of both under add-remove, and no third group is touched.
 * C columns: a record is in all of them, each has 1/C of the price (a grid group of its own).
@@ -23,6 +23,7 @@ sums 1[x < e] − q, which says by itself on which side of e the quantile lies: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -161,7 +162,9 @@ class QuantileProgram(BlockProgram):
         if done == MOST_ROUNDS or left < LEAST_PRICE or probed == len(self.schedule.split) or settled:
             return None
         unsettled = [z for z in zooms if z.open_targets]
-        spread = min(z.widest_spread for z in unsettled)
+        # Where a count at the whole price could not tell more, as in a group without records, nothing is waited for.
+        open_ = [z.widest_spread for z in unsettled if z.widest_spread > self.schedule.noise.whole]
+        spread = math.exp(sum(map(math.log, open_)) / len(open_)) if open_ else 0.0
         cells = self.schedule.fan * self.targets + 2
         rough = all(z.rough for z in unsettled)
         return self.schedule.next(spread=spread, cells=cells, left=left, round=done, probed=probed, rough=rough)
@@ -234,7 +237,7 @@ class QuantileProgram(BlockProgram):
 
     def map_block(self, prepared: Any, state: Query) -> Contribution:
         width = self.per_column * (self.edges + 1)
-        places, amounts = zip(*(self._placed(at, *column, state) for at, column in enumerate(prepared)))
+        places, amounts = zip(*(self._placed(at, index, group, state) for at, (index, group) in enumerate(prepared)))
         if len(places) == 1 and width <= _MOST_DISTINCT:
             return _distinct(places[0], amounts[0], width)
         n = len(places[0])
