@@ -69,15 +69,19 @@ def cases(quick: bool = False) -> list[Case]:
 
 def error_table(path: Path | None, *, quick: bool = False) -> list[dict[str, Any]]:
     """Every cell that is not in the file already is run and added to it."""
+    names = list(APPROACHES)
     runs, epsilons = (3, (0.25, 2.0)) if quick else (100, EPSILONS)
     table = read_table(path) if path is not None and path.is_file() else []
     done = {(r["data"], r["approach"], float(r["epsilon"])) for r in table}
-    for case in cases(quick):
+    there = cases(quick)
+    order = {case.name: n for n, case in enumerate(there)}
+    for case in there:
         for epsilon in epsilons:
             for approach, made in APPROACHES.items():
                 if (case.name, approach, epsilon) in done:
                     continue
                 table.append(_cell(case, approach, epsilon, made(case, epsilon), runs))
+                table.sort(key=lambda r: (order.get(r["data"], -1), float(r["epsilon"]), names.index(r["approach"])))
                 if path is not None:
                     write_table(path, table)
     return table
