@@ -1,4 +1,4 @@
-"""What parties select by a utility that adds up over records: a user's own candidates, or the parameter of least loss."""
+"""What parties select by a utility that adds up over records: a user's candidates, or the parameter of least loss."""
 
 from __future__ import annotations
 
