@@ -71,7 +71,7 @@ def test_the_medians_of_adult_are_exact_at_epsilon_one(column: str, size: int) -
         pytest.skip("adult.parquet is not beside the project")
     case = Case(name=column, data=np.sort(values), size=size)
     assert measure(case, (0.5,), 1.0, runs=20).error == 0.0
-    assert measure(case, FIVE, 1.0, runs=5).error < 5
+    assert measure(case, FIVE, 1.0, runs=5).error < 12
 
 
 def test_the_reference_is_the_law_of_the_exponential_mechanism() -> None:

@@ -60,7 +60,7 @@ def test_a_single_value_is_settled_once_its_edges_are_counted() -> None:
 
 
 def test_coarse_edges_in_a_gap_are_forgotten() -> None:
-    """Levels that were told roughly, then the two ends of the gap exactly: the edges in between say nothing any more."""
+    """Levels that were told roughly, then the two ends of the gap exactly: edges in between say nothing any more."""
     zoom = after_cells([200, 400, 600, 800], [50, 0, 0, 0, 50], 2500.0)
     zoom = zoom.told_cells(np.array([100, 900]), np.array([50.0, 0.0, 50.0]), 0.01)
     assert set(zoom.ranks.edges.tolist()) <= {0, 100, 900, 1000}

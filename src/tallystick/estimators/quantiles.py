@@ -46,6 +46,7 @@ class Quantiles(PrivateEstimator):
     by : str, optional
         A category: quantiles of each of its groups. How many records a group has is noised too.
     method : "counts"
+        How they are found: by noisy counts that zoom in, on every trust model that sums.
     mechanism : "auto", "laplace", "gaussian" or "none"
         "auto" takes what has less noise, decided from public facts before anybody approves. Laplace (pure epsilon)
         nearly always has; it weighs more on a ledger of Rényi curves, and the plan says how much.

@@ -46,7 +46,10 @@ def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: f
                 )
             else:
                 low, high = zoom.held_between(1 - (1 - level) / _CAUTION, at)
-                interval = series.grid.value(low), series.grid.value(max(low, high - 1))
+                if zoom.rough and high - low > 1:
+                    reason = "No interval where records have shown to lie in few spikes that were not told apart."
+                else:
+                    interval = series.grid.value(low), series.grid.value(max(low, high - 1))
             value = None if index is None else series.grid.value(index)
             out.append(
                 QuantileAnswer(
