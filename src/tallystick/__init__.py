@@ -31,8 +31,11 @@ from tallystick.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from tallystick.algorithms.program import Program as Program
     from tallystick.algorithms.program import Public as Public
+    from tallystick.algorithms.selection.utility import DecomposableUtility as DecomposableUtility
     from tallystick.application.loading import load as load
     from tallystick.data.dataset import Dataset as Dataset
+    from tallystick.estimators.choice import Choice as Choice
+    from tallystick.estimators.choice import RiskMinimizer as RiskMinimizer
     from tallystick.estimators.custom import ProgramEstimator as ProgramEstimator
     from tallystick.estimators.evaluate import ClassifierEvaluation as ClassifierEvaluation
     from tallystick.estimators.evaluate import Evaluation as Evaluation
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
     from tallystick.estimators.linear import LinearSVC as LinearSVC
     from tallystick.estimators.linear import LogisticRegression as LogisticRegression
     from tallystick.estimators.linear import Ridge as Ridge
+    from tallystick.estimators.mode import Mode as Mode
+    from tallystick.estimators.quantiles import Quantiles as Quantiles
     from tallystick.estimators.summary import Summary as Summary
     from tallystick.privacy.grid import Group as Group
     from tallystick.privacy.ledger import Budget as Budget
@@ -58,13 +63,17 @@ _WHERE = {
     name: module
     for module, names in {
         "algorithms.program": ("Program", "Public"),
+        "algorithms.selection.utility": ("DecomposableUtility",),
         "application.loading": ("load",),
         "data.dataset": ("Dataset",),
+        "estimators.choice": ("Choice", "RiskMinimizer"),
         "estimators.custom": ("ProgramEstimator",),
         "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
         "estimators.frequent_itemsets": ("FrequentItemsets",),
         "estimators.kmeans": ("KMeans",),
         "estimators.linear": ("LinearSVC", "LogisticRegression", "Ridge"),
+        "estimators.mode": ("Mode",),
+        "estimators.quantiles": ("Quantiles",),
         "estimators.summary": ("Summary",),
         "privacy.grid": ("Group",),
         "privacy.ledger": ("Budget",),

@@ -30,6 +30,7 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "frequent_itemsets": (None, {}),
     "ridge": ("cost", {"alpha": 2.0}),
     "summary": (None, {"bins": 4}),
+    "quantiles": (None, {"q": [0.25, 0.5], "column": ["age"]}),
     "evaluation": ("ill", {"classifier": linear_table(np.zeros(1), np.zeros((1, 2)))}),
 }
 

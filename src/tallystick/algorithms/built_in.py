@@ -21,6 +21,11 @@ from tallystick.algorithms.linear.descent import DescentSettings, settings_from
 from tallystick.algorithms.linear.losses import HingeProgram, LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
 from tallystick.algorithms.program import Public
+from tallystick.algorithms.quantiles.design import design_quantiles as quantiles_by_counts
+from tallystick.algorithms.quantiles.settings import QuantileSettings, quantile_settings
+from tallystick.algorithms.selection.mode import design_mode
+from tallystick.algorithms.selection.quantile_design import design_selected_quantiles
+from tallystick.algorithms.selection.risk import design_risk
 from tallystick.algorithms.tables.summary import design_summary
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
@@ -61,6 +66,12 @@ def _checked(
     )
 
 
+def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSettings) -> Design:
+    """Summed or selected, by the method."""
+    counts = settings.method == "counts"
+    return (quantiles_by_counts if counts else design_selected_quantiles)(public, budget, settings)
+
+
 BUILT_IN: dict[str, BuiltIn] = {
     "logistic_regression": _checked(
         DescentSettings, settings_from, LogisticProgram.design, _face("linear:LogisticRegression")
@@ -76,6 +87,11 @@ BUILT_IN: dict[str, BuiltIn] = {
         design=design_summary,
         estimator=_face("summary:Summary"),
     ),
+    "quantiles": _checked(QuantileSettings, quantile_settings, design_quantiles, _face("quantiles:Quantiles")),
+    "risk_minimizer": BuiltIn(
+        keys=frozenset({"column", "loss"}), design=design_risk, estimator=_face("choice:RiskMinimizer")
+    ),
+    "mode": BuiltIn(keys=frozenset({"column"}), design=design_mode, estimator=_face("mode:Mode")),
     "evaluation": BuiltIn(
         keys=frozenset({"classifier"}), design=design_evaluation, estimator=_face("evaluate:ClassifierEvaluation")
     ),

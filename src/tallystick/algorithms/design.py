@@ -15,6 +15,7 @@ from tallystick.algorithms.program import Program
 from tallystick.privacy.grid import Group
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.rules import Claim
+from tallystick.privacy.selection_plan import SelectionPlan, Step, make_selection_plan
 from tallystick.privacy.sum_plan import SumPlan, make_plan
 
 
@@ -112,5 +113,35 @@ class SumDesign(Design):
             hopeless=self.hopeless,
             threshold=threshold,
             least_price=self.least_price,
+            details=self.details,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionDesign(Design):
+    """A program whose last answer is selected, not summed: rounds of counts, if any, and draws."""
+
+    kind = "selections"
+    program: Program
+    steps: tuple[Step, ...]
+
+    @property
+    def rounds(self) -> int:
+        return len(self.steps)
+
+    @property
+    def if_a_party_is_lost(self) -> str:
+        return (
+            "If a party is lost before a draw, the study waits for it. If one is lost in the middle of a draw, the "
+            "study ends without a result, and what it costs stays charged: no draw is made twice."
+        )
+
+    def plan(self, claim: Claim, *, threshold: float | None = None) -> SelectionPlan:
+        return make_selection_plan(
+            claim,
+            self.steps,
+            notes=self.notes,
+            hopeless=self.hopeless,
+            threshold=threshold,
             details=self.details,
         )

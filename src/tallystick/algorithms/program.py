@@ -50,6 +50,10 @@ class Public:
     """(kind, centre, scale, offset) of every encoded feature, as in FeatureLayout: a number is centre + scale·x."""
     blocks: tuple[tuple[str, int, int, str, int], ...] = ()
     """(column, start, stop, kind, most ones in a record) of every declared column's encoded features."""
+    integers: tuple[tuple[str, int, int, int], ...] = ()
+    """(column, lower, step, number of values) of every declared integer column among the features."""
+    salt: int = 0
+    """32 bits of the study's hash: for public choices that nobody can have arranged data for."""
     drops_incomplete: bool = False
     """Missing values have the policy "drop": incomplete records add zeros, and how many are complete is not public."""
 

@@ -13,9 +13,7 @@ are servers warm up, for each round a client's vector goes to another one. Both 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import multiprocessing
 import secrets
 import tempfile
 import time
@@ -27,14 +25,13 @@ from typing import Any
 from tallystick.application.demo.free_ports import free_ports
 from tallystick.bench import network_parties
 from tallystick.bench.measuring import row
-from tallystick.core.errors import LocalProtocolError
+from tallystick.bench.processes import PATIENCE, ToldProcess, preload, tell
 from tallystick.roles.identity import enrolment
 from tallystick.roles.identity.identity_files import wall_clock
 
 _SERVERS = 3
 _DRIVERS = 2
 _THREADS = 3  # of each driver of the reference: what was fastest
-_PATIENCE = 120.0  # seconds for one step; a stuck run ends
 
 
 def rows(quick: bool = False) -> list[dict[str, Any]]:
@@ -76,10 +73,10 @@ def _memory(place: _Place, few: int, many: int) -> dict[str, Any]:
     for count in (few, many):
         with _Fleet(place, fsync=True, clients=place.clients[:count]) as fleet:
             fleet.open(1)
-            before.append(max(answer["resident_mb"] for answer in fleet.tell(fleet.servers, do="usage")))
-            fleet.tell(fleet.servers, do="watch")
+            before.append(max(answer["resident_mb"] for answer in tell(fleet.servers, do="usage")))
+            tell(fleet.servers, do="watch")
             fleet.send()
-            peaks.append(max(answer["peak_mb"] for answer in fleet.tell(fleet.servers, do="usage")))
+            peaks.append(max(answer["peak_mb"] for answer in tell(fleet.servers, do="usage")))
     vectors = 8 * place.size * (many - few) / _SERVERS / 2**20
     return _row("server-memory", peaks[1], f"MB peak, {many} clients", peaks[0], peaks[0] / peaks[1]) | {
         "connected_mb": round_to(before[1]),
@@ -137,83 +134,45 @@ class _Run:
     server_cpu: float
 
 
-_processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["tallystick.bench.network_parties"])  # imported once, not once a process
-
-
-class _Party:
-    """One process, told what to do command by command."""
-
-    def __init__(self, folder: Path, kind: str, **arguments: Any) -> None:
-        self._line, theirs = _processes.Pipe()
-        told = (folder, theirs, kind, arguments)
-        self._process = _processes.Process(target=network_parties.serve, args=told, daemon=True)
-        self._process.start()
-        theirs.close()
-
-    def ask(self, **command: Any) -> None:
-        """Say what to do."""
-        with contextlib.suppress(BrokenPipeError):  # the missing answer says it
-            self._line.send(command)
-
-    def answer(self) -> dict[str, Any]:
-        """What it says when done."""
-        try:
-            if self._line.poll(_PATIENCE + 30.0):
-                answer: dict[str, Any] = self._line.recv()
-                return answer
-        except (EOFError, ConnectionResetError):
-            pass
-        raise LocalProtocolError("a process of the bench ended early or is stuck", remedy="Its own words are above.")
-
-    def end(self) -> None:
-        """Stop it, one way or the other."""
-        self.ask(do="stop")
-        self._process.join(20)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
-        self._line.close()
-
-
 class _Fleet:
     """The processes of one measurement: servers (each also the reference's receiver) and drivers of clients."""
 
     def __init__(self, place: _Place, *, fsync: bool, clients: Sequence[str] | None = None) -> None:
         self._place, self._fsync = place, fsync
         self._clients = list(place.clients if clients is None else clients)
-        self.servers: list[_Party] = []
-        self.drivers: list[_Party] = []
-        self._aggregator: list[_Party] = []
+        self.servers: list[ToldProcess] = []
+        self.drivers: list[ToldProcess] = []
+        self._aggregator: list[ToldProcess] = []
 
     def __enter__(self) -> _Fleet:
+        preload("tallystick.bench.network_parties")
         self._place.write_plan(self._clients)
         folder = self._place.folder
         try:
-            self._aggregator = [_Party(folder, "aggregator")]
+            self._aggregator = [ToldProcess(network_parties.serve, folder, "aggregator", {})]
             self._aggregator[0].answer()
-            self.servers = [_Party(folder, "server", name=name, fsync=self._fsync) for name in self._place.servers]
+            self.servers = [
+                ToldProcess(network_parties.serve, folder, "server", {"name": name, "fsync": self._fsync})
+                for name in self._place.servers
+            ]
             drivers = min(_DRIVERS, len(self._clients))
-            self.drivers = [_Party(folder, "driver", names=self._clients[n::drivers]) for n in range(drivers)]
+            self.drivers = [
+                ToldProcess(network_parties.serve, folder, "driver", {"names": self._clients[n::drivers]})
+                for n in range(drivers)
+            ]
             for party in (*self.servers, *self.drivers):
                 party.answer()
-            self._ports = [answer["port"] for answer in self.tell(self.servers, do="port")]
-            self.tell(self.drivers, do="connect")
+            self._ports = [answer["port"] for answer in tell(self.servers, do="port")]
+            tell(self.drivers, do="connect")
         except BaseException:
             self.__exit__()
             raise
         return self
 
-    def tell(self, parties: Sequence[_Party], **command: Any) -> list[dict[str, Any]]:
-        """The same to several at once; their answers."""
-        for party in parties:
-            party.ask(**command)
-        return [party.answer() for party in parties]
-
     def open(self, round: int) -> None:
         """Open a round at the servers and have the clients make their shares."""
-        self.tell(self.servers, do="open", round=round)
-        self.tell(self.drivers, do="prepare", round=round)
+        tell(self.servers, do="open", round=round)
+        tell(self.drivers, do="prepare", round=round)
 
     def send(self) -> _Run:
         """All shares of the round to all servers, until the last is acknowledged.
@@ -221,22 +180,22 @@ class _Fleet:
         As in a study that is under way, and as the reference does, the files of the round before are gone by then:
         otherwise every round would need memory of the system's cache that nobody has used yet.
         """
-        self.tell(self.servers, do="forget")
-        return self._timed(do="send", timeout=_PATIENCE)
+        tell(self.servers, do="forget")
+        return self._timed(do="send", timeout=PATIENCE)
 
     def send_raw(self) -> _Run:
         """The same vectors by the reference."""
-        self.tell(self.servers, do="clear")
-        self.tell(self.drivers, do="raw_connect", ports=self._ports)
+        tell(self.servers, do="clear")
+        tell(self.drivers, do="raw_connect", ports=self._ports)
         return self._timed(do="raw_send", threads=_THREADS)
 
     def _timed(self, **command: Any) -> _Run:
         parties = (*self.servers, *self.drivers)
-        before = [answer["cpu"] for answer in self.tell(parties, do="usage")]
+        before = [answer["cpu"] for answer in tell(parties, do="usage")]
         started = time.monotonic()
-        self.tell(self.drivers, **command)
+        tell(self.drivers, **command)
         seconds = time.monotonic() - started
-        used = [answer["cpu"] - b for answer, b in zip(self.tell(parties, do="usage"), before)]
+        used = [answer["cpu"] - b for answer, b in zip(tell(parties, do="usage"), before)]
         return _Run(seconds, sum(used), sum(used[: len(self.servers)]))
 
     def __exit__(self, *_exception: object) -> None:

@@ -7,11 +7,9 @@ The spool that does not fsync exists in this module alone; no deployed role can 
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import logging
-import os
 import resource
 import sys
 import threading
@@ -24,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.bench.measuring import RoundNoise
+from tallystick.bench.processes import obey
 from tallystick.bench.raw_tls import Receiver, Sender
 from tallystick.core.identifiers import digest
 from tallystick.crypto.field import from_bytes, uniform
@@ -324,18 +323,8 @@ def _resident() -> float:
 KINDS = {"server": _Server, "aggregator": _Aggregator, "driver": _Driver}
 
 
-def serve(folder: Path, line: Connection[Any, Any], kind: str, arguments: dict[str, Any]) -> None:
-    """Be such a process, and carry out one command after the other, until told to stop or left alone."""
+def serve(line: Connection[Any, Any], folder: Path, kind: str, arguments: dict[str, Any]) -> None:
+    """Be such a process."""
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     keep_freed_memory()  # as every role does
-    process: Any = KINDS[kind](_Plan(folder), **arguments)
-    line.send({})
-    with contextlib.suppress(EOFError):
-        while True:
-            command: dict[str, Any] = line.recv()
-            name = command.pop("do")
-            answer = getattr(process, name)(**command)
-            if name == "stop":
-                break
-            line.send(answer or {})
-    os._exit(0)  # threads of the network wait for nobody here
+    obey(line, KINDS[kind](_Plan(folder), **arguments))

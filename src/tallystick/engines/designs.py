@@ -14,6 +14,7 @@ from tallystick.algorithms.budget_split import split_note
 from tallystick.algorithms.built_in import BUILT_IN, check_keywords, stepwise_programs
 from tallystick.algorithms.design import Design, PublicBudget, SumDesign
 from tallystick.algorithms.program import Program, Public
+from tallystick.algorithms.selection.utility import design_utility
 from tallystick.algorithms.user_programs.program_file import compile_program, load_program, read_program
 from tallystick.core.errors import StudyError
 from tallystick.engines.client_map import compile_map_of
@@ -79,8 +80,8 @@ def program_from_text(text: str, *, name: str) -> tuple[Program, str]:
 def design_of(study: Study, layout: FeatureLayout, program: Program | None) -> Design:
     """The design of a study whose program was checked by :func:`program_of`."""
     if program is not None:
-        own = program
-        return designed(study, layout, lambda public, _: design_program(own, public), rounds=own.rounds)
+        own, selects = program, "sums" not in study.trust_model.computes
+        return designed(study, layout, lambda public, _: design_program(own, public, selects), rounds=own.rounds)
     if study.stream is not None:
         return _stream_design(study, layout, study.stream.ticks)
     return _built_in_design(study, layout, study.program)
@@ -148,11 +149,16 @@ def designed(
     return design
 
 
-def design_program(program: Program, public: Public) -> SumDesign:
-    """The design of a user's program: its groups, as many rounds as it says."""
+def design_program(program: Program, public: Public, selects: bool = False) -> Design:
+    """The design of a user's program: its groups, as many rounds as it says.
+
+    Where the trust model does not sum, and so ``selects``, its vectors are scores and its rounds draws.
+    """
     state = start_of(program, public)
     width = len(public.features) + (public.target is not None)
     compiled = compile_map_of(program, state)
+    if selects and compiled is not None:
+        return design_utility(program, compiled.vector_size(width, program.query(state)))
     if compiled is None:
         groups = program.groups_for(1)
     else:

@@ -15,12 +15,13 @@ from tallystick.core.errors import StudyError, TrustModelError
 from tallystick.engines.record_choice import sampling_notes
 from tallystick.engines.thresholding import threshold_notes
 from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
+from tallystick.privacy.mechanisms.names import PURE
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.study import Study
-from tallystick.study.columns import Column, Items
+from tallystick.study.columns import Column, Integer, Items
 from tallystick.study.schema import FeatureLayout
 from tallystick.study.trust import registered
 
@@ -49,6 +50,12 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         max_l1=layout.max_l1,
         units=tuple(zip(layout.kinds, layout.centre, layout.scale, layout.offset)),
         blocks=tuple((b.column, b.start, b.stop, b.kind, most_ones(schema[b.column])) for b in layout.blocks),
+        integers=tuple(
+            (b.column, c.lower, c.step, c.last_step + 1)
+            for b in layout.blocks
+            if isinstance(c := schema[b.column], Integer)
+        ),
+        salt=int.from_bytes(study.hash[:4], "big"),
         drops_incomplete=study.drops_incomplete,
     )
 
@@ -56,10 +63,10 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
 def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
     """The budget a designer divides, with the trust model's price; ``rounds`` where the study states them."""
     claim = study.claim(rounds=1, allow_not_private=True)
-    laplace, makers = claim.mechanism == "laplace", claim.trust.makers
+    pure, makers = claim.mechanism in PURE, claim.trust.makers
     private = claim.mechanism != "none"
-    rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not laplace else math.inf
-    if claim.sampling is not None and claim.sampling < 1 and private and not laplace:
+    rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not pure else math.inf
+    if claim.sampling is not None and claim.sampling < 1 and private and not pure:
         rho = _sampled_rho(claim, makers.honest, rounds)
     ticks = 1 if study.stream is None else study.stream.ticks
     return PublicBudget(
@@ -68,7 +75,7 @@ def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
         epsilon=claim.epsilon * ticks if private else math.inf,
         ticks=None if study.stream is None else ticks,
         neighbours=claim.neighbours,
-        variance_factor=makers.variance_factor(splits=not laplace),
+        variance_factor=makers.variance_factor(splits=not pure),
         person_factor=claim.max_records * claim.max_institutions,
     )
 

@@ -47,7 +47,7 @@ class Setup:
     @property
     def size(self) -> int:
         """Entries of every vector of a study that sums."""
-        return max(r.grid.size for r in self.sum_plan.rounds)
+        return self.sum_plan.size
 
     @property
     def min_clients(self) -> int:

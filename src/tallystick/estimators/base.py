@@ -76,6 +76,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         common = {f.name for f in fields(PrivateEstimator)}
         return {k: v for k, v in self.get_params(deep=False).items() if k not in common}
 
+    def _promise(self, fed: Federation) -> dict[str, Any]:
+        """The [privacy] section: the promise as it was asked for."""
+        return {name: getattr(self, name) for name in PROMISE}
+
     # -- fitting ------------------------------------------------------------------------------------------------
 
     def fit(
@@ -133,7 +137,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 "accept_noise": True,
             },
             "program": self._study_program(),
-            "privacy": {name: getattr(self, name) for name in PROMISE},
+            "privacy": self._promise(fed),
             "trust": fed.trust_settings(),
             "data": {
                 "columns": schema.to_dict(),

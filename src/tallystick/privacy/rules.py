@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tallystick.core.errors import PrivacyRefused, StudyError
+from tallystick.privacy.mechanisms.names import PURE
 from tallystick.privacy.ranges import MAX_EPSILON, MAX_ROUNDS, MIN_DELTA, MIN_EPSILON, MIN_SAMPLING
 from tallystick.privacy.trust import Trust
 
@@ -42,7 +43,7 @@ class Claim:
 
 def default_delta(records: int | None, mechanism: str) -> float:
     """min(10⁻⁶, 1/(10n)) for the Gaussian, as δ ≥ 1/n would allow publishing a record; 0 for pure ε."""
-    if mechanism == "laplace":
+    if mechanism in PURE:
         return 0.0
     return min(1e-6, 1 / (10 * records)) if records else 1e-6
 
@@ -62,9 +63,9 @@ RULES: tuple[_Rule, ...] = (
     ),
     (
         "mechanism-is-known",
-        lambda c: c.mechanism in ("gaussian", "laplace", "none"),
+        lambda c: c.mechanism in ("gaussian", "none", *PURE),
         'mechanism = "{mechanism}" does not exist',
-        'Use "gaussian", or "laplace" for pure epsilon.',
+        'Use "gaussian", or "laplace" for pure epsilon; what the parties select takes "exponential".',
     ),
     (
         "epsilon-is-positive-and-finite",
@@ -86,8 +87,8 @@ RULES: tuple[_Rule, ...] = (
     ),
     (
         "pure-epsilon-has-no-delta",
-        lambda c: c.mechanism != "laplace" or c.delta == 0,
-        "laplace gives pure epsilon, so delta = {delta} has no meaning",
+        lambda c: c.mechanism not in PURE or c.delta == 0,
+        "{mechanism} gives pure epsilon, so delta = {delta} has no meaning",
         'Leave delta out, or use mechanism = "gaussian".',
     ),
     (
@@ -152,7 +153,7 @@ RULES: tuple[_Rule, ...] = (
     ),
     (
         "sampling-helps-the-gaussian-only",
-        lambda c: c.sampling is None or c.mechanism != "laplace",
+        lambda c: c.sampling is None or c.mechanism not in PURE,
         "sampling gains nothing under pure epsilon: over many rounds the noise falls as slowly as the signal",
         'Leave sampling out, or use mechanism = "gaussian".',
     ),

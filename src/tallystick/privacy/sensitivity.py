@@ -80,6 +80,26 @@ def count_sensitivity(neighbours: Neighbours) -> int:
     return 1 if neighbours == "add-remove" else 0
 
 
+def rank_sensitivity(numerator: int, denominator: int, neighbours: Neighbours) -> int:
+    """Row "rank utility": how far the distance of a cell to the wanted rank a·n/b moves, in units of 1/b rank.
+
+    d = max(0, a·n − b·hi, b·lo − a·n), lo and hi being the records below the cell and below its end. A record that
+    comes moves n by 1 and lo, hi by 0 or 1: each of the two terms by a, −(b − a) or their opposites, so d by at most
+    max(a, b − a) either way, also when it goes. Replacing one is one that goes and one that comes: a term moves by
+    0 or ±b, and where one of the two adds zeros (an incomplete record) by less.
+    """
+    return max(numerator, denominator - numerator) if neighbours == "add-remove" else denominator
+
+
+def score_spread(bound: int, neighbours: Neighbours) -> int:
+    """Row "score of a candidate", each record adding 0 to B to each: the length of the interval that scores move in.
+
+    A record that comes raises every score by 0 to B, one that goes lowers it: an interval of length B that holds 0.
+    Replaced, scores move by −B to B: of length 2B.
+    """
+    return bound if neighbours == "add-remove" else 2 * bound
+
+
 def person_multiplier(max_institutions: int) -> Fraction:
     """A person known to k institutions moves each of k sums, so every sensitivity is multiplied by k."""
     return Fraction(max_institutions)

@@ -19,6 +19,7 @@ from typing import Any
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import ORDERS, pure_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group, Norm
+from tallystick.privacy.mechanisms.names import EXPONENTIAL
 from tallystick.privacy.open_budget import PARTS, OpenBudget, Prices, shares_overhead
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.round_plan import RoundPlan, plan_round
@@ -38,6 +39,11 @@ class SumPlan(Plan):
     """Where each round's price is chosen as it comes: what all of them together may cost."""
     reserved: Fraction | None = None
     """Of an open budget: the whole ρ, or ε for Laplace, with what is set aside for the sums of shares."""
+
+    @property
+    def size(self) -> int:
+        """The one length of the study's vectors; shorter rounds are padded."""
+        return max(r.grid.size for r in self.rounds)
 
     @property
     def honest(self) -> int:
@@ -157,6 +163,12 @@ def make_plan(
             remedy="Give one positive weight and one set of groups per round.",
         )
     check_claim(claim)
+    if claim.mechanism == EXPONENTIAL:
+        raise PrivacyRefused(
+            'mechanism = "exponential" is for what the parties select; this study sums',
+            rule="a-sum-has-noise",
+            remedy='Use mechanism = "gaussian", or "laplace" for pure epsilon.',
+        )
     for round_groups in groups:
         check_shares([g.share for g in round_groups])
     whole = Fraction(1) if claim.parallel else sum(shares)

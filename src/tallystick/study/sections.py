@@ -67,8 +67,9 @@ class PrivacySection(Section):
     )
     mechanism: str = Field(
         default="gaussian",
-        description="the noise; none is for simulations, or for studies that every client's own file allows",
-        json_schema_extra={"enum": ["gaussian", "laplace", "none"]},
+        description="the noise; exponential where parties select; none is for simulations, or for studies that every "
+        "client's own file allows",
+        json_schema_extra={"enum": ["gaussian", "laplace", "exponential", "none"]},
     )
     unit: str = Field(
         default="record", description="whose influence is bounded", json_schema_extra={"enum": ["record", "person"]}

@@ -17,8 +17,8 @@ from tallystick.core.errors import StudyError, TrustModelError
 from tallystick.privacy.trust import Trust
 
 DEFAULT_TRUST = "servers"
-_BUILT_IN = {"servers": "tallystick.trust.servers"}
-_PLANNED = ("masks", "proxy", "parties", "gossip")  # docs/roadmap.md
+_BUILT_IN = {"servers": "tallystick.trust.servers", "parties": "tallystick.trust.parties"}
+_PLANNED = ("masks", "proxy", "gossip")  # docs/roadmap.md
 _REGISTERED: dict[str, TrustModel] = {}
 
 

@@ -26,6 +26,7 @@ from tallystick.protocol.secure_sum import (
     AggregatorMachine,
     ClientMachine,
     Compute,
+    Draw,
     Drop,
     Finished,
     Forget,
@@ -42,6 +43,8 @@ from tallystick.protocol.secure_sum import (
 )
 
 Contribute = Callable[[bytes], NDArray[Any]]
+DrawTogether = Callable[[int, Mapping[str, Draw]], int]
+"""The place that all servers draw from their shares of a round's total."""
 
 
 class MemoryRounds:
@@ -58,6 +61,7 @@ class MemoryRounds:
         keys: Sequence[SigningKey],
         noise: Sequence[NoiseSource],
         source: WordSource,
+        draw_together: DrawTogether | None = None,
     ) -> None:
         if not len(keys) == len(noise) == len(parameters.servers):
             raise LocalProtocolError("every server needs a key and a noise source")
@@ -80,6 +84,8 @@ class MemoryRounds:
         self._wakes: list[tuple[float, str]] = []
         self._now = 0.0
         self._end: Finished | Aborted | None = None
+        self._draw_together = draw_together
+        self._drawing: dict[str, Draw] = {}
 
     @classmethod
     def create(
@@ -94,6 +100,7 @@ class MemoryRounds:
         honest: int,
         min_clients: int,
         result_limit: int,
+        draw_together: DrawTogether | None = None,
         **options: Any,
     ) -> MemoryRounds:
         """Parameters and fresh server keys in one go; ``options`` are further fields of ``SumParameters``."""
@@ -109,7 +116,7 @@ class MemoryRounds:
             result_limit=result_limit,
             **options,
         )
-        return cls(parameters, keys=keys, noise=noise, source=source)
+        return cls(parameters, keys=keys, noise=noise, source=source, draw_together=draw_together)
 
     def run_round(
         self,
@@ -183,7 +190,23 @@ class MemoryRounds:
                     self._carry_out(name, machine.contribute(step.round, vector, self._source, self._now), contribute)
                 else:
                     self._carry_out(name, machine.withdraw(step.round), contribute)
+            elif isinstance(step, Draw):
+                self._draw(name, step, contribute)
             elif isinstance(step, Drop):
                 self._stores[name].drop(step.round)
             elif isinstance(step, (Finished, Aborted)) and name == self.parameters.aggregator:
                 self._end = step
+
+    def _draw(self, name: str, step: Draw, contribute: Mapping[str, Contribute]) -> None:
+        """Draw together as soon as the last server has come so far."""
+        self._drawing[name] = step
+        if len(self._drawing) < len(self.parameters.servers):
+            return
+        drawing, self._drawing = self._drawing, {}
+        if self._draw_together is None:
+            raise LocalProtocolError("nobody here draws", party=name, round=step.round)
+        place = self._draw_together(step.round, drawing)
+        for server in drawing:
+            machine = self._machines[server]
+            if isinstance(machine, ServerMachine):
+                self._carry_out(server, machine.drawn(step.round, place), contribute)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+EXPONENTIAL = "exponential"
+"""What a claim says whose steps are draws of the exponential mechanism, and Laplace noise where they count."""
+PURE = frozenset({"laplace", EXPONENTIAL})
+"""The mechanisms of a claim that promise pure ε."""
+
 
 class Mechanism(StrEnum):
     """How noise is drawn. ``NONE`` is exact sums: for simulation, or where every client allows it."""

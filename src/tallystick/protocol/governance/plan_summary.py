@@ -14,6 +14,7 @@ from typing import Any
 from tallystick.core.identifiers import canonical, digest, format_hash
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import state_privacy
+from tallystick.privacy.selection_plan import SelectionPlan
 from tallystick.privacy.sum_plan import SumPlan
 
 _LARGEST = 1 << 160  # a noise parameter or its cost is written with smaller numbers, or no sampler would take it
@@ -47,9 +48,17 @@ def summarise(plan: Plan) -> dict[str, Any]:
         "rho": _written(plan.rho),
         "noise": noise_of(plan.noise_parameters()),
         **_left_open(plan),
+        **_draws(plan),
         "privacy": privacy,
         "words": [privacy["statement"], *plan.notes, *([plan.hopeless] if plan.hopeless else [])],
     }
+
+
+def _draws(plan: Plan) -> dict[str, Any]:
+    """Of a selection: what each round draws that draws, by which weights, and what that costs, exactly."""
+    if not isinstance(plan, SelectionPlan):
+        return {}
+    return {"draws": [{"round": number, **r.choice.as_dict()} for number, r in plan.draws]}
 
 
 def _left_open(plan: Plan) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from tallystick.protocol.secure_sum.aggregator import AggregatorMachine
 from tallystick.protocol.secure_sum.boots import BootBook, MemoryBoots
 from tallystick.protocol.secure_sum.client import ClientMachine
 from tallystick.protocol.secure_sum.codec import decode, encode
-from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction, Sync, Witness
+from tallystick.protocol.secure_sum.instructions import Blame, Draw, Drop, Instruction, Sync, Witness
 from tallystick.protocol.secure_sum.open_round import NoiseSource
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.server import ServerMachine
@@ -18,6 +18,7 @@ __all__ = [
     "BootBook",
     "ClientMachine",
     "Compute",
+    "Draw",
     "Drop",
     "Finished",
     "Forget",

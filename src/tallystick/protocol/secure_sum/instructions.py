@@ -3,6 +3,8 @@
     Sync        make everything handed to the share store durable
     Drop        forget the shares of this round and all before it (only after what precedes is durable)
     Witness     remember, over all studies, that a server was met under this start
+    Draw        (server) the set is agreed: draw from its total with the other servers, which is done once, and tell
+                the machine how it ended (``drawn`` or ``not_drawn``)
     Blame       (server) this client was caught with two different sharings in a round: tell the operator
 
 ``Sync`` and ``Witness`` must be durable before any later instruction is carried out, as ``Persist`` is.
@@ -10,7 +12,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.instructions import (
@@ -37,6 +42,15 @@ class Witness:
     value: bytes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    round: int
+    share: NDArray[np.uint64] = field(repr=False)
+    """Of the exact total: nobody has it in full, and it is not on disk."""
+    noise: NDArray[np.int64] = field(repr=False)
+    """What this server drew when the round was opened."""
+
+
 @dataclass(frozen=True, slots=True)
 class Blame:
     party: str
@@ -49,4 +63,6 @@ class Drop:
     round: int
 
 
-Instruction = Send | Persist | Forget | Sync | Witness | Blame | Drop | Wake | Compute | Finished | Held | Aborted
+Instruction = (
+    Send | Persist | Forget | Sync | Witness | Draw | Blame | Drop | Wake | Compute | Finished | Held | Aborted
+)

@@ -22,6 +22,11 @@ def _remedy_for(code: Code) -> str:
             "Nothing was released. Let one copy of that server run, with the state it had last; if that is lost, enrol "
             "the server anew with new keys."
         )
+    if code == Code.DRAW_FAILED:
+        return (
+            "Nothing was released, and what the study costs stays charged. Start the party named on the state it had "
+            "last; then propose the study as a new version."
+        )
     return "Nothing was released. Open a new round once the party named has been looked at."
 
 

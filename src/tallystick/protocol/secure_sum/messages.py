@@ -68,6 +68,7 @@ class Code(IntEnum):
     REPLACED = 20
     STALE_SERVER = 21
     ABSENT = 22
+    DRAW_FAILED = 23
 
 
 @unique

@@ -37,6 +37,10 @@ class NoiseSource(Protocol):
         """
         return None
 
+    def ends_in_a_draw(self, round: int) -> bool:
+        """Whether this round's total is drawn from by the servers together, instead of released with noise."""
+        return False
+
     @abstractmethod
     def draw(self, round: int) -> NDArray[np.int64]:
         """The noise of a round that was admitted."""
@@ -48,6 +52,7 @@ class ServerState(Enum):
     COLLECTING = "collecting"
     LISTED = "listed"
     AGREED = "agreed"
+    DRAWING = "drawing"
     RELEASED = "released"
     ABORTED = "aborted"
 
@@ -57,11 +62,12 @@ class ServerEvent(Enum):
     OPEN = "round opened, noise drawn and kept"
     LIST = "deadline, or all clients sent: own list signed"
     AGREE = "all lists in: own agreement signed"
+    DRAW = "all agreements identical: begun to draw from the total, which is kept; noise and shares erased"
     RELEASE = "all agreements identical: partial kept, noise erased"
     ABORT = "round given up, noise erased"
 
 
-ACTIVE = frozenset((ServerState.COLLECTING, ServerState.LISTED, ServerState.AGREED))
+ACTIVE = frozenset((ServerState.COLLECTING, ServerState.LISTED, ServerState.AGREED, ServerState.DRAWING))
 
 
 @dataclass(slots=True)

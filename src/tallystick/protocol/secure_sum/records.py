@@ -42,6 +42,13 @@ class NoiseRecord(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrawRecord(Record):
+    """The round whose total is drawn from instead of released, once that has begun: it is never begun again."""
+
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EquivocatorsRecord(Record):
     """Clients that sent a server two different shares in this round."""
 
@@ -79,6 +86,7 @@ class ResultRecord(Record):
 _TABLES: dict[bytes, tuple[type[Any], str]] = {
     b"SRND": (RoundRecord, "u32 u32 u32 16 hash hash"),
     b"SNOI": (NoiseRecord, "round:u32 noise:length32 noise:vector"),
+    b"SDRW": (DrawRecord, "u32"),
     b"SEQV": (EquivocatorsRecord, "round:u32 clients:length32 clients:numbers"),
     b"CSHR": (ClientRecord, "u32 hash hash"),
     b"CSED": (SeedRecord, "u32 hash"),

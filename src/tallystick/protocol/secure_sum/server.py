@@ -57,13 +57,14 @@ from tallystick.protocol.secure_sum.messages import (
 from tallystick.protocol.secure_sum.open_round import ACTIVE, OpenRound, ServerEvent, ServerState
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import EquivocatorsRecord, NoiseRecord, RoundRecord
-from tallystick.protocol.secure_sum.server_agreeing import AgreeingServer, ServerParts
+from tallystick.protocol.secure_sum.server_agreeing import ServerParts
+from tallystick.protocol.secure_sum.server_drawing import DrawingServer
 
 _S, _E = ServerState, ServerEvent
 HOLD_SECONDS = 8 * 86400.0  # a round that nobody pauses is held no longer than one in a pause
 
 
-class ServerMachine(AgreeingServer):
+class ServerMachine(DrawingServer):
     """One of the m servers of a secure sum."""
 
     TRANSITIONS: ClassVar[Transitions] = {
@@ -74,6 +75,9 @@ class ServerMachine(AgreeingServer):
         (_S.LISTED, _E.ABORT): _S.ABORTED,
         (_S.AGREED, _E.RELEASE): _S.RELEASED,
         (_S.AGREED, _E.ABORT): _S.ABORTED,
+        (_S.AGREED, _E.DRAW): _S.DRAWING,
+        (_S.DRAWING, _E.RELEASE): _S.RELEASED,
+        (_S.DRAWING, _E.ABORT): _S.ABORTED,
         (_S.RELEASED, _E.OPEN): _S.COLLECTING,
         (_S.ABORTED, _E.OPEN): _S.COLLECTING,
     }
@@ -304,7 +308,7 @@ class ServerMachine(AgreeingServer):
     def tick(self, now: float) -> list[Instruction]:
         """Close the collection at the deadline; ask peers again; give up when a server stays away."""
         current = self._now
-        if current is None or self.state not in ACTIVE:
+        if current is None or self.state not in ACTIVE or self.state is _S.DRAWING:  # a draw keeps its own time
             return []
         p = self.parameters
         if self._unconfirmed:
@@ -372,6 +376,8 @@ class ServerMachine(AgreeingServer):
         out = machine._enter(record, drawn.noise if drawn is not None and drawn.round == record.round else None, now)
         current = cast(OpenRound, machine._now)
         machine.state = current.recall(machine.index, records, machine._shares)
+        if machine.state in ACTIVE and machine._was_drawing(records):
+            return machine, [*machine._interrupted(), *machine._ask_all()]
         if machine.state in ACTIVE and parts.get("held", 0) == record.round:
             return machine, [*machine._ask_again(current, now), *machine._ask_all()]
         if machine.state in ACTIVE and current.noise is None:  # it may have been used: it is never drawn again

@@ -252,16 +252,22 @@ class AgreeingServer(SumMachine):
                 return self._abort(*dispute(own, agreement, self.parameters.servers))
         if current.noise is None:
             raise LocalProtocolError("the noise of this round is gone", party=self.name, round=self.round)
-        total = self._sum(current, own.clients)
-        add_into(total, encode_signed(current.noise))
+        return self._end(current, self._sum(current, own.clients), current.noise)
+
+    def _end(self, current: OpenRound, total: NDArray[np.uint64], noise: NDArray[np.int64]) -> list[Instruction]:
+        """All have agreed, and this is what was agreed on: exactly once for a round."""
+        add_into(total, encode_signed(noise))
+        return self._say_partial(current, total)
+
+    def _say_partial(self, current: OpenRound, vector: NDArray[np.uint64]) -> list[Instruction]:
         unsigned = Partial(
             study_hash=self.parameters.study_hash,
             round=self.round,
             server=self.index,
             start=current.start,
-            agreement=common,
+            agreement=current.agreements[self.index].digest(),
             size=self.parameters.size,
-            vector=to_bytes(total),
+            vector=to_bytes(vector),
         )
         current.partial = replace(unsigned, signature=self._key.sign(unsigned.signed_part()))
         self._move(_E.RELEASE)

@@ -25,6 +25,7 @@ from tallystick.algorithms.program import State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.engines.engine import Computed, Outcome
+from tallystick.engines.round_vectors import answer_of
 from tallystick.engines.rounds import is_lost_tick
 from tallystick.engines.setup import Setup
 from tallystick.engines.totals import NoisyTotal, RoundRequest, SumRequest
@@ -175,7 +176,7 @@ class CoordinatedRounds(Session):
     def noisy_total(self, request: SumRequest) -> NoisyTotal:
         """A kept total, or a round (:class:`tallystick.engines.totals.NoisyTotals`)."""
         total = self.answer(request)
-        return replace(total, values=total.values[: request.plan.grid.size])
+        return replace(total, values=answer_of(request.plan, total.values, request.round))
 
     def answer(self, request: RoundRequest) -> NoisyTotal:
         """What a round came to: as it was kept, or as its parties answer now."""

@@ -111,7 +111,7 @@ class ServerPart(SumPart):
             refuse=refuse,
         )
 
-    def sink(self, sender: str, length: int) -> Sink:
+    def sink(self, sender: str, length: int) -> Sink | None:
         """Where a share goes that is too long for memory; on a thread of the network."""
         arrivals = self.arrivals
         if arrivals is None:

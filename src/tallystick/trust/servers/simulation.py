@@ -5,30 +5,38 @@ The machines are the deployed ones, every message is encoded and decoded; see :m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import pack_state
+from tallystick.core.errors import LocalProtocolError
 from tallystick.data.partitions import uniforms
 from tallystick.engines.client_map import ChosenMap, ClientMap, padded
 from tallystick.engines.engine import SimulatedStudy
-from tallystick.engines.round_vectors import RoundNoise, result_limit
+from tallystick.engines.round_vectors import RoundNoise, answer_of, result_limit
 from tallystick.engines.rounds import SimulatedRounds
 from tallystick.engines.totals import NoisyTotal, SumRequest
+from tallystick.protocol.secure_sum import Draw
 from tallystick.transport.rounds import MemoryRounds
 
 
 class SimulatedServers(SimulatedRounds):
     """All parties of one study; answers for every round."""
 
+    maker = "server"
+
+    def draw_together(self, round: int, drawing: Mapping[str, Draw]) -> int:
+        """The place that all servers draw together; where the trust model has draws."""
+        raise LocalProtocolError("the servers sum, and draw nothing")
+
     def __init__(self, simulated: SimulatedStudy) -> None:
         super().__init__(simulated)
         study, plan, program = simulated.study, self.plan, simulated.design.program
-        servers = tuple(f"server-{i}" for i in range(1, plan.claim.trust.makers.count + 1))
+        servers = tuple(f"{self.maker}-{i}" for i in range(1, plan.claim.trust.makers.count + 1))
         self._clients = simulated.maps()
-        self._size = max(r.grid.size for r in plan.rounds)  # one length for the whole study; shorter rounds are padded
+        self._size = plan.size
         self._rounds = MemoryRounds.create(
             study_hash=study.hash,
             size=self._size,
@@ -43,6 +51,7 @@ class SimulatedServers(SimulatedRounds):
             model_size=len(pack_state(program.query(simulated.template))) // 8,
             round_seconds=study.trust.round_timeout_s,
             simulation_of_one=simulated.min_clients == 1,
+            draw_together=self.draw_together,
         )
 
     def noisy_total(self, request: SumRequest) -> NoisyTotal:
@@ -56,7 +65,7 @@ class SimulatedServers(SimulatedRounds):
             absent=self._absent(request.round),
         )
         return NoisyTotal(
-            values=summed.total[: request.plan.grid.size],
+            values=answer_of(request.plan, summed.total, request.round),
             participants=summed.participants,
             dropped=summed.dropped,
         )

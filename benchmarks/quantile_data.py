@@ -1,0 +1,74 @@
+"""The data sets that quantiles are measured on: those of the issue, and shapes that a search may stumble over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.quantile_runs import Case
+
+_FOLDERS = (Path("../shared/data"), Path("/work/shared/data"), Path("data"))
+
+
+def adult(column: str) -> NDArray[np.int64] | None:
+    """A column of Adult, in the order of the file; None where it is not there."""
+    for folder in _FOLDERS:
+        path = folder / "adult.parquet"
+        if path.is_file():
+            import polars as pl
+
+            return pl.read_parquet(path, columns=[column])[column].to_numpy().astype(np.int64)
+    return None
+
+
+def lognormal(records: int, size: int, seed: int = 1) -> Case:
+    values = np.exp(np.random.default_rng(seed).normal(0, 1, records)) * size / 20
+    return _case(f"lognormal {records:,}, {size:.0e}", values, size)
+
+
+def issue_cases() -> list[Case]:
+    """The rows of the issue."""
+    out = []
+    weights = adult("fnlwgt")
+    if weights is not None:
+        out.append(_case("fnlwgt 48,842, 1.5e6", weights, 1_500_000))
+    out += [lognormal(48_842, 10**5), lognormal(48_842, 10**9), lognormal(10**6, 10**6), lognormal(10**6, 10**9)]
+    if weights is not None:
+        out.append(_case("fnlwgt 200", weights[:200], 1_500_000))
+    return out
+
+
+def tied_cases() -> list[Case]:
+    """Columns with heavy ties."""
+    out = []
+    for column, size in (("hours_per_week", 100), ("capital_gain", 100_000), ("age", 101)):
+        values = adult(column)
+        if values is not None:
+            out.append(_case(column, values, size))
+    return out
+
+
+def other_cases(records: int = 48_842, seed: int = 2) -> list[Case]:
+    """Shapes that nobody tuned for."""
+    rng = np.random.default_rng(seed)
+    n, size = records, 10**9
+    modes = np.where(rng.random(n) < 0.5, rng.normal(1e8, 1e6, n), rng.normal(9e8, 1e6, n))
+    shapes = {
+        "two modes": modes,
+        "37 spikes": rng.integers(0, 37, n) * 27_000_001 + 13,
+        "half spikes": np.where(rng.random(n) < 0.5, rng.integers(0, 9, n) * 1e8, rng.random(n) * 1e9),
+        "gaps": rng.integers(0, 5, n) * 2e8 + rng.random(n) * 1e6,
+        "pareto": rng.pareto(1.1, n) * 1000,
+        "narrow normal": rng.normal(5e8, 1000, n),
+        "at the lower end": rng.exponential(3.0, n),
+        "at the upper end": 1e9 - 1 - rng.exponential(3.0, n),
+        "constant": np.full(n, 123_456_789),
+        "uniform": rng.random(n) * 1e9,
+    }
+    return [_case(f"{name} {n:,}, 1e9", values, size) for name, values in shapes.items()]
+
+
+def _case(name: str, values: NDArray[np.float64] | NDArray[np.int64], size: int) -> Case:
+    return Case(name=name, data=np.sort(np.clip(values, 0, size - 1).astype(np.int64)), size=size)

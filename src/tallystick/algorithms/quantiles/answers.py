@@ -1,0 +1,59 @@
+"""From all that a search has released to its answers, each with an interval or the reason why there is none."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tallystick.algorithms.quantiles.program import QuantileProgram, QuantileState
+
+_CAUTION = 4.0
+"""Intervals are made for a miss so many times rarer than promised: the model behind them is not the data's own law."""
+_SURE = 3.0
+"""Standard deviations of its noisy size by which a group must stand above none."""
+_FEW = 100.0
+"""Below so many records for each unit of a count's noise the posterior's shape is mostly its prior."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantileAnswer:
+    """One quantile of one series."""
+
+    q: float
+    index: int | None
+    value: float | int | None
+    interval: tuple[float | int, float | int] | None
+    reason: str | None
+    """Why there is no interval, or no value."""
+    records: float
+
+
+def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: float) -> list[QuantileAnswer]:
+    """Series by series, quantile by quantile; post-processing of the released state."""
+    out = []
+    for series, zoom in zip(program.series, program.zooms(state)):
+        noise = program.schedule.noise.whole
+        records = float(zoom.ranks.mean[-1])
+        for at, target in enumerate(zoom.targets):
+            index: int | None = zoom.answer(at)
+            interval, reason = None, None
+            if records < max(noise, _SURE * math.sqrt(max(0.0, zoom.ranks.cov[-1, -1]))):
+                index, reason = None, "No value where there are fewer records than the noise of a count."
+            elif records < _FEW * noise:
+                reason = (
+                    "No interval where records are few for this epsilon: its width would rest on assumptions about the "
+                    "data, not on the noise."
+                )
+            else:
+                low, high = zoom.held_between(1 - (1 - level) / _CAUTION, at)
+                if zoom.rough and high - low > 1:
+                    reason = "No interval where records have shown to lie in few spikes that were not told apart."
+                else:
+                    interval = series.grid.value(low), series.grid.value(max(low, high - 1))
+            value = None if index is None else series.grid.value(index)
+            out.append(
+                QuantileAnswer(
+                    q=target.share, index=index, value=value, interval=interval, reason=reason, records=records
+                )
+            )
+    return out

@@ -1,0 +1,266 @@
+"""What released counts say about ranks: a Gaussian posterior of F(e) = #{records below grid index e}, at chosen edges.
+
+Everything here is post-processing of released figures and public facts; nothing in it can cost privacy.
+
+Prior. Between two neighbouring edges a, b that hold M records, the ranks run as a Brownian bridge around the straight
+line (records spread evenly), with variance per grid step
+
+    M/(b − a) · (1 + M/α):     the first term is how a smooth density scatters records over cells (multinomial), the
+                               second how far the density itself may be from flat (a Dirichlet process with weight α).
+
+α is small at first, where nothing is known of the shape, and grows as cells get narrower and densities flat (a Pólya
+tree with α growing in the level has continuous densities [Lav92, §2]). Counts of cells, or of one prefix, with noise of
+known variance are linear in the ranks: each release is one step of generalised least squares (a Kalman update), so that
+the estimate uses the releases of all levels at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_POINTS = 24
+"""Places inside a cell at which the answer's posterior is evaluated."""
+_TAIL = 1e-4
+_LEAST_VARIANCE = 1e-9
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A rank: share·N + shift. The quantile q is share = q; the shift is for the smallest and the largest value."""
+
+    share: float
+    shift: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Location:
+    """The posterior of where a target rank is crossed: P(answer < points[i]) = below[i], both ascending."""
+
+    points: Floats
+    below: Floats
+    ranks: Floats
+    """Expected rank minus target at each point, made monotone."""
+
+    def at(self, mass: float) -> float:
+        """The grid position with so much of the posterior below it."""
+        return float(np.interp(mass, self.below, self.points))
+
+    def rank_at(self, position: float) -> float:
+        """Expected rank minus target there."""
+        return float(np.interp(position, self.points, self.ranks))
+
+    def cut(self, outer: float, cells: int) -> Floats:
+        """Edges of ``cells`` cells between the positions that leave ``outer`` of the posterior outside.
+
+        Each holds as much as the others of the answer's posterior and of the records there, half and half: a gap is a
+        likely place for the answer wherever it is cut, and records are what can be told apart.
+        """
+        low, high = self.at(outer / 2), self.at(1 - outer / 2)
+        points = np.unique(np.clip(self.points, low, high))
+        share = np.interp(points, self.points, self.below)
+        rank = np.interp(points, self.points, self.ranks)
+        both = (share - share[0]) / max(share[-1] - share[0], 1e-12) + (rank - rank[0]) / max(rank[-1] - rank[0], 1e-12)
+        return np.asarray(np.interp(np.arange(cells + 1) / cells * both[-1], both, points))
+
+    @property
+    def crossing(self) -> float:
+        """Where the expected rank is the target."""
+        return float(np.interp(0.0, self.ranks, self.points))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RankPosterior:
+    """Mean and covariance of the ranks at ``edges``: ascending grid indices, from 0 to the size of the domain."""
+
+    edges: Indices
+    mean: Floats
+    cov: Floats
+    alpha: float
+
+    @classmethod
+    def start(cls, size: int, *, records: float, std: float, alpha: float) -> RankPosterior:
+        """Nothing is known but the number of records: exactly (``std`` = 0), or roughly."""
+        cov = np.diag([0.0, std**2])
+        return cls(edges=np.array([0, size], dtype=np.int64), mean=np.array([0.0, records]), cov=cov, alpha=alpha)
+
+    @property
+    def size(self) -> int:
+        return int(self.edges[-1])
+
+    # -- the prior between edges ------------------------------------------------------------------------------------
+
+    def _cells(self, points: Floats | Indices) -> tuple[Indices, Floats]:
+        """The cell that each point lies in, and how far into it, as a share of its width."""
+        cell = np.clip(np.searchsorted(self.edges, points, side="right") - 1, 0, len(self.edges) - 2)
+        low, high = self.edges[cell], self.edges[cell + 1]
+        return cell, (points - low) / (high - low)
+
+    def _scatter(self) -> tuple[Floats, Floats]:
+        """Of each cell: variance per grid step of a smooth density's scatter, and of the density's unevenness."""
+        width = np.diff(self.edges).astype(np.float64)
+        d = np.diagonal(self.cov)
+        spread = np.maximum(d[1:] + d[:-1] - 2 * np.diagonal(self.cov, 1), 0.0)
+        mass = np.maximum(np.diff(self.mean), 0.0)
+        return (mass + np.sqrt(spread) + 0.5) / width, (mass**2 + spread) / self.alpha
+
+    def with_edges(self, wanted: Indices, alpha: float) -> RankPosterior:
+        """The same knowledge, spoken of at more edges; ``alpha`` is the flatness of what lies between the old ones."""
+        new = np.setdiff1d(wanted, self.edges)
+        new = new[(new > 0) & (new < self.size)]
+        known = RankPosterior(edges=self.edges, mean=self.mean, cov=self.cov, alpha=alpha)
+        if not len(new):
+            return known
+        edges = np.union1d(self.edges, new)
+        cell, part = self._cells(edges)
+        rows = np.arange(len(edges))
+        weights = np.zeros((len(edges), len(self.edges)))
+        weights[rows, cell] = 1 - part
+        weights[rows, cell + 1] += part
+        cov = weights @ self.cov @ weights.T
+        low, high = self.edges[cell], self.edges[cell + 1]
+        plain, uneven = known._scatter()
+        for at in np.unique(cell[np.isin(edges, new)]):
+            inside = np.flatnonzero((cell == at) & (edges > low) & (edges < high))
+            e = edges[inside].astype(np.float64)
+            left, right = e - self.edges[at], self.edges[at + 1] - e
+            width = float(self.edges[at + 1] - self.edges[at])
+            bridge = np.minimum.outer(left, left) * np.minimum.outer(right, right) / width
+            cov[np.ix_(inside, inside)] += plain[at] * bridge
+            # Half of the unevenness goes with the width, half to each new cell alike: all the records of a cell may be
+            # in a narrow part of it, which a bridge in the width alone would hold for next to impossible.
+            step = np.arange(1, len(inside) + 1) / (len(inside) + 1)
+            left, right = left / width + step, right / width + 1 - step
+            cov[np.ix_(inside, inside)] += (
+                uneven[at] * np.minimum.outer(left, left) * np.minimum.outer(right, right) / 4
+            )
+        return RankPosterior(edges=edges, mean=weights @ self.mean, cov=cov, alpha=alpha)
+
+    def thinned(self) -> RankPosterior:
+        """Without the edges about which counts say less than monotony does.
+
+        Ranks rise: F(a) ≤ F(e) ≤ F(b) for a < e < b. Where some a and b, each better known than e, leave less than
+        half of e's own standard deviation, as for the coarse edges of early levels in what later proves to be a gap,
+        the prior between a and b is the better knowledge. Leaving e out is exact for all other ranks (a marginal of
+        the joint posterior).
+        """
+        std = np.sqrt(np.maximum(np.diagonal(self.cov), 0.0))
+        floor = _tightest(self.mean - std, std)
+        ceiling = -_tightest((-self.mean - std)[::-1], std[::-1])[::-1]
+        keep = std <= 2 * np.maximum(ceiling - floor, 0.0)
+        keep[0] = keep[-1] = True
+        return RankPosterior(
+            edges=self.edges[keep], mean=self.mean[keep], cov=self.cov[np.ix_(keep, keep)], alpha=self.alpha
+        )
+
+    # -- what is released -------------------------------------------------------------------------------------------
+
+    def updated(self, functional: Floats, values: Floats, variance: Floats) -> RankPosterior:
+        """After ``values`` = ``functional`` @ ranks + noise of these variances were released."""
+        gain_part = self.cov @ functional.T
+        inner = functional @ gain_part + np.diag(np.maximum(variance, _LEAST_VARIANCE))
+        gain = np.linalg.solve(inner, gain_part.T).T
+        mean = self.mean + gain @ (values - functional @ self.mean)
+        cov = self.cov - gain @ gain_part.T
+        return RankPosterior(edges=self.edges, mean=mean, cov=(cov + cov.T) / 2, alpha=self.alpha)
+
+    def evidence(self, functional: Floats, values: Floats, variance: Floats) -> float:
+        """How well these releases were foreseen: their log density, up to a constant."""
+        inner = functional @ self.cov @ functional.T + np.diag(np.maximum(variance, _LEAST_VARIANCE))
+        off = values - functional @ self.mean
+        _, size = np.linalg.slogdet(inner)
+        return float(-0.5 * (off @ np.linalg.solve(inner, off) + size))
+
+    def of_cells(self, edges: Indices) -> Floats:
+        """Counts of the cells that ascending ``edges`` cut the domain into, as a functional of the ranks."""
+        prefix = self.of_prefixes(edges)
+        top = np.zeros((1, len(self.edges)))
+        top[0, -1] = 1.0
+        return np.diff(np.vstack([np.zeros_like(top), prefix, top]), axis=0)
+
+    def of_prefixes(self, edges: Indices) -> Floats:
+        """The ranks at some of the edges."""
+        out = np.zeros((len(edges), len(self.edges)))
+        out[np.arange(len(edges)), np.searchsorted(self.edges, edges)] = 1.0
+        return out
+
+    # -- where the answer is ----------------------------------------------------------------------------------------
+
+    def ranks_at(self, points: Floats, target: Target) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of rank minus target at any grid positions."""
+        cell, part = self._cells(points)
+        d = np.diagonal(self.cov)
+        top = self.cov[:, -1]
+        a, b = cell, cell + 1
+        mean = (1 - part) * self.mean[a] + part * self.mean[b] - target.share * self.mean[-1] - target.shift
+        var = (1 - part) ** 2 * d[a] + part**2 * d[b] + 2 * part * (1 - part) * self.cov[a, b]
+        var += target.share**2 * d[-1] - 2 * target.share * ((1 - part) * top[a] + part * top[b])
+        plain, uneven = self._scatter()
+        var += (plain[cell] * np.diff(self.edges)[cell] + uneven[cell]) * part * (1 - part)
+        return mean, np.sqrt(np.maximum(var, 0.0))
+
+    def location(self, target: Target) -> Location:
+        """The posterior of where the target rank is crossed."""
+        edges = self.edges.astype(np.float64)
+        below = self._below(edges, target)
+        rising = np.flatnonzero((below[1:] > _TAIL) & (below[:-1] < 1 - _TAIL))
+        first, last = (int(rising[0]), int(rising[-1])) if len(rising) else (0, len(edges) - 2)
+        finer = np.arange(1, _POINTS) / _POINTS
+        low, high = edges[first : last + 1, None], edges[first + 1 : last + 2, None]
+        points = np.unique(np.concatenate([edges, (low + finer * (high - low)).ravel()]))
+        mean, std = self.ranks_at(points, target)
+        return Location(points=points, below=self._below(points, target), ranks=monotone(mean, 1 / (1 + std**2)))
+
+    def location_at_edges(self, target: Target) -> Floats:
+        """P(answer < e) at the edges themselves, each by its own counts, with expected ranks made monotone."""
+        mean, std = self.ranks_at(self.edges.astype(np.float64), target)
+        below = _normal(monotone(mean, 1 / (1 + std**2)) / np.maximum(std, 1e-3))
+        below[0], below[-1] = 0.0, 1.0
+        return below
+
+    def _below(self, points: Floats, target: Target) -> Floats:
+        mean, std = self.ranks_at(points, target)
+        # A rank is an integer: half a record either way is no evidence.
+        z = mean / np.maximum(std, 1e-3)
+        below = np.maximum.accumulate(_normal(z))
+        below[0], below[-1] = 0.0, 1.0
+        return np.asarray(below)
+
+
+def _tightest(floors: Floats, stds: Floats) -> Floats:
+    """At each place the largest of the floors to its left that are better known than it is; −∞ where there is none."""
+    out = np.full(len(floors), -np.inf)
+    for e in range(1, len(floors)):
+        better = stds[:e] < 0.999 * stds[e]
+        if better.any():
+            out[e] = floors[:e][better].max()
+    return out
+
+
+def _normal(z: Floats) -> Floats:
+    """The normal distribution function."""
+    return np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in z.tolist()])
+
+
+def monotone(values: Floats, weights: Floats) -> Floats:
+    """The nearest ascending sequence in weighted least squares (pool adjacent violators [BBBB72])."""
+    level: list[float] = []
+    weight: list[float] = []
+    count: list[int] = []
+    for v, w in zip(values.tolist(), weights.tolist()):
+        level.append(v)
+        weight.append(w)
+        count.append(1)
+        while len(level) > 1 and level[-2] > level[-1]:
+            v2, w2, c2 = level.pop(), weight.pop(), count.pop()
+            v1, w1, c1 = level.pop(), weight.pop(), count.pop()
+            level.append((v1 * w1 + v2 * w2) / (w1 + w2))
+            weight.append(w1 + w2)
+            count.append(c1 + c2)
+    return np.repeat(level, count)

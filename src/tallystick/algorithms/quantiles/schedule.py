@@ -1,0 +1,79 @@
+"""How much the next look may cost, and what kind of look it is: from released figures and public facts alone.
+
+Budgets grow as windows narrow: a level is priced so that the rank at a cell's edge has a standard deviation of an
+eighth or so of the ranks that the answer is still uncertain by. Tiny at first, and geometric from there, so that the
+levels together cost little more than the last of them; what is left goes to probes of single ranks at the answers
+themselves.
+Prices are whole parts of the reservation (:mod:`tallystick.privacy.open_budget`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tallystick.privacy.open_budget import PARTS
+
+MOST_ROUNDS = 15
+LEAST_PRICE = PARTS // 2**13
+FIRST_FAN = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Standard deviation of a count at the whole budget, and how it grows as the price falls."""
+
+    whole: float
+    """Of one cell's count at a price of all PARTS."""
+    laplace: bool
+
+    def std(self, price: int) -> float:
+        share = price / PARTS
+        return self.whole / share if self.laplace else self.whole / share**0.5
+
+    def price_for(self, std: float) -> float:
+        """Parts that buy this standard deviation."""
+        ratio = self.whole / max(std, 1e-12)
+        return PARTS * (ratio if self.laplace else ratio * ratio)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The next round: cells around each answer (``fan`` of them), or a probe; and its price."""
+
+    price: int
+    fan: int
+    """0: a probe."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """See the module."""
+
+    noise: Noise
+    fan: int
+    precision: float = 8.5
+    rough_precision: float = 4.0
+    """Where records are in spikes and more cannot be paid: enough to find the cell of one."""
+    reserve: float = 0.35
+    """Levels of cells never take more than this share of what is left."""
+    split: tuple[float, ...] = (0.3, 1.0)
+    """Of what is left, for each of the probes."""
+
+    def first(self, records: float) -> Look:
+        """The first round: all of the domain in equal cells."""
+        wanted = self._wanted(0.9 * records, FIRST_FAN, self.precision)
+        return Look(price=max(LEAST_PRICE, min(int(wanted), int(PARTS * self.reserve))), fan=FIRST_FAN)
+
+    def next(self, *, spread: float, cells: int, left: int, round: int, probed: int, rough: bool = False) -> Look:
+        """After ``round`` rounds, with ``left`` parts left, and ``probed`` probes done."""
+        wanted = self._wanted(spread, cells, self.precision)
+        if rough and wanted > left * self.reserve:
+            wanted = self._wanted(spread, cells, self.rough_precision)
+        if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= len(self.split):
+            at = min(probed, len(self.split) - 1)
+            return Look(price=max(LEAST_PRICE, int(left * self.split[at])), fan=0)
+        return Look(price=max(LEAST_PRICE, int(wanted)), fan=self.fan)
+
+    def _wanted(self, spread: float, cells: int, precision: float) -> float:
+        """Parts that tell a rank in the middle of so many cells (K/4 of their noise) to a part of the spread."""
+        return min(float(PARTS), self.noise.price_for(spread / precision / (cells / 4) ** 0.5))

@@ -1,0 +1,141 @@
+"""From public facts to the rounds of quantiles that parties select.
+
+A tenth of ε goes into noisy counts that narrow a window (levels whose budgets grow from one to the next), the rest into
+one draw over about a thousand equal cells of that window for each quantile. Where the domain has few values, or where nε
+is so small that counts would say nothing, there are no counts, and the draw is over up to 4,096 equal cells of the
+whole domain.
+
+Prices are fixed beforehand, not chosen as the rounds come: the window has to be found only to within some hundred times
+what the draw then tells apart, so there is little to gain, and every step's cost can be read in the plan.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from tallystick.algorithms.design import PublicBudget, SelectionDesign
+from tallystick.algorithms.program import Public
+from tallystick.algorithms.quantiles.grid import value_grid
+from tallystick.algorithms.quantiles.posterior import Target
+from tallystick.algorithms.quantiles.program import Series
+from tallystick.algorithms.quantiles.settings import QuantileSettings, with_columns
+from tallystick.algorithms.selection.quantiles import Look, SelectedQuantiles
+from tallystick.core.errors import StudyError
+from tallystick.privacy.draws import MOST_CELLS
+from tallystick.privacy.selection_plan import CountStep, DrawStep, Step
+
+CELLS = 1000
+"""Of a window that counts have narrowed."""
+SUBRANGES = 10
+"""Of each step of the recursive method [BK20]."""
+_HALVINGS = {"epsilon": None, "ln2": 0, "ln2/2^d": -1}
+COUNTS = Fraction(1, 10)
+"""Of ε, for counts."""
+_GROWTH, _PARTS = 4, 1 << 16
+_ENOUGH = 1000.0
+"""Below this nε counts at a tenth of ε say nothing that a draw over the whole domain would gain by."""
+_MOST_LEVELS = 14
+_FINEST = 10_000
+"""Denominators of quantiles go up to here: ranks are compared in units of 1/denominator."""
+
+
+def design_selected_quantiles(public: Public, budget: PublicBudget, settings: QuantileSettings) -> SelectionDesign:
+    """Rounds of counts, if they pay, and a draw for each quantile of each column."""
+    settings = with_columns(settings, public)
+    if settings.by is not None:
+        raise StudyError(
+            f'method = "{settings.method}" selects for all records together, not for groups',
+            rule="draws-have-no-groups",
+            remedy='Use method = "counts" under trust "servers" with by, or leave by out.',
+        )
+    subranges = settings.method == "subranges"
+    blocks = {block[0]: block for block in public.columns}
+    records = float(public.records) if public.records else 10_000.0
+    share = Fraction(1, len(settings.column))
+    targets = tuple(Target(share=q) for q in settings.q)
+    fan = 8 if len(targets) == 1 else 4
+    series, columns, looks, cells = [], [], [], []
+    steps: list[Step] = []
+    for at, name in enumerate(settings.column):
+        grid = value_grid(public, name)
+        start, stop = blocks[name][1:3]
+        columns.append((start, stop - 1 if stop - start > 1 else None))
+        series.append(Series(grid=grid, group=0, label=None, targets=targets))
+        whole = subranges or grid.size <= MOST_CELLS or records * budget.epsilon * float(share) < _ENOUGH
+        cells.append(min(grid.size, SUBRANGES if subranges else MOST_CELLS if whole else CELLS))
+        draws = math.ceil(math.log(grid.size, cells[-1]) - 1e-9) if subranges else 1
+        levels: list[Fraction] = []
+        if not whole:
+            levels = level_shares(records, grid.size, fan, budget, share * COUNTS)
+        width = max(17, (fan + 1) * len(targets) + 1)
+        for level in levels:
+            looks.append(Look(column=at, variance=count_variance(budget, level)))
+            steps.append(CountStep(cells=width, share=level))
+        left = share - sum(levels, Fraction(0))
+        for number, q in enumerate(settings.q):
+            step = DrawStep(
+                kind="ranks",
+                cells=cells[-1],
+                share=left / len(targets) / draws,
+                rank=_rank(q, records, budget),
+                halvings=_HALVINGS[settings.weights] if subranges else None,
+            )
+            looks += [Look(column=at, target=number, refines=n > 0) for n in range(draws)]
+            steps += [step] * draws
+    program = SelectedQuantiles(series=series, columns=columns, looks=looks, fan=fan, cells=cells, records=records)
+    return SelectionDesign(
+        program=program,
+        steps=tuple(steps),
+        notes=_notes(settings, records, budget),
+        details={
+            "quantiles": list(settings.q),
+            "columns": list(settings.column),
+            "cells": cells,
+        },
+    )
+
+
+def count_variance(budget: PublicBudget, share: Fraction) -> float:
+    """Of one cell's count that has this share of ε: every party adds discrete Laplace noise of the whole scale."""
+    scale = budget.sensitivity_factor * budget.person_factor / (float(share) * budget.epsilon)
+    return 2 * scale**2 * budget.variance_factor
+
+
+def level_shares(records: float, size: int, fan: int, budget: PublicBudget, share: Fraction) -> list[Fraction]:
+    """Shares of the levels of counts.
+
+    Wide domains need levels that only find where the records are at all: those are cheap, noise of a twentieth of the
+    records. The last ones grow four times each, as the ranks in question get fewer.
+    """
+    whole = math.sqrt(count_variance(budget, share))  # a count's noise if one level had all of it
+    wide = math.ceil(math.log(max(size / CELLS, 1.0), fan))
+    number = min(_MOST_LEVELS, max(1, wide + math.floor(math.log(max(records / 10 / whole, 1.0), _GROWTH))))
+    base = min(20 * whole / records, 0.5 / number)
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        last = (low + high) / 2
+        spent = sum(max(base, last / _GROWTH**k) for k in range(number))
+        low, high = (last, high) if spent <= 1 else (low, last)
+    parts = [max(base, low / _GROWTH**k) for k in reversed(range(number))]
+    return [share * Fraction(max(1, math.floor(part * _PARTS)), _PARTS + number) for part in parts]
+
+
+def _rank(q: float, records: float, budget: PublicBudget) -> tuple[int, int]:
+    """q as a fraction; the smallest and the largest value are looked for as far inside as a draw can tell."""
+    inside = _inside(records, budget) / records
+    exact = Fraction(repr(min(max(q, inside), 1 - inside))).limit_denominator(_FINEST)
+    exact = min(max(exact, Fraction(1, _FINEST)), 1 - Fraction(1, _FINEST))
+    return exact.numerator, exact.denominator
+
+
+def _inside(records: float, budget: PublicBudget) -> float:
+    """How many records beyond the smallest value that is still told from those with none."""
+    return min(records / 4, 4 * budget.sensitivity_factor * budget.person_factor / budget.epsilon)
+
+
+def _notes(settings: QuantileSettings, records: float, budget: PublicBudget) -> tuple[str, ...]:
+    if not {0.0, 1.0} & set(settings.q):
+        return ()
+    beyond = max(_inside(records, budget), records / _FINEST)
+    return (f"min and max are the values with about {beyond:,.0f} records beyond them: one record is hidden",)

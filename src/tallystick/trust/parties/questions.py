@@ -1,0 +1,63 @@
+"""From a plan's draw to the question that the parties answer on their shares: public, the same at each of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import LocalProtocolError
+from tallystick.privacy.draws import DrawRound
+from tallystick.privacy.selection_plan import WORD_ENTRIES
+from tallystick.privacy.sum_plan import SumPlan
+from tallystick.protocol.selection.machine import message_limit
+from tallystick.protocol.selection.question import MAX_WIDTH, MIN_WIDTH, Question
+from tallystick.study import Study
+
+_RECORDS = 1 << 36
+"""As many as there may be where nobody states it."""
+
+
+def most_records(study: Study) -> int:
+    """No more records than this can be counted: from what the study states, with room where that is a figure to plan
+    with."""
+    stated = study.data.records
+    if stated is None:
+        return _RECORDS
+    return stated if study.counts_are_public else min(_RECORDS, 16 * stated + (1 << 20))
+
+
+def question_of(study: Study, plan: SumPlan, round: int) -> Question:
+    """What this round's draw asks."""
+    drawn = plan.rounds[round - 1]
+    if not isinstance(drawn, DrawRound):
+        raise LocalProtocolError("this round is not drawn from", round=round)
+    choice = drawn.choice
+    most = most_records(study) * drawn.grid.largest_coordinates[0] * choice.denominator
+    return Question(
+        cells=choice.cells,
+        kind=choice.kind,
+        numerator=choice.numerator,
+        denominator=choice.denominator,
+        shift=choice.shift,
+        width=min(MAX_WIDTH, max(MIN_WIDTH, choice.shift + 2, most.bit_length() + 1)),
+        table=choice.table,
+    )
+
+
+def word_of(question: Question, noise: NDArray[np.int64]) -> bytes:
+    """A party's random word, as it was kept where the round's noise would be."""
+    kept = noise[:WORD_ENTRIES].astype("<i8").tobytes()
+    if question.word_bytes > len(kept):
+        raise LocalProtocolError("the draw needs a longer random word than is kept")
+    return kept[: question.word_bytes]
+
+
+def share_of(question: Question, share: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Its share of the total without padding."""
+    return share[: question.values].copy()
+
+
+def longest_message(study: Study, plan: SumPlan, parties: int) -> int:
+    """No message of any of the study's draws is longer."""
+    rounds = [number for number, r in enumerate(plan.rounds, start=1) if isinstance(r, DrawRound)]
+    return max((message_limit(question_of(study, plan, number), parties) for number in rounds), default=0)
