@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tallystick.algorithms.program import Public as Public
     from tallystick.application.loading import load as load
     from tallystick.data.dataset import Dataset as Dataset
+    from tallystick.estimators.components import PCA as PCA
+    from tallystick.estimators.components import TruncatedSVD as TruncatedSVD
     from tallystick.estimators.custom import ProgramEstimator as ProgramEstimator
     from tallystick.estimators.evaluate import ClassifierEvaluation as ClassifierEvaluation
     from tallystick.estimators.evaluate import Evaluation as Evaluation
@@ -60,6 +62,7 @@ _WHERE = {
         "algorithms.program": ("Program", "Public"),
         "application.loading": ("load",),
         "data.dataset": ("Dataset",),
+        "estimators.components": ("PCA", "TruncatedSVD"),
         "estimators.custom": ("ProgramEstimator",),
         "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
         "estimators.frequent_itemsets": ("FrequentItemsets",),

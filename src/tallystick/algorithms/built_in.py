@@ -13,6 +13,8 @@ from typing import Any
 
 from tallystick.algorithms.clustering.kmeans import design_kmeans
 from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
+from tallystick.algorithms.components.design import design_pca, design_truncated_svd
+from tallystick.algorithms.components.settings import ComponentSettings, component_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.itemsets.design import design_itemsets
@@ -71,6 +73,10 @@ BUILT_IN: dict[str, BuiltIn] = {
         ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")
     ),
     "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator=_face("linear:Ridge")),
+    "pca": _checked(ComponentSettings, component_settings, design_pca, _face("components:PCA")),
+    "truncated_svd": _checked(
+        ComponentSettings, component_settings, design_truncated_svd, _face("components:TruncatedSVD")
+    ),
     "summary": BuiltIn(
         keys=frozenset({"columns", "bins", "cuts", "correlations"}),
         design=design_summary,
