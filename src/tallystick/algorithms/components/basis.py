@@ -2,8 +2,8 @@
 
 Orthonormal DCT-II, C_kj = √(2/n)·cos(πk(2j + 1)/(2n)), C_0j = √(1/n) [ANR74]; for a grid of several sides the
 product of one for each. It is a rotation chosen without looking at any record, so lengths, sensitivities and noise stay
-as they are. Coordinates are grouped into bands of similar frequency, inside which signals have similar power: noisy estimates
-are shrunk towards, or by, what their band has in common.
+as they are. Coordinates are grouped into bands of similar frequency, inside which signals have similar power: noisy
+estimates are shrunk towards, or by, what their band has in common.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 KAPPA = 0.1
 """Tried from 0.003 to 1 on optdigits and MNIST: flat between 0.03 and 0.3."""
+_ORDER = 0.05
+"""Squares keep at least so much of their differences: also where they drown in noise, their order is the best guess."""
 _LEAST = 0.02
 """No coordinate's square is taken below this part of the average: a noisy zero must not silence a row for good."""
 
@@ -45,7 +47,7 @@ def shrunken_squares(total: NDArray[np.float64], std: float, band: NDArray[np.in
         part = total[own]
         middle = max(float(part.mean()), 0.0)
         beyond = max(float(part.var()) - std**2, 0.0) if len(part) > 2 else 0.0
-        out[own] = middle + (part - middle) * (beyond / (beyond + std**2) if std else 1.0)
+        out[own] = middle + (part - middle) * max(beyond / (beyond + std**2) if std else 1.0, _ORDER)
     return out
 
 
