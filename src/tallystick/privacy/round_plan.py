@@ -117,7 +117,7 @@ def plan_round(
         part = budget * Fraction(group.share) / whole
         silent = GroupNoise(group=group, sensitivity=sensitivity, parameter=nothing, variance=0.0, rho=nothing)
         match mechanism:
-            case Mechanism.GAUSSIAN if group.outer:
+            case Mechanism.GAUSSIAN | Mechanism.LAPLACE if group.outer:
                 noise.append(silent)  # below: the groups of a row's products are noised together
             case Mechanism.GAUSSIAN:
                 noise.append(_gaussian(silent, part, honest))
@@ -127,10 +127,12 @@ def plan_round(
                 noise.append(silent)
             case _:
                 assert_never(mechanism)
-    if grid.outer_groups and mechanism is Mechanism.GAUSSIAN:
+    if grid.outer_groups and mechanism is not Mechanism.NONE:
         first = len(groups) - len(grid.outer_groups)
         part = budget * sum(Fraction(g.share) for g in grid.outer_groups) / whole
-        noise[first:] = outer_noise(noise[first:], part, honest)
+        own = noise[first:]
+        gaussian = mechanism is Mechanism.GAUSSIAN
+        noise[first:] = outer_noise(own, part, honest) if gaussian else _outer_laplace(own, part)
     return RoundPlan(grid=grid, noise=tuple(noise), mechanism=mechanism, makers=claim.trust.makers.count)
 
 
@@ -197,6 +199,14 @@ def outer_noise(silent: list[GroupNoise], rho: Fraction, honest: int) -> list[Gr
     variances = (diagonal, beside)[: len(silent)]
     cost = charged / len(silent)
     return [replace(n, parameter=v, variance=float(v), rho=cost) for n, v in zip(silent, variances)]
+
+
+def _outer_laplace(silent: list[GroupNoise], epsilon: Fraction) -> list[GroupNoise]:
+    """One scale Δ/ε on the whole triangle, Δ its L1 sensitivity; the cost is written half to each group."""
+    scale = round_up_scale(Fraction(silent[0].sensitivity) / epsilon)
+    made = [n.with_scale(scale) for n in silent]
+    parts = len(made)
+    return [replace(n, rho=n.rho / parts, epsilon=(n.epsilon or Fraction(0)) / parts) for n in made]
 
 
 def _charged_rho(
