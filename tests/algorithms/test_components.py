@@ -126,18 +126,18 @@ def test_without_noise_they_are_the_components_of_the_records() -> None:
     values, vectors = np.linalg.eigh(np.cov(x.T, bias=True))
     np.testing.assert_allclose(state.shares, values[::-1] / values.sum(), atol=1e-4)
     np.testing.assert_allclose(state.total, values.sum(), rtol=1e-3)
-    np.testing.assert_allclose(np.abs(state.components @ vectors[:, ::-1]), np.eye(6), atol=0.02)
+    np.testing.assert_allclose(np.abs(state.components @ vectors[:, ::-1])[:2], np.eye(6)[:2], atol=1e-3)
     np.testing.assert_allclose(design.program.mean_of(state), x.mean(axis=0), atol=1e-6)
 
 
 @pytest.mark.parametrize("case", ["uneven", "basis", "dense", "singular vectors"])
 def test_shrinking_selecting_and_normalising_find_the_subspace_without_noise(case: str) -> None:
     public = dataclasses.replace(CASES[case][0], records=3000)
-    own = {**CASES[case][1], "epsilon": 0.02, "n_components": 2}
+    own = {**CASES[case][1], "epsilon": 0.3, "n_components": 2}
     x = correlated(3000, 9)
     design, budget = designed(public, **own)
     if design.program.choices.scatter == 0:
-        pytest.skip("squares only at this noise")
+        raise AssertionError("squares only")
     state = run(design, plan_of(design, budget, 3000), public, x, np.zeros(3000))
     rows = design.program.space.rows(x)
     rows = rows - (rows.mean(axis=0) if design.program.centred else 0.0)
@@ -189,7 +189,7 @@ def test_negative_eigenvalues_explain_nothing() -> None:
         (pixels(20, records=500), {"epsilon": 0.5}, ("mean", "squares", "scatter"), "unit"),
         (pixels(200, records=500), {"epsilon": 0.1, "columns": "sparse"}, ("squares",), "unit"),
         (pixels(200, records=500), {"epsilon": 0.1, "basis": "dct"}, ("mean", "squares"), "unit"),
-        (pixels(200, records=20_000), {"epsilon": 1.0, "basis": "dct"}, ("mean", "squares", "scatter"), "unit"),
+        (pixels(200, records=5_000), {"epsilon": 1.0, "basis": "dct"}, ("mean", "squares", "scatter"), "unit"),
         (numbers(5, records=10_000), {"epsilon": 1.0}, ("mean", "scatter"), "clip"),
         (numbers(5, records=10_000_000), {"epsilon": 5.0}, ("mean", "scatter"), "longest"),
         (pixels(5, records=500), {"svd": True}, ("squares", "scatter"), "unit"),

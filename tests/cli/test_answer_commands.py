@@ -43,6 +43,8 @@ STUDIES = {
     .replace('"ill"', '"age"')
     .replace("rounds = 3", "alpha = 2.0"),
     "KMeans": NO_TARGET.replace("logistic_regression", "kmeans").replace("[program]", "[program]\nn_clusters = 2"),
+    "PCA": NO_TARGET.replace("logistic_regression", "pca").replace("[program]", "[program]\nn_components = 2"),
+    "TruncatedSVD": NO_TARGET.replace("logistic_regression", "truncated_svd"),
     "FrequentItemsets": NO_TARGET.replace("logistic_regression", "frequent_itemsets"),
     "Summary": NO_TARGET.replace("logistic_regression", "summary"),
     "CountRecords": NO_TARGET.replace("logistic_regression", "count.py"),

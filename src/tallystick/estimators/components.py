@@ -176,7 +176,7 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEsti
             "mean": self._mean_document(),
             "explained_variance": self.explained_variance_.tolist(),
             "explained_variance_ratio": self.explained_variance_ratio_.tolist(),
-            "explained_variance_ratio_interval": list(zip(low, high)) if known else None,
+            "explained_variance_ratio_interval": [list(ends) for ends in zip(low, high)] if known else None,
             "features": list(map(str, self._layout.names)),
         }
 

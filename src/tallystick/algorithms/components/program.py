@@ -102,6 +102,8 @@ class ComponentsProgram(BlockProgram):
         self.records, self.counts = public.records, counts
         self.centred = choices.mean > 0
         self.rounds = len(choices.stages)
+        self.row_unit = space.typical if choices.normalised else space.longest
+        """Rows longer than this are shortened where they are summed for the mean: none, where noise is small."""
         self.sides = settings.shape or (self.columns,)
         self.basis = cosines(self.sides) if settings.basis else None
         self.block_records = max(64, _BLOCK_NUMBERS // self.columns)
@@ -137,7 +139,7 @@ class ComponentsProgram(BlockProgram):
         features, transformed = prepared
         if stage == "mean":
             rows = self.space.rows(features)
-            return Dense(values=np.hstack([rows / self.space.typical, *self._numbers(rows, state)]))
+            return Dense(values=np.hstack([rows / self.row_unit, *self._numbers(rows, state)]))
         plain = self.space.rows(features) if transformed is None else transformed
         rows = plain - state.mean
         if stage == "squares":
@@ -175,9 +177,10 @@ class ComponentsProgram(BlockProgram):
 
     @property
     def _length_unit(self) -> float:
-        """Squared lengths are summed in units of a typical row's, and cut there twice over."""
-        typical = self.space.typical
-        return min(float(np.sqrt(self.columns)) if self.space.l1 else 1.5 * typical, 2 * self.space.longest)
+        """Squared lengths are summed in units of this length, and cut there."""
+        if self.space.l1:
+            return float(np.sqrt(self.columns))
+        return min(1.5 * self.row_unit, self.space.longest)
 
     def _numbers(self, rows: NDArray[np.float64], state: Query) -> list[NDArray[np.float64]]:
         if state.stage > 0:
@@ -214,7 +217,7 @@ class ComponentsProgram(BlockProgram):
         else:
             noisy = self.basis @ total
             total = shrunken_mean(noisy, noise, bands(self.sides, 2), nonnegative=False)
-        scale = self.space.typical / state.records
+        scale = self.row_unit / state.records
         raw, mean = noisy * scale, total * scale
         limit = 2.0 * self.space.longest  # a count drowned in noise must not blow it up
         mean = mean * min(1.0, limit / max(float(np.linalg.norm(mean)), 1e-300))
