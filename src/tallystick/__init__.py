@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from tallystick.estimators.evaluate import Evaluation as Evaluation
     from tallystick.estimators.evaluate import evaluate as evaluate
     from tallystick.estimators.frequent_itemsets import FrequentItemsets as FrequentItemsets
+    from tallystick.estimators.gaussians import GaussianMixture as GaussianMixture
+    from tallystick.estimators.gaussians import GaussianNB as GaussianNB
     from tallystick.estimators.kmeans import KMeans as KMeans
     from tallystick.estimators.linear import LinearSVC as LinearSVC
     from tallystick.estimators.linear import LogisticRegression as LogisticRegression
@@ -66,6 +68,7 @@ _WHERE = {
         "estimators.custom": ("ProgramEstimator",),
         "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
         "estimators.frequent_itemsets": ("FrequentItemsets",),
+        "estimators.gaussians": ("GaussianMixture", "GaussianNB"),
         "estimators.kmeans": ("KMeans",),
         "estimators.linear": ("LinearSVC", "LogisticRegression", "Ridge"),
         "estimators.summary": ("Summary",),

@@ -36,6 +36,8 @@ PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "linear_svc": ({"target": "ill", "features": ["age", "visits", "sex"]}, {"rounds": 2}),
     "kmeans": ({"features": ["age", "visits"]}, {"n_clusters": 2, "rounds": 2}),
     "summary": ({"features": ["age", "sex"]}, {}),
+    "gaussian_nb": ({"target": "ill", "features": ["age", "visits", "sex"]}, {}),
+    "gaussian_mixture": ({"features": ["age", "visits"]}, {"n_components": 2, "rounds": 2}),
     "pca": ({"features": ["age", "visits"]}, {"n_components": 2}),
     "ridge": ({"target": "age", "features": ["visits", "sex"]}, {}),
     "frequent_itemsets": ({"features": ["bought"]}, {"min_support": 0.1}),

@@ -44,6 +44,8 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "logistic, unscaled": ("logistic_regression", {"rounds": 2, "standardise": False}, "ill"),
     "svc": ("linear_svc", {"rounds": 2}, "ill"),
     "ridge": ("ridge", {}, "cost"),
+    "gaussian_nb": ("gaussian_nb", {}, "ill"),
+    "gaussian_mixture": ("gaussian_mixture", {"n_components": 2, "rounds": 2}, None),
     "pca": ("pca", {}, None),
     "pca, cosines": ("pca", {"basis": "dct"}, None),
     "truncated_svd": ("truncated_svd", {"columns": "uneven"}, None),

@@ -29,6 +29,8 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "kmeans": (None, {"n_clusters": 3, "start": "random"}),
     "frequent_itemsets": (None, {}),
     "ridge": ("cost", {"alpha": 2.0}),
+    "gaussian_nb": ("ill", {}),
+    "gaussian_mixture": (None, {"n_components": 2}),
     "pca": (None, {"n_components": 2}),
     "truncated_svd": (None, {"n_components": 2}),
     "summary": (None, {"bins": 4}),

@@ -23,6 +23,8 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "LinearSVC": ("check_classifier_data_not_an_array", *_BOTH),
     "Ridge": ("check_regressor_data_not_an_array", "check_regressors_int", *_BOTH),
     "Summary": (),
+    "GaussianNB": ("check_classifier_data_not_an_array", *_BOTH),
+    "GaussianMixture": ("check_fit_idempotent",),
     "PCA": _TRANSFORMS,
     "TruncatedSVD": _TRANSFORMS,
 }
@@ -33,6 +35,8 @@ def estimators() -> list[Any]:
         ts.LinearSVC(epsilon=1e4, bounds=(-100, 100), rounds=64),
         ts.Ridge(epsilon=1e4, bounds=(-10, 10), target_bounds=(-10, 10)),
         ts.Summary(epsilon=1e4, bounds=(-100, 100)),
+        ts.GaussianNB(epsilon=1e4, bounds=(-100, 100)),
+        ts.GaussianMixture(2, epsilon=1e4, bounds=(-100, 100), rounds=3),
         ts.PCA(1, epsilon=1e4, bounds=(-100, 100)),
         ts.TruncatedSVD(1, epsilon=1e4, bounds=(-100, 100)),
     ]
@@ -67,7 +71,7 @@ def test_two_fits_that_draw_the_same_noise_agree(kind: str, name: str, monkeypat
 
 @pytest.mark.usefixtures("seeded_noise")
 @pytest.mark.parametrize("name", ["check_methods_sample_order_invariance", "check_methods_subset_invariance"])
-@pytest.mark.parametrize("kind", ["LinearSVC", "Ridge", "PCA", "TruncatedSVD"])
+@pytest.mark.parametrize("kind", ["LinearSVC", "Ridge", "PCA", "TruncatedSVD", "GaussianNB"])
 def test_predictions_do_not_depend_on_the_other_rows(kind: str, name: str) -> None:
     """scikit-learn leaves these out for a random estimator, but predicting is not random."""
     getattr(estimator_checks, name)(kind, next(e for e in estimators() if type(e).__name__ == kind))

@@ -96,6 +96,8 @@ def _frames() -> list[bytes]:
 _SMALL = {
     "summary": "",
     "kmeans": "[program]\nn_clusters = 2\nrounds = 2\n",
+    "gaussian_nb": 'target = "ill"\n',
+    "gaussian_mixture": "[program]\nn_components = 2\nrounds = 2\n",
     "pca": 'features = ["age"]\n[program]\nn_components = 1\nbasis = "dct"\nshape = [1]\n',
     "truncated_svd": 'features = ["age"]\n[program]\nn_components = 1\nnoise = "equal"\nrows = "unit"\n',
     "ridge": 'target = "age"\n',

@@ -2,10 +2,10 @@
 
 One run of the whole study is its mean round and its scatter round, whose sums the honest server's noise covers. The
 neighbours differ in one record; the view is the noisy totals of all rounds, the statistic the log-likelihood ratio of
-the two databases under the claimed noise, and under the noise that is really there where they differ. The second round is mapped at a public state,
-the same for both: what an attacker who knows all other records may assume. 20,000 runs a database, half of them to
-choose the event, α = 1e-4 (audit_bounds). Planted: spectral instead of Frobenius calibration, the smaller variance on
-the diagonal too, a mean that nobody charged, a dense product that is not one.
+the two databases under the claimed noise, and under the noise that is really there. The second round is mapped at a
+public state, the same for both: what an attacker who knows all other records may assume. 20,000 runs a database, half
+of them to choose the event, α = 1e-4 (audit_bounds). Planted: spectral instead of Frobenius calibration, the smaller
+variance on the diagonal too, a mean that nobody charged.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from tallystick.algorithms.components.design import design_pca, design_truncated
 from tallystick.algorithms.components.settings import ComponentSettings, component_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
+from tallystick.algorithms.gaussians.mixture import MixtureSettings, design_mixture, mixture_settings
+from tallystick.algorithms.gaussians.naive_bayes import design_naive_bayes
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
@@ -77,6 +79,8 @@ BUILT_IN: dict[str, BuiltIn] = {
     "truncated_svd": _checked(
         ComponentSettings, component_settings, design_truncated_svd, _face("components:TruncatedSVD")
     ),
+    "gaussian_nb": BuiltIn(keys=frozenset(), design=design_naive_bayes, estimator=_face("gaussians:GaussianNB")),
+    "gaussian_mixture": _checked(MixtureSettings, mixture_settings, design_mixture, _face("gaussians:GaussianMixture")),
     "summary": BuiltIn(
         keys=frozenset({"columns", "bins", "cuts", "correlations"}),
         design=design_summary,

@@ -130,9 +130,8 @@ def plan_round(
     if grid.outer_groups and mechanism is not Mechanism.NONE:
         first = len(groups) - len(grid.outer_groups)
         part = budget * sum(Fraction(g.share) for g in grid.outer_groups) / whole
-        own = noise[first:]
-        gaussian = mechanism is Mechanism.GAUSSIAN
-        noise[first:] = outer_noise(own, part, honest) if gaussian else _outer_laplace(own, part)
+        last, gaussian = noise[first:], mechanism is Mechanism.GAUSSIAN
+        noise[first:] = outer_noise(last, part, honest) if gaussian else _outer_laplace(last, part)
     return RoundPlan(grid=grid, noise=tuple(noise), mechanism=mechanism, makers=claim.trust.makers.count)
 
 

@@ -6,8 +6,8 @@
 
 with their L2 sensitivities under replace-one (``privacy/sensitivity``; 1 each under add-remove). z are the records'
 rows (:mod:`…row_space`), in a public basis where the study asks for one; which rounds there are is :mod:`…choices`. The
-mean that later rounds subtract is released, so theirs is a function of each record alone: nothing of spec 4.2's centred
-scatter, whose sensitivity is four times as large. Every round is paid for, the mean's too.
+mean that later rounds subtract is released, so theirs is a function of each record alone: no exactly centred
+scatter, whose sensitivity would be four times as large. Every round is paid for, the mean's too.
 
 What the aggregator makes of noisy sums is in :mod:`…shrinkage` and :mod:`…spectrum`: post-processing, at no cost.
 """
