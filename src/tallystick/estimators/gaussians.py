@@ -74,7 +74,8 @@ class GaussianNB(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ignor
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The likelier class of every row."""
-        return np.asarray(self.classes_[self.predict_encoded(self._encode(X))])
+        codes = self.predict_encoded(self._encode(X))
+        return np.asarray(self.classes_[codes])
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities."""

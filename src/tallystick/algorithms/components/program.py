@@ -244,18 +244,18 @@ class ComponentsProgram(BlockProgram):
         chosen = state.chosen.astype(np.int64)
         m = len(chosen)
         scatter = matrix_of(triangle, m)
-        noisy, _ = leading(scatter, k)
+        noisy, rows = leading(scatter, k)
         whole = n
         if not self.choices.normalised:
             whole = max(float(np.trace(scatter)), 2.0**-40 * n)
             state = state._replace(total=whole / n * state.radius**2)
-        part = 1.0
+        values, part = noisy, 1.0
         if self.choices.shrinks:
             prior = prior_squares(state.squares[chosen], n)
             positive = np.maximum(state.squares, 0.0)
             part = float(positive[chosen].sum() / max(positive.sum(), 1e-300)) if m < d else 1.0
             scatter = shrunken_scatter(scatter, prior, self.noise("scatter") ** 2, self.noise_beside() ** 2)
-        values, rows = leading(scatter, k)
+            values, rows = leading(scatter, k)
         components = np.zeros((len(rows), d))
         components[:, chosen] = rows
         shares = np.maximum(values, 0.0) / whole * part  # negative eigenvalues are noise: nearest semidefinite matrix
