@@ -4,7 +4,7 @@
 
 Rows are scaled to length 1, 80 % of them train, two servers of which one is curious; "captured" is the part of the
 training rows' centred variance in the span of the components. Beside each cell, what the central Analyze Gauss of
-``shared/measurements.md`` §10 has, the mark there for two servers without a public basis (or with the DCT), and the gap.
+the project's measurements has, the mark there for two servers without a public basis (or with the DCT), and the gap.
 """
 
 from __future__ import annotations
