@@ -36,11 +36,15 @@ if TYPE_CHECKING:
     from tallystick.data.dataset import Dataset as Dataset
     from tallystick.estimators.choice import Choice as Choice
     from tallystick.estimators.choice import RiskMinimizer as RiskMinimizer
+    from tallystick.estimators.components import PCA as PCA
+    from tallystick.estimators.components import TruncatedSVD as TruncatedSVD
     from tallystick.estimators.custom import ProgramEstimator as ProgramEstimator
     from tallystick.estimators.evaluate import ClassifierEvaluation as ClassifierEvaluation
     from tallystick.estimators.evaluate import Evaluation as Evaluation
     from tallystick.estimators.evaluate import evaluate as evaluate
     from tallystick.estimators.frequent_itemsets import FrequentItemsets as FrequentItemsets
+    from tallystick.estimators.gaussians import GaussianMixture as GaussianMixture
+    from tallystick.estimators.gaussians import GaussianNB as GaussianNB
     from tallystick.estimators.kmeans import KMeans as KMeans
     from tallystick.estimators.linear import LinearSVC as LinearSVC
     from tallystick.estimators.linear import LogisticRegression as LogisticRegression
@@ -67,9 +71,11 @@ _WHERE = {
         "application.loading": ("load",),
         "data.dataset": ("Dataset",),
         "estimators.choice": ("Choice", "RiskMinimizer"),
+        "estimators.components": ("PCA", "TruncatedSVD"),
         "estimators.custom": ("ProgramEstimator",),
         "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
         "estimators.frequent_itemsets": ("FrequentItemsets",),
+        "estimators.gaussians": ("GaussianMixture", "GaussianNB"),
         "estimators.kmeans": ("KMeans",),
         "estimators.linear": ("LinearSVC", "LogisticRegression", "Ridge"),
         "estimators.mode": ("Mode",),

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tallystick.algorithms.program import BlockProgram, State
 from tallystick.privacy.contribution import Chunked, Contribution, Dense, Factored, Repeated, total, total_by_person
 from tallystick.privacy.grid import Grid, fraction_bits_for
+from tallystick.privacy.outer_products import OuterProducts
 
 __all__ = ["RowsDependError", "check_row_independence"]
 
@@ -108,6 +109,9 @@ def _vectors(contribution: Contribution) -> NDArray[np.float64]:
         return np.hstack([coefficients, contribution.rows.values])
     if isinstance(contribution, Repeated):
         return contribution.vectors[contribution.which]
+    if isinstance(contribution, OuterProducts):
+        others = contribution.others
+        return contribution.rows if others is None else np.hstack([others, contribution.rows])
     out = np.zeros((len(contribution.indptr) - 1, contribution.size))
     rows = np.repeat(np.arange(len(out)), np.diff(contribution.indptr))
     out[rows, contribution.indices] = contribution.values

@@ -43,6 +43,12 @@ STUDIES = {
     .replace('"ill"', '"age"')
     .replace("rounds = 3", "alpha = 2.0"),
     "KMeans": NO_TARGET.replace("logistic_regression", "kmeans").replace("[program]", "[program]\nn_clusters = 2"),
+    "GaussianNB": STUDY.replace("logistic_regression", "gaussian_nb").replace("rounds = 3\n", ""),
+    "GaussianMixture": NO_TARGET.replace("logistic_regression", "gaussian_mixture").replace(
+        "[program]", "[program]\nn_components = 2"
+    ),
+    "PCA": NO_TARGET.replace("logistic_regression", "pca").replace("[program]", "[program]\nn_components = 2"),
+    "TruncatedSVD": NO_TARGET.replace("logistic_regression", "truncated_svd"),
     "FrequentItemsets": NO_TARGET.replace("logistic_regression", "frequent_itemsets"),
     "Summary": NO_TARGET.replace("logistic_regression", "summary"),
     "CountRecords": NO_TARGET.replace("logistic_regression", "count.py"),

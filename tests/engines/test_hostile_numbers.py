@@ -36,6 +36,9 @@ PROGRAMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "linear_svc": ({"target": "ill", "features": ["age", "visits", "sex"]}, {"rounds": 2}),
     "kmeans": ({"features": ["age", "visits"]}, {"n_clusters": 2, "rounds": 2}),
     "summary": ({"features": ["age", "sex"]}, {}),
+    "gaussian_nb": ({"target": "ill", "features": ["age", "visits", "sex"]}, {}),
+    "gaussian_mixture": ({"features": ["age", "visits"]}, {"n_components": 2, "rounds": 2}),
+    "pca": ({"features": ["age", "visits"]}, {"n_components": 2}),
     "ridge": ({"target": "age", "features": ["visits", "sex"]}, {}),
     "frequent_itemsets": ({"features": ["bought"]}, {"min_support": 0.1}),
 }
@@ -54,6 +57,7 @@ KEYS: list[tuple[str, ...]] = [
     ("data", "columns", "bought", "max_per_record"),
     ("stream", "ticks"),
     *(("program", key) for key in ("rounds", "clip", "l2", "learning_rate", "alpha", "n_clusters", "seed", "bins")),
+    *(("program", key) for key in ("n_components", "top", "shape")),
     *(("program", key) for key in ("max_length", "min_support", "cap", "max_candidates", "classes")),
 ]
 ODD: list[Any] = [

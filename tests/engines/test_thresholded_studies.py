@@ -277,6 +277,10 @@ EVERY: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "linear_svc": ({"rounds": 3}, {**NUMBERS, **LABEL}, "y"),
     "ridge": ({"alpha": 1.0}, NUMBERS, "z"),
     "kmeans": ({"n_clusters": 3}, NUMBERS, None),
+    "gaussian_nb": ({}, {**NUMBERS, **LABEL}, "y"),
+    "gaussian_mixture": ({"n_components": 2, "rounds": 3}, NUMBERS, None),
+    "pca": ({"n_components": 2}, NUMBERS, None),
+    "truncated_svd": ({"n_components": 1}, NUMBERS, None),
     "frequent_itemsets": ({"min_support": 0.3, "max_length": 2}, SETS, None),
     "summary": ({}, {**NUMBERS, **LABEL}, None),
 }

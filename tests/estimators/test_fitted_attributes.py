@@ -38,10 +38,18 @@ COMMON = {
     "_program",
     "_schema",
 }
+COMPONENTS = {
+    *("components_", "explained_variance_", "explained_variance_ratio_", "explained_variance_ratio_interval_"),
+    *("_mean", "_origin", "_ratio_low", "_ratio_high", "_why"),
+}
 ALLOWED = {
     ts.LogisticRegression: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model", "_residual_clip"},
     ts.LinearSVC: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
+    ts.GaussianNB: COMMON | {"theta_", "var_", "class_prior_", "class_count_", "classes_"},
+    ts.GaussianMixture: COMMON | {"weights_", "means_", "covariances_"},
+    ts.PCA: COMMON | COMPONENTS | {"mean_"},
+    ts.TruncatedSVD: COMMON | COMPONENTS | {"singular_values_"},
     ts.Summary: COMMON | {"table_"},
     ts.KMeans: COMMON | {"cluster_centers_", "counts_", "_encoded_centers"},
     ts.FrequentItemsets: COMMON | {"itemsets_", "min_support_", "_levels", "_counted"},
@@ -97,6 +105,14 @@ def fitted(route: str) -> Any:
         return ts.LinearSVC(rounds=3).fit(fed, target="ill")
     if route == "ridge":
         return ts.Ridge().fit(fed, target="age")
+    if route == "gaussian_nb":
+        return ts.GaussianNB().fit(fed, target="ill")
+    if route == "gaussian_mixture":
+        return ts.GaussianMixture(2, rounds=3).fit(fed)
+    if route == "pca":
+        return ts.PCA(2).fit(fed)
+    if route == "truncated_svd":
+        return ts.TruncatedSVD(2).fit(fed)
     if route == "summary":
         return ts.Summary().fit(fed)
     if route == "kmeans":
@@ -118,6 +134,10 @@ ROUTES = (
     "plain-matrix",
     "linear_svc",
     "ridge",
+    "gaussian_nb",
+    "gaussian_mixture",
+    "pca",
+    "truncated_svd",
     "summary",
     "kmeans",
     "levels",

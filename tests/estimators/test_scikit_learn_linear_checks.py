@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of LinearSVC, Ridge and Summary; see test_scikit_learn_checks for what may fail and why."""
+"""scikit-learn's own checks of further estimators; see test_scikit_learn_checks for what may fail and why."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ pytestmark = [
 
 _NOISE = "two private fits differ by their noise; passes when both draw the same (test_two_fits_*)"
 _BOTH = ("check_supervised_y_2d", "check_fit_idempotent")
-EXPECTED = {
+_TRANSFORMS = ("check_transformer_general", "check_transformer_data_not_an_array", "check_fit_idempotent")
+EXPECTED: dict[str, tuple[str, ...]] = {
     "LinearSVC": ("check_classifier_data_not_an_array", *_BOTH),
     "Ridge": ("check_regressor_data_not_an_array", "check_regressors_int", *_BOTH),
     "Summary": (),
+    "GaussianNB": ("check_classifier_data_not_an_array", *_BOTH),
+    "GaussianMixture": ("check_fit_idempotent",),
+    "PCA": _TRANSFORMS,
+    "TruncatedSVD": _TRANSFORMS,
 }
 
 
@@ -30,6 +35,10 @@ def estimators() -> list[Any]:
         ts.LinearSVC(epsilon=1e4, bounds=(-100, 100), rounds=64),
         ts.Ridge(epsilon=1e4, bounds=(-10, 10), target_bounds=(-10, 10)),
         ts.Summary(epsilon=1e4, bounds=(-100, 100)),
+        ts.GaussianNB(epsilon=1e4, bounds=(-100, 100)),
+        ts.GaussianMixture(2, epsilon=1e4, bounds=(-100, 100), rounds=3),
+        ts.PCA(1, epsilon=1e4, bounds=(-100, 100)),
+        ts.TruncatedSVD(1, epsilon=1e4, bounds=(-100, 100)),
     ]
 
 
@@ -62,7 +71,7 @@ def test_two_fits_that_draw_the_same_noise_agree(kind: str, name: str, monkeypat
 
 @pytest.mark.usefixtures("seeded_noise")
 @pytest.mark.parametrize("name", ["check_methods_sample_order_invariance", "check_methods_subset_invariance"])
-@pytest.mark.parametrize("kind", ["LinearSVC", "Ridge"])
+@pytest.mark.parametrize("kind", ["LinearSVC", "Ridge", "PCA", "TruncatedSVD", "GaussianNB"])
 def test_predictions_do_not_depend_on_the_other_rows(kind: str, name: str) -> None:
     """scikit-learn leaves these out for a random estimator, but predicting is not random."""
     getattr(estimator_checks, name)(kind, next(e for e in estimators() if type(e).__name__ == kind))

@@ -59,4 +59,6 @@ def test_a_model_is_fitted_and_evaluated_where_the_records_are(
         rows = ts.Summary(epsilon=0.3, delta=1e-6, columns=["x"]).fit(fed).table_
         mean = next(r for r in rows if r["statistic"] == "mean")
         assert abs(mean["estimate"] - data["x"].mean()) < 5 * mean["standard_error"]
-        assert fed.spent.fits == 4
+        axes = ts.PCA(1, epsilon=0.3, delta=1e-6).fit(fed, features=["x", "g"])
+        assert np.linalg.norm(axes.components_[0]) == pytest.approx(1)
+        assert fed.spent.fits == 5

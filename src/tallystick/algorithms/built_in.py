@@ -13,8 +13,12 @@ from typing import Any
 
 from tallystick.algorithms.clustering.kmeans import design_kmeans
 from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
+from tallystick.algorithms.components.design import design_pca, design_truncated_svd
+from tallystick.algorithms.components.settings import ComponentSettings, component_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
+from tallystick.algorithms.gaussians.mixture import MixtureSettings, design_mixture, mixture_settings
+from tallystick.algorithms.gaussians.naive_bayes import design_naive_bayes
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
@@ -82,6 +86,12 @@ BUILT_IN: dict[str, BuiltIn] = {
         ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")
     ),
     "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator=_face("linear:Ridge")),
+    "pca": _checked(ComponentSettings, component_settings, design_pca, _face("components:PCA")),
+    "truncated_svd": _checked(
+        ComponentSettings, component_settings, design_truncated_svd, _face("components:TruncatedSVD")
+    ),
+    "gaussian_nb": BuiltIn(keys=frozenset(), design=design_naive_bayes, estimator=_face("gaussians:GaussianNB")),
+    "gaussian_mixture": _checked(MixtureSettings, mixture_settings, design_mixture, _face("gaussians:GaussianMixture")),
     "summary": BuiltIn(
         keys=frozenset({"columns", "bins", "cuts", "correlations"}),
         design=design_summary,

@@ -86,6 +86,24 @@ def logistic_residuals(scores, target, clip):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def softmax(scores):  # type: ignore[no-untyped-def]
+    """e^score over the sum of them, for every record."""
+    n, k = scores.shape
+    out = np.empty((n, k))
+    for i in range(n):
+        top = scores[i, 0]
+        for c in range(1, k):
+            top = max(top, scores[i, c])
+        whole = 0.0
+        for c in range(k):
+            out[i, c] = _exp_of_negative(scores[i, c] - top)
+            whole += out[i, c]
+        for c in range(k):
+            out[i, c] /= whole
+    return out
+
+
+@njit(cache=True, nogil=True)
 def softmax_residuals(scores, target, clip, l1):  # type: ignore[no-untyped-def]
     """softmax(scores) − e_y for every record, shortened to an L2 (or L1) norm of at most ``clip``."""
     n, k = scores.shape

@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tallystick.algorithms.elementwise import sigmoid
 from tallystick.algorithms.evaluation.public_classifiers import linear_table
 from tallystick.algorithms.program import State
-from tallystick.core.errors import BoundsError, DataError, StudyError
+from tallystick.core.errors import BoundsError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator
+from tallystick.estimators.class_labels import ClassLabels, class_scores, kept_back
 from tallystick.estimators.coefficients import coefficient_rows, exactly_one, undo_scaling, unit_map, unit_notes
 from tallystick.estimators.noise_intervals import LEVEL, OF_THE_NOISE, interval, quantile
 from tallystick.privacy.sum_plan import rounds_of
@@ -40,7 +40,7 @@ class _LinearModel(PrivateEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
+class LinearClassifier(ClassifierMixin, ClassLabels, _LinearModel):  # type: ignore[misc]
     """One score per class (one for two classes), linear in the encoded columns. A subclass is a loss."""
 
     score_name: ClassVar[str] = "the score"
@@ -60,21 +60,6 @@ class LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         self.classes_ = np.array(layout.classes, dtype=object if mixed else None)
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
-
-    def _check_plain(self, X: Any, y: Any) -> tuple[NDArray[np.float64], NDArray[Any] | None]:
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        check_classification_targets(y)
-        return X, y
-
-    def _check_labels(self, y: Any) -> Any:
-        if y is None:
-            raise StudyError(f"{type(self).__name__} needs y", remedy="Use fit(X, y).")
-        y = column_or_1d(y)
-        check_classification_targets(y)
-        return y
-
-    def _labels(self, y: Any) -> NDArray[Any] | None:
-        return np.unique(y)
 
     def _accept_plain(self, classes: NDArray[Any] | None) -> None:
         if classes is not None:
@@ -100,21 +85,8 @@ class LinearClassifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
     def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
         """Accuracy and macro F1 on records kept back, beside scikit-learn's own and the majority class."""
         from sklearn.linear_model import LogisticRegression as Baseline
-        from sklearn.metrics import accuracy_score, f1_score
 
-        train_y, test_y = (_kept_back(records).astype(np.int64) for records in (train, test))
-        predicted = self.predict_encoded(test.features)
-        majority = float(np.mean(test_y == np.bincount(train_y).argmax()))
-        baseline = majority
-        if len(np.unique(train_y)) > 1:
-            plain = Baseline(C=1.0, max_iter=2000).fit(train.features, train_y)
-            baseline = float(accuracy_score(test_y, plain.predict(test.features)))
-        return {
-            "accuracy": float(accuracy_score(test_y, predicted)),
-            "f1_macro": float(f1_score(test_y, predicted, average="macro", zero_division=0)),
-            "baseline_accuracy": baseline,
-            "majority_accuracy": majority,
-        }
+        return class_scores(self.predict_encoded(test.features), train, test, Baseline(C=1.0, max_iter=2000))
 
     def _answer(self) -> Answer:
         classes, rows = [label_text(c) for c in self.classes_.tolist()], []
@@ -355,7 +327,7 @@ class Ridge(RegressorMixin, _LinearModel):  # type: ignore[misc]
         """R² and root mean square error on records kept back, beside scikit-learn's ridge regression."""
         from sklearn.linear_model import Ridge as Baseline
 
-        fitted, truth = _kept_back(train), _kept_back(test)
+        fitted, truth = kept_back(train), kept_back(test)
         spread = float(np.mean((truth - truth.mean()) ** 2))
 
         def r2(values: NDArray[np.float64]) -> float:
@@ -379,12 +351,3 @@ class Ridge(RegressorMixin, _LinearModel):  # type: ignore[misc]
             "target": self._layout.target,
             "features": list(map(str, self._layout.names)),
         }
-
-
-def _kept_back(records: Records) -> NDArray[np.float64]:
-    """The targets of records that a simulation may look at; a real study has none."""
-    if records.target is None:
-        raise StudyError("the study names no target to evaluate")
-    if len(records) == 0:
-        raise DataError("nothing to evaluate: no record was kept back", remedy="Use a larger --holdout.")
-    return records.target

@@ -1,4 +1,4 @@
-"""What one client's records add to a round, before anything is shared: dense, sparse or factored.
+"""What one client's records add to a round, before anything is shared: dense, sparse, factored or products of rows.
 
 Each form holds one vector per record; :func:`total` puts every one of them on the grid, clips it there and adds up
 exact integers. The three forms of the same vectors give the same bits. They exist because speed lives here: a
@@ -9,7 +9,7 @@ float64 BLAS does exactly while all partial sums are integers below 2^53.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
@@ -18,6 +18,13 @@ from numpy.typing import NDArray
 from tallystick.core.errors import BoundsError, DataError
 from tallystick.privacy.clipping import MAX_BOUND, clip_group, clip_record, grid_record
 from tallystick.privacy.grid import Grid
+from tallystick.privacy.outer_products import (
+    OuterProducts,
+    add_products,
+    add_products_by_person,
+    check_outer,
+    dense_products,
+)
 
 _EXACT = 2.0**53
 _PERSON_CELLS = 2**24
@@ -109,12 +116,14 @@ class Repeated:
     which: NDArray[np.int64]
 
 
-Contribution = Dense | Sparse | Factored | Chunked | Repeated
+Contribution = Dense | Sparse | Factored | Chunked | Repeated | OuterProducts
 
 
 def total(contribution: Contribution, grid: Grid) -> NDArray[np.int64]:
     """The exact integer sum over records of their clipped vectors."""
     acc = np.zeros(grid.size, dtype=np.int64)
+    if isinstance(contribution, OuterProducts) or grid.outer_groups:
+        return _total_of_products(contribution, grid, None)
     starts, stops, rules = grid.edges()
     l1 = grid.norm == "l1"
     if isinstance(contribution, Dense):
@@ -146,6 +155,8 @@ def total_by_person(contribution: Contribution, grid: Grid, persons: NDArray[np.
             "a person's records may lie in several blocks of a group",
             remedy='The plan of a study with unit = "person" bounds such a group as a whole: use its grid.',
         )
+    if isinstance(contribution, OuterProducts) or grid.outer_groups:
+        return _total_of_products(contribution, grid, persons)
     if isinstance(contribution, Chunked):
         return _total_by_person_in_parts(contribution, grid, persons)
     dense = densify(contribution, grid)
@@ -154,6 +165,27 @@ def total_by_person(contribution: Contribution, grid: Grid, persons: NDArray[np.
     starts, stops, rules = grid.edges()
     order = np.argsort(persons, kind="stable").astype(np.int64)
     if not _sum_persons(dense, persons, order, starts, stops, rules, grid.norm == "l1", grid.scale, acc):
+        raise DataError(_NOT_A_NUMBER[0], remedy=_NOT_A_NUMBER[1])
+    return acc
+
+
+def _total_of_products(contribution: Contribution, grid: Grid, persons: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """Products of rows last, multiplied here; the groups before them as any others."""
+    if not isinstance(contribution, OuterProducts):
+        # A dense vector that says it is a product need not be one, and the sensitivity rests on that.
+        raise BoundsError("a round of products is given vectors", remedy="Return the rows: the platform multiplies.")
+    before = check_outer(contribution, grid)
+    acc = np.zeros(grid.size, dtype=np.int64)
+    if contribution.others is not None:
+        plain = replace(grid, groups=grid.groups[: len(grid.groups) - len(grid.outer_groups)])
+        others = Dense(values=contribution.others)
+        acc[:before] = total(others, plain) if persons is None else total_by_person(others, plain, persons)
+    rows = contribution.rows
+    if persons is None:
+        ok = add_products(rows, grid, acc[before:])
+    else:
+        ok = add_products_by_person(rows, grid, persons, acc[before:])
+    if not ok:
         raise DataError(_NOT_A_NUMBER[0], remedy=_NOT_A_NUMBER[1])
     return acc
 
@@ -192,6 +224,8 @@ def densify(contribution: Contribution, grid: Grid) -> NDArray[np.float64]:
         return contribution.values
     if isinstance(contribution, Repeated):
         return contribution.vectors[contribution.which]
+    if isinstance(contribution, OuterProducts):
+        return dense_products(contribution, grid)
     if isinstance(contribution, Chunked):
         return np.vstack([densify(part, grid) for part in contribution.parts()])
     if isinstance(contribution, Sparse):

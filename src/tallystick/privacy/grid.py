@@ -5,7 +5,7 @@ a group is a run of coordinates with its own norm bound (its own share of the bu
 
 What more a group declares about a record's vector is enforced as its bound is, on the grid, and makes its sensitivity
 smaller (:mod:`tallystick.privacy.sensitivity`): that it has no negative coordinate, or that it lies in one of several
-equal blocks whose first coordinate counts the record.
+equal blocks whose first coordinate counts the record, or that it is the upper triangle of u·uᵀ for a row u.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tallystick.privacy.clipping import MAX_BOUND
 from tallystick.privacy.ranges import check_coordinates
 
 Norm = Literal["l1", "l2"]
+Outer = Literal["", "diagonal", "beside"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,11 @@ class Group:
     a block is its count: the block that a record's vector gives a non-zero count is the record's (the first, if there
     are several; none, if there is none: the vector is then 0), every other block is set to 0, and the count is set to
     ``count``. The bound is that of the other coordinates, the sums.
+    ``outer``: the group is the diagonal of u·uᵀ, or what stands ``"beside"`` it, row by row, for a row u of d numbers.
+    The two follow each other at the end of a grid, have one bound and are noised together, with the sum of their
+    shares. The platform takes u itself, on a grid of half the fraction bits, and multiplies there, so what is summed is
+    such a product by construction; ``bound`` is that of ‖u‖₂² (L1: of ‖u‖₁²). ``equal``: see
+    :func:`tallystick.privacy.round_plan.outer_noise`.
     """
 
     name: str
@@ -44,6 +50,8 @@ class Group:
     ceiling: float = 0.0
     one_of: int = 0
     count: float = 0.0
+    outer: Outer = ""
+    equal: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -61,6 +69,11 @@ class Group:
             raise BoundsError(
                 f"group {self.name!r} has the ceiling {self.ceiling}",
                 remedy="A ceiling is a positive, finite number, of a non-negative group without blocks.",
+            )
+        if self.outer and (self.one_of or self.nonnegative or self.ceiling):
+            raise BoundsError(
+                f"group {self.name!r} is of products of a row, and declares something else besides",
+                remedy="Leave nonnegative, ceiling and one_of out: what it is follows from the row.",
             )
         if not self.one_of:
             if self.count != 0:
@@ -81,6 +94,16 @@ class Group:
     def width(self) -> int:
         """Coordinates of one block, its count included; 0 where there are no blocks."""
         return self.size // self.one_of if self.one_of else 0
+
+
+def outer_groups_for(name: str, columns: int, bound: float, *, share: float = 1.0, equal: bool = False) -> list[Group]:
+    """The groups of u·uᵀ, u a row of ``columns`` numbers with ‖u‖₂² (L1: ‖u‖₁²) up to ``bound``."""
+    half = share if columns == 1 else share / 2  # noised together: only the sum counts
+    diagonal = Group(name=f"{name}_diagonal", size=columns, bound=bound, share=half, outer="diagonal", equal=equal)
+    if columns == 1:
+        return [diagonal]
+    pairs = columns * (columns - 1) // 2
+    return [diagonal, Group(name=name, size=pairs, bound=bound, share=half, outer="beside", equal=equal)]
 
 
 def fraction_bits_for(bound: float) -> int:
@@ -105,6 +128,7 @@ class Grid:
             raise BoundsError("a round sums at least one group of coordinates")
         if len({g.name for g in self.groups}) != len(self.groups):
             raise BoundsError("two groups have the same name", remedy="Name each group differently.")
+        self._check_outer()
         for group, bound, count, ceiling in zip(
             self.groups, self.integer_bounds, self.integer_counts, self.integer_ceilings
         ):
@@ -114,6 +138,30 @@ class Grid:
                     f"the bound {group.bound} of group {group.name!r} does not fit {self.fraction_bits} fraction bits",
                     remedy="Scale the group so that its bound lies between 2^-30 and 2^30, or let the plan choose.",
                 )
+
+    def _check_outer(self) -> None:
+        """Products of a row come last, the diagonal first, and their row has a grid of its own."""
+        own = self.outer_groups
+        if any(g.outer for g in self.groups[: len(self.groups) - len(own)]) or (own and own[0].outer != "diagonal"):
+            raise BoundsError(
+                "products of a row are not the last groups", remedy="Put the diagonal, then the rest, last."
+            )
+        if not own:
+            return
+        d = own[0].size
+        sizes, alike = [g.size for g in own[1:]], {(g.bound, g.equal) for g in own}
+        if sizes != ([d * (d - 1) // 2] if d > 1 else []) or len(alike) != 1 or self.fraction_bits % 2:
+            raise BoundsError(
+                f"the products of a row of {d} numbers are not one bound, d and d(d − 1)/2 coordinates, and even bits",
+                remedy="Make the groups by outer_groups_for(...), or let the plan choose the fraction bits.",
+            )
+
+    @property
+    def outer_groups(self) -> tuple[Group, ...]:
+        """The products of a row: its diagonal, and what stands beside it; none of most rounds."""
+        if len(self.groups) > 1 and self.groups[-1].outer == "beside":
+            return self.groups[-2:]
+        return self.groups[-1:] if self.groups[-1].outer else ()
 
     @property
     def size(self) -> int:

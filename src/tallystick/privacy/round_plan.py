@@ -26,6 +26,7 @@ from tallystick.privacy.sensitivity import (
     blocks_sensitivity,
     counts_sensitivity,
     nonnegative_sensitivity,
+    outer_sensitivity,
     person_multiplier,
     vector_sensitivity,
 )
@@ -103,6 +104,7 @@ def plan_round(
     groups = tuple(_of_person(g, claim, norm) if persons else g for g in groups)
     if fraction_bits is None:
         fraction_bits = min(fraction_bits_for(max(g.bound, g.count)) for g in groups)
+        fraction_bits -= fraction_bits % 2 if groups[-1].outer else 0  # a row has half of them
     grid = Grid(groups=groups, fraction_bits=fraction_bits, norm=norm)
     mechanism, honest = Mechanism(claim.mechanism), claim.trust.makers.honest
     # Shares arrive as floats that sum to 1 up to rounding: dividing by the exact sum keeps Σ shares ≤ 1.
@@ -115,6 +117,8 @@ def plan_round(
         part = budget * Fraction(group.share) / whole
         silent = GroupNoise(group=group, sensitivity=sensitivity, parameter=nothing, variance=0.0, rho=nothing)
         match mechanism:
+            case Mechanism.GAUSSIAN | Mechanism.LAPLACE if group.outer:
+                noise.append(silent)  # below: the groups of a row's products are noised together
             case Mechanism.GAUSSIAN:
                 noise.append(_gaussian(silent, part, honest))
             case Mechanism.LAPLACE:
@@ -123,6 +127,11 @@ def plan_round(
                 noise.append(silent)
             case _:
                 assert_never(mechanism)
+    if grid.outer_groups and mechanism is not Mechanism.NONE:
+        first = len(groups) - len(grid.outer_groups)
+        part = budget * sum(Fraction(g.share) for g in grid.outer_groups) / whole
+        last, gaussian = noise[first:], mechanism is Mechanism.GAUSSIAN
+        noise[first:] = outer_noise(last, part, honest) if gaussian else _outer_laplace(last, part)
     return RoundPlan(grid=grid, noise=tuple(noise), mechanism=mechanism, makers=claim.trust.makers.count)
 
 
@@ -142,6 +151,8 @@ def _of_person(group: Group, claim: Claim, norm: Norm) -> Group:
 def _sensitivity(group: Group, bound: int, count: int, ceiling: int, neighbours: Neighbours, norm: Norm) -> int:
     """The registry's row for what the group declares, in grid units."""
     l1 = norm == "l1"
+    if group.outer:
+        return outer_sensitivity(bound, neighbours, l1=l1)
     if group.one_of:
         return blocks_sensitivity(bound, count, neighbours, l1=l1, nonnegative=group.nonnegative)
     if group.ceiling:
@@ -162,12 +173,50 @@ def _gaussian(silent: GroupNoise, rho: Fraction, honest: int) -> GroupNoise:
     return replace(silent, parameter=variance, variance=float(variance), rho=charged)
 
 
-def _charged_rho(sensitivity: int, share_variance: Fraction, honest: int, size: int) -> Fraction:
-    """ρ of the honest ones' h shares together [KLS21]; exactly D²/(2s²) for h = 1."""
+def outer_noise(silent: list[GroupNoise], rho: Fraction, honest: int) -> list[GroupNoise]:
+    """Symmetric Gaussian noise on the upper triangle of Σ u·uᵀ: variance s² on the diagonal and s²/2 beside it.
+
+    THEOREM. A symmetric D has ‖D‖_F² = Σ D_ii² + 2 Σ_{i<j} D_ij². Independent N(0, s²) on the diagonal and N(0, s²/2)
+    beside it cost ρ = ½ (Σ D_ii²/s² + Σ_{i<j} D_ij²/(s²/2)) = ‖D‖_F²/(2s²) ≤ Δ²/(2s²), Δ the sensitivity in Frobenius
+    norm: the Gaussian mechanism on the vector (D_ii, √2·D_ij), which has the same length [BS16, Prop. 1.6; for discrete
+    noise CKS20, Thm. 14]. In general ρ ≤ Δ²/2 · max(1/s_d², 1/(2 s_b²)), which is what is charged.
+
+    ``equal`` groups have s² everywhere, as Analyze Gauss is published [DTTZ14]: the upper triangle of D is no longer
+    than D, so Δ²/(2s²) is enough, and beside the diagonal twice as much noise as is needed.
+    """
+    sensitivity, size = silent[0].sensitivity, sum(n.group.size for n in silent)
+    least = Fraction(MIN_SHARE_VARIANCE if honest > 1 else 0)
+    diagonal = round_up_variance(max(Fraction(sensitivity) ** 2 / (2 * rho * honest), 2 * least))
+    while True:
+        beside = diagonal if silent[0].group.equal else round_up_variance(diagonal / 2)
+        exact = min(diagonal, 2 * beside) * honest  # s² such that Δ²/(2s²) bounds the cost
+        # [KLS21] as in _charged_rho; τ falls with the variance, so the smaller of both is taken for all coordinates.
+        charged = _charged_rho(sensitivity, exact / honest, honest, size, share=min(diagonal, beside))
+        if charged <= rho:
+            break
+        diagonal = round_up_variance(diagonal * Fraction(1001, 1000))
+    variances = (diagonal, beside)[: len(silent)]
+    cost = charged / len(silent)
+    return [replace(n, parameter=v, variance=float(v), rho=cost) for n, v in zip(silent, variances)]
+
+
+def _outer_laplace(silent: list[GroupNoise], epsilon: Fraction) -> list[GroupNoise]:
+    """One scale Δ/ε on the whole triangle, Δ its L1 sensitivity; the cost is written half to each group."""
+    scale = round_up_scale(Fraction(silent[0].sensitivity) / epsilon)
+    made = [n.with_scale(scale) for n in silent]
+    parts = len(made)
+    return [replace(n, rho=n.rho / parts, epsilon=(n.epsilon or Fraction(0)) / parts) for n in made]
+
+
+def _charged_rho(
+    sensitivity: int, share_variance: Fraction, honest: int, size: int, *, share: Fraction | None = None
+) -> Fraction:
+    """ρ of the honest ones' h shares together [KLS21]; exactly D²/(2s²) for h = 1. ``share``: the least variance of
+    one maker's share of any coordinate, where coordinates differ."""
     exact = rho_for(sensitivity, share_variance * honest)
     if honest == 1:
         return exact
-    v = float(share_variance)
+    v = float(share_variance if share is None else share)
     tau = 10 * sum(math.exp(-2 * math.pi**2 * v * k / (k + 1)) for k in range(1, honest))
     if tau == 0.0:
         return exact

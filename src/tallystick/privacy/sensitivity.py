@@ -70,6 +70,19 @@ def blocks_sensitivity(bound: int, count: int, neighbours: Neighbours, *, l1: bo
     return _root_up(max((2 if nonnegative else 4) * bound**2, 2 * (bound**2 + count**2)))
 
 
+def outer_sensitivity(bound: int, neighbours: Neighbours, *, l1: bool) -> int:
+    """Row "second moment x xᵀ", ‖x‖² ≤ B: the Frobenius norm (L1: the sum of moduli over the upper triangle).
+
+    Add-remove: ‖x xᵀ‖_F = ‖x‖² ≤ B. Replace-one: ‖x xᵀ − y yᵀ‖_F² = ‖x‖⁴ + ‖y‖⁴ − 2 (x·y)² ≤ 2B², attained where x and
+    y are orthogonal. (The spectral norm is B there: noise for it would be short by √2.) The same for sums over a
+    person's records, which are positive semidefinite: tr(S S') ≥ 0, and ‖S‖_F ≤ tr S ≤ B.
+    L1: Σ_{i≤j} |x_i x_j| = (‖x‖₁² + ‖x‖₂²)/2 ≤ ‖x‖₁² ≤ B, twice that under replace-one.
+    """
+    if l1 or neighbours == "add-remove":
+        return vector_sensitivity(bound, neighbours)
+    return _root_up(2 * bound**2)
+
+
 def _root_up(square: int) -> int:
     """⌈√square⌉, exactly."""
     return math.isqrt(square - 1) + 1 if square else 0

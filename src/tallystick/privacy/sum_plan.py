@@ -197,7 +197,8 @@ def make_plan(
 def _opened(plan: SumPlan, budget: Fraction, least: int) -> SumPlan:
     """The same rounds with their prices left open."""
     rounds, honest = plan.rounds, plan.honest
-    several = any(r != rounds[0] for r in rounds) or plan.claim.parallel or plan.claim.sampling is not None
+    joined = any(r.grid.outer_groups for r in rounds)  # their prices are not per group
+    several = any(r != rounds[0] for r in rounds) or joined or plan.claim.parallel or plan.claim.sampling is not None
     if several or not 1 <= least <= PARTS // len(rounds):
         raise PrivacyRefused(
             "prices can be left open only where all rounds are alike, of the same records, and could all be paid for",

@@ -1,0 +1,1 @@
+"""Gaussians with diagonal covariances: one for each class, or a mixture of them."""
