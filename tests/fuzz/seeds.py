@@ -76,6 +76,9 @@ def wire_seeds() -> list[bytes]:
         *(at["stored"] + label + bytes(100) for label in (b"SRND", b"CSHR", b"SEQV", b"ARES")),
         at["result"] + json.dumps(result).encode(),
         at["certificate"] + certificate,
+        at["selection"] + b"TSEL\x01\0\x01\0" + bytes(32 + 4 + 4) + struct.pack("<Q", 2) + b"\x12\x34",
+        at["selection"] + b"TSEL\x01\0\x02\0" + bytes(32 + 4 + 4),
+        at["selection"] + b"TSEL\x01\0\x04\0" + bytes(32 + 4) + b"\x0a\x02\0p2\x01\0x",
     ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.engines.sandbox import messages as pipes
 from tallystick.privacy.chain import KINDS, Link, parse_body
 from tallystick.protocol import secure_sum as sums
+from tallystick.protocol import selection as selections
 from tallystick.protocol import study as studies
 from tallystick.protocol.governance import statements
 from tallystick.protocol.governance.docket import Docket
@@ -90,6 +91,11 @@ def secure_sum(raw: bytes) -> None:
         assert (start <= len(raw), length >= 0, head.payload) == (True, True, b"")
     with contextlib.suppress(RemoteProtocolError):
         sum_codec.streamed_share(raw)
+
+
+def selection(raw: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        assert selections.encode(selections.decode(raw, limit=LIMIT)) == raw
 
 
 def study_layer(raw: bytes) -> None:
@@ -231,6 +237,7 @@ TARGETS: tuple[Callable[[bytes], None], ...] = (
     stored,
     result,
     certificate,
+    selection,
 )
 
 

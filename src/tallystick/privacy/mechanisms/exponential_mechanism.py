@@ -103,7 +103,8 @@ def charged(table: WeightTable, up: int, down: int) -> Fraction:
 
 def charged_spread(table: WeightTable, spread: int) -> Fraction:
     """The pure ε of one draw by d = max(s) − s, if all scores move within one interval of this length."""
-    ratios = [table.ratio(x) for x in range(spread + 1)]
+    ratios = [table.ratio(x) for x in range(min(spread, table.clamp) + 1)]
+    ratios += [ratios[-1]] * (spread + 1 - len(ratios))  # beyond the clamp nothing falls any further
     return log_above(max(a * b for a, b in zip(ratios, reversed(ratios)))) + BIAS
 
 
