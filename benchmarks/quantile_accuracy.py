@@ -1,7 +1,7 @@
-"""``python -m benchmarks.quantile_accuracy``: rank errors of ``Quantiles(method="counts")`` beside the exponential mechanism.
+"""``python -m benchmarks.quantile_accuracy``: rank errors of ``Quantiles(method="counts")`` beside a trusted curator's.
 
-Two servers, one of which may collude; replace-one; mean over so many runs of the noise. The reference is the exponential
-mechanism at a trusted curator (for five quantiles: one with ε/5 for each), its expectation taken exactly.
+Two servers, one of which may collude; replace-one; mean over so many runs of the noise. The reference is one draw of
+the exponential mechanism (for five quantiles: one with ε/5 for each), its expectation taken exactly.
 Columns: mean rank error / reference = ratio, mean and most rounds, coverage of nominal 95 % intervals (of those given).
 """
 
@@ -37,8 +37,8 @@ class Cell:
 
     def __str__(self) -> str:
         return (
-            f"{self.error:8.2f} / {self.reference:7.2f} = {self.ratio:5.2f}  {self.mean_rounds:4.1f} ≤{self.most_rounds:2d}  "
-            f"{self.coverage:.2f} of {self.given:.2f}"
+            f"{self.error:8.2f} / {self.reference:7.2f} = {self.ratio:5.2f}  {self.mean_rounds:4.1f} "
+            f"≤{self.most_rounds:2d}  {self.coverage:.2f} of {self.given:.2f}"
         )
 
 

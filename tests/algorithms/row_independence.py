@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import BlockProgram, State
-from tallystick.privacy.contribution import Chunked, Contribution, Dense, Factored, total, total_by_person
+from tallystick.privacy.contribution import Chunked, Contribution, Dense, Factored, Repeated, total, total_by_person
 from tallystick.privacy.grid import Grid, fraction_bits_for
 
 __all__ = ["RowsDependError", "check_row_independence"]
@@ -106,6 +106,8 @@ def _vectors(contribution: Contribution) -> NDArray[np.float64]:
         coefficients = contribution.coefficients
         coefficients = coefficients[:, None] if coefficients.ndim == 1 else coefficients
         return np.hstack([coefficients, contribution.rows.values])
+    if isinstance(contribution, Repeated):
+        return contribution.vectors[contribution.which]
     out = np.zeros((len(contribution.indptr) - 1, contribution.size))
     rows = np.repeat(np.arange(len(out)), np.diff(contribution.indptr))
     out[rows, contribution.indices] = contribution.values

@@ -45,6 +45,7 @@ ALLOWED = {
     ts.Summary: COMMON | {"table_"},
     ts.KMeans: COMMON | {"cluster_centers_", "counts_", "_encoded_centers"},
     ts.FrequentItemsets: COMMON | {"itemsets_", "min_support_", "_levels", "_counted"},
+    ts.Quantiles: COMMON | {"quantiles_", "interval_", "counts_", "_answers"},
     ts.ClassifierEvaluation: COMMON | {"evaluation_"},
     ts.ProgramEstimator: COMMON | {"state_", "program_hash"},
 }
@@ -102,6 +103,8 @@ def fitted(route: str) -> Any:
         return ts.KMeans(3).fit(fed)
     if route in ("levels", "basis"):
         return ts.FrequentItemsets(0.3, epsilon=5.0, method=route).fit(fed)
+    if route == "quantiles":
+        return ts.Quantiles(q=(0.25, 0.5), column="age", by="ill").fit(fed)
     if route == "evaluation":
         classifier = ts.LinearSVC(rounds=3).fit(fed, target="ill").public_classifier()
         return ts.ClassifierEvaluation(classifier=classifier).fit(fed, target="ill")
@@ -119,6 +122,7 @@ ROUTES = (
     "kmeans",
     "levels",
     "basis",
+    "quantiles",
     "evaluation",
     "program",
 )

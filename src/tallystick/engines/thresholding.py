@@ -54,9 +54,9 @@ def threshold_notes(study: Study) -> tuple[str, ...]:
     threshold = study.privacy.threshold
     if threshold is None:
         return ()
-    if study.study.program == "evaluation":
+    if study.study.program in ("evaluation", "quantiles"):
         raise StudyError(
-            "the intervals of an evaluation do not hold for thresholded totals",
+            f"the intervals of {study.study.program} do not hold for thresholded totals",
             rule="threshold-spoils-intervals",
             remedy="Leave `threshold` out under [privacy].",
         )

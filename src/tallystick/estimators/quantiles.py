@@ -12,7 +12,7 @@ from tallystick.algorithms.program import State
 from tallystick.algorithms.quantiles.answers import QuantileAnswer, quantile_answers
 from tallystick.algorithms.quantiles.design import laplace_is_better
 from tallystick.algorithms.quantiles.program import QuantileProgram
-from tallystick.algorithms.quantiles.settings import columns_asked, quantiles_asked
+from tallystick.algorithms.quantiles.settings import by_asked, columns_asked, quantiles_asked
 from tallystick.algorithms.selection.quantiles import SelectedQuantiles
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
@@ -45,7 +45,12 @@ class Quantiles(PrivateEstimator):
         steps over its declared range.
     by : str, optional
         A category: quantiles of each of its groups. How many records a group has is noised too.
-    method : "counts"
+    method : "counts", "exponential" or "subranges"
+        How they are found: by noisy counts that zoom in, on every trust model that sums; or, among computing parties
+        (``trust="parties"``), by one draw of the exponential mechanism after a tenth of the budget in counts, or by the
+        recursive subranges of [BK20].
+    weights : "epsilon", "ln2" or "ln2/2^d"
+        Of a draw by subranges: those that the budget pays for, or 2^u and 2^(u/2^d), u ranks away.
     mechanism : "auto", "laplace", "gaussian" or "none"
         "auto" takes what has less noise, decided from public facts before anybody approves. Laplace (pure epsilon)
         nearly always has; it weighs more on a ledger of Rényi curves, and the plan says how much.
@@ -79,6 +84,7 @@ class Quantiles(PrivateEstimator):
     def _study_program(self) -> dict[str, Any]:
         """Checked here already: what is wrong is said before a study is made of it."""
         columns = columns_asked(self.column)
+        by_asked(self.by)
         own = {"q": list(quantiles_asked(self.q)), "column": list(columns) or None, "by": self.by}
         if self.method == "subranges":
             own["weights"] = self.weights
@@ -116,6 +122,7 @@ class Quantiles(PrivateEstimator):
         if target is not None:
             raise StudyError("quantiles have no target", remedy="Name the column as `column` instead.")
         columns = columns_asked(self.column)
+        by_asked(self.by)
         if features is None and columns:
             features = [*columns, *([self.by] if self.by is not None and self.by not in columns else [])]
         study = super().study_for(fed, target=None, features=features, **options)

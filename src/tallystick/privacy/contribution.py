@@ -98,7 +98,18 @@ class Chunked:
     parts: Callable[[], Iterator[Dense | Sparse]]
 
 
-Contribution = Dense | Sparse | Factored | Chunked
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Repeated:
+    """Few distinct vectors: record i holds ``vectors[which[i]]``. Each is clipped once, and counted as often as held.
+
+    The same bits as one row per record: clipping is a function of the record's own vector, equal for equal vectors.
+    """
+
+    vectors: NDArray[np.float64]
+    which: NDArray[np.int64]
+
+
+Contribution = Dense | Sparse | Factored | Chunked | Repeated
 
 
 def total(contribution: Contribution, grid: Grid) -> NDArray[np.int64]:
@@ -113,6 +124,10 @@ def total(contribution: Contribution, grid: Grid) -> NDArray[np.int64]:
         for part in contribution.parts():
             acc += total(part, grid)
         return acc
+    elif isinstance(contribution, Repeated):
+        _check_width(contribution.vectors.shape[1], grid)
+        times = np.bincount(contribution.which, minlength=len(contribution.vectors)).astype(np.int64)
+        ok = _sum_repeated(contribution.vectors, times, starts, stops, rules, l1, grid.scale, acc)
     elif isinstance(contribution, Sparse):
         _check_width(contribution.size, grid)
         c = contribution
@@ -175,6 +190,8 @@ def densify(contribution: Contribution, grid: Grid) -> NDArray[np.float64]:
     """The same vectors, one dense row per record (an oracle, and the slow path of rare forms)."""
     if isinstance(contribution, Dense):
         return contribution.values
+    if isinstance(contribution, Repeated):
+        return contribution.vectors[contribution.which]
     if isinstance(contribution, Chunked):
         return np.vstack([densify(part, grid) for part in contribution.parts()])
     if isinstance(contribution, Sparse):
@@ -280,6 +297,18 @@ def _sum_dense(values, starts, stops, rules, l1, scale, acc):  # type: ignore[no
     for i in range(values.shape[0]):  # noqa: SIM110 - a loop is what numba compiles
         if not clip_record(values[i], starts, stops, rules, l1, scale, acc):
             return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _sum_repeated(vectors, times, starts, stops, rules, l1, scale, acc):  # type: ignore[no-untyped-def]
+    one = np.empty_like(acc)
+    for i in range(vectors.shape[0]):
+        if times[i] > 0:
+            one[:] = 0
+            if not clip_record(vectors[i], starts, stops, rules, l1, scale, one):
+                return False
+            acc += times[i] * one
     return True
 
 

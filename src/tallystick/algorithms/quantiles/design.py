@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.program import Public
@@ -11,10 +12,13 @@ from tallystick.algorithms.quantiles.posterior import Target
 from tallystick.algorithms.quantiles.program import QuantileProgram, Series
 from tallystick.algorithms.quantiles.schedule import LEAST_PRICE, MOST_ROUNDS, Noise, Schedule
 from tallystick.algorithms.quantiles.settings import QuantileSettings, with_columns
+from tallystick.privacy.accountant import pure_rho, rho_from_epsilon
 from tallystick.privacy.grid import Group
 from tallystick.privacy.open_budget import PARTS
 
 _FRACTION_BITS = 20
+_DELTA = 1e-6
+"""What the Gaussian is compared at where a study promises pure ε."""
 
 
 def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSettings) -> SumDesign:
@@ -60,8 +64,48 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
         fraction_bits=_FRACTION_BITS,
         least_price=LEAST_PRICE,
         split="one for each column",
+        notes=_notes(settings, budget, noise, targets),
+        hopeless=_hopeless(noise, public, len(labels)),
         details={"quantiles": list(settings.q), "columns": list(settings.column), "groups": len(labels)},
     )
+
+
+def _notes(
+    settings: QuantileSettings, budget: PublicBudget, noise: Noise, targets: tuple[Target, ...]
+) -> tuple[str, ...]:
+    """What analysts and stewards read before anything is spent."""
+    notes = [
+        f"at most {MOST_ROUNDS} rounds, whose prices are chosen as they come, from released figures alone, within what "
+        f"is reserved: the noise above is that of the least price; at the whole price a count has {noise.whole:.3g}"
+    ]
+    pure, normal = pure_rho(Fraction(budget.epsilon)) if math.isfinite(budget.epsilon) else None, budget.rho
+    if pure is not None and budget.mechanism == "laplace":
+        normal = float(rho_from_epsilon(budget.epsilon, _DELTA))
+    if pure is not None:
+        of_delta = f" at delta = {_DELTA:g}" if budget.mechanism == "laplace" else ""
+        notes.append(
+            f"on a ledger of Rényi curves laplace at epsilon = {budget.epsilon:g} weighs rho = {float(pure):.3g}, "
+            f"gaussian{of_delta} rho = {normal:.3g}; this study is {budget.mechanism}"
+        )
+    beyond = next((abs(t.shift) for t in targets if t.shift), None)
+    if beyond is not None:
+        notes.append(
+            f"0 and 1 of q are the values with about {beyond:,.0f} records beyond them: closer to the end one record "
+            "could be told"
+        )
+    if settings.by is not None and budget.neighbours != "add-remove":
+        notes.append(
+            f"groups of {settings.by}: a replaced record may leave one and enter another, so both are paid for; under "
+            "add-remove groups cost once"
+        )
+    return tuple(notes)
+
+
+def _hopeless(noise: Noise, public: Public, groups: int) -> str | None:
+    """Where a count of all records drowns in its noise, ranks are not worth looking for."""
+    if public.records is None or noise.whole <= public.records / groups:
+        return None
+    return f"a count would have a noise of {noise.whole:.3g}, and there are {public.records:,} records"
 
 
 def cell_noise(budget: PublicBudget, columns: int) -> float:

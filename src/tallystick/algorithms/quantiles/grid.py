@@ -1,4 +1,4 @@
-"""The public grid of values that a column's quantiles are looked for on: whole numbers 0 … size − 1, and what they mean.
+"""The public grid of values that a column's quantiles are looked for on: whole numbers from 0, and what they mean.
 
 An integer column's grid is its declared values, ``lower + k·step``. A number's is made from its bounds alone: steps of
 a power of ten, such that there are 10^8 to 10^9 of them (on a logarithmic column: 2^30 equal steps of its scale). So an
@@ -61,15 +61,20 @@ def value_grid(public: Public, column: str) -> ValueGrid:
             )
     low = centre - scale
     if kind == "log":
-        step = 2 * scale / _LOG_VALUES
         return ValueGrid(
-            column=name, lower=low, step=step, size=_LOG_VALUES + 1, centre=centre, scale=scale, log_offset=offset
+            column=name,
+            lower=low,
+            step=2 * scale / _LOG_VALUES,
+            size=_LOG_VALUES + 1,
+            centre=centre,
+            scale=scale,
+            log_offset=offset,
         )
     power = math.floor(math.log10(2 * scale)) - 8
-    step = float(f"1e{power}")
-    size = round(2 * scale / step) + 1
+    fine = float(f"1e{power}")
+    size = round(2 * scale / fine) + 1
     return ValueGrid(
-        column=name, lower=low, step=step, size=size, centre=centre, scale=scale, digits=min(300, max(0, -power))
+        column=name, lower=low, step=fine, size=size, centre=centre, scale=scale, digits=min(300, max(0, -power))
     )
 
 

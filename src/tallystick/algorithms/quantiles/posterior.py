@@ -67,7 +67,7 @@ class Location:
         share = np.interp(points, self.points, self.below)
         rank = np.interp(points, self.points, self.ranks)
         both = (share - share[0]) / max(share[-1] - share[0], 1e-12) + (rank - rank[0]) / max(rank[-1] - rank[0], 1e-12)
-        return np.interp(np.arange(cells + 1) / cells * both[-1], both, points)
+        return np.asarray(np.interp(np.arange(cells + 1) / cells * both[-1], both, points))
 
     @property
     def crossing(self) -> float:
@@ -77,7 +77,7 @@ class Location:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class RankPosterior:
-    """Mean and covariance of the ranks at ``edges``: ascending grid indices, the first 0, the last the domain's size."""
+    """Mean and covariance of the ranks at ``edges``: ascending grid indices, from 0 to the size of the domain."""
 
     edges: Indices
     mean: Floats
@@ -96,7 +96,7 @@ class RankPosterior:
 
     # -- the prior between edges ------------------------------------------------------------------------------------
 
-    def _cells(self, points: NDArray[np.generic]) -> tuple[Indices, Floats]:
+    def _cells(self, points: Floats | Indices) -> tuple[Indices, Floats]:
         """The cell that each point lies in, and how far into it, as a share of its width."""
         cell = np.clip(np.searchsorted(self.edges, points, side="right") - 1, 0, len(self.edges) - 2)
         low, high = self.edges[cell], self.edges[cell + 1]
@@ -145,21 +145,16 @@ class RankPosterior:
     def thinned(self) -> RankPosterior:
         """Without the edges about which counts say less than monotony does.
 
-        Ranks rise: F(a) ≤ F(e) ≤ F(b) for neighbours a < e < b. Where e's own standard deviation is more than what lies
-        between them, as with the coarse edges of early levels in what later proves to be a gap, the prior between a and
-        b is the better knowledge. Leaving e out is exact for all other ranks (a marginal of the joint posterior).
+        Ranks rise: F(a) ≤ F(e) ≤ F(b) for a < e < b. Where some a and b, each better known than e, leave less than
+        half of e's own standard deviation, as for the coarse edges of early levels in what later proves to be a gap,
+        the prior between a and b is the better knowledge. Leaving e out is exact for all other ranks (a marginal of
+        the joint posterior).
         """
-        keep = np.arange(len(self.edges))
-        var = np.diagonal(self.cov)
-        while len(keep) > 2:
-            a, e, b = keep[:-2], keep[1:-1], keep[2:]
-            between = np.sqrt(np.maximum(var[a] + var[b] - 2 * self.cov[a, b], 0.0))
-            between += np.maximum(self.mean[b] - self.mean[a], 0.0)
-            excess = np.sqrt(np.maximum(var[e], 0.0)) - between
-            worst = int(np.argmax(excess))
-            if excess[worst] <= 0:
-                break
-            keep = np.delete(keep, worst + 1)
+        std = np.sqrt(np.maximum(np.diagonal(self.cov), 0.0))
+        floor = _tightest(self.mean - std, std)
+        ceiling = -_tightest((-self.mean - std)[::-1], std[::-1])[::-1]
+        keep = std <= 2 * np.maximum(ceiling - floor, 0.0)
+        keep[0] = keep[-1] = True
         return RankPosterior(
             edges=self.edges[keep], mean=self.mean[keep], cov=self.cov[np.ix_(keep, keep)], alpha=self.alpha
         )
@@ -223,12 +218,11 @@ class RankPosterior:
         return Location(points=points, below=self._below(points, target), ranks=monotone(mean, 1 / (1 + std**2)))
 
     def location_at_edges(self, target: Target) -> Floats:
-        """P(answer < e) at the edges themselves; made monotone from both sides, whichever is less sure."""
+        """P(answer < e) at the edges themselves, each by its own counts, with expected ranks made monotone."""
         mean, std = self.ranks_at(self.edges.astype(np.float64), target)
-        below = _normal(mean / np.maximum(std, 1e-3))
+        below = _normal(monotone(mean, 1 / (1 + std**2)) / np.maximum(std, 1e-3))
         below[0], below[-1] = 0.0, 1.0
-        rising, falling = np.maximum.accumulate(below), np.minimum.accumulate(below[::-1])[::-1]
-        return np.where(rising < 0.5, rising, np.where(falling > 0.5, falling, 0.5))
+        return below
 
     def _below(self, points: Floats, target: Target) -> Floats:
         mean, std = self.ranks_at(points, target)
@@ -239,13 +233,23 @@ class RankPosterior:
         return np.asarray(below)
 
 
+def _tightest(floors: Floats, stds: Floats) -> Floats:
+    """At each place the largest of the floors to its left that are better known than it is; −∞ where there is none."""
+    out = np.full(len(floors), -np.inf)
+    for e in range(1, len(floors)):
+        better = stds[:e] < 0.999 * stds[e]
+        if better.any():
+            out[e] = floors[:e][better].max()
+    return out
+
+
 def _normal(z: Floats) -> Floats:
     """The normal distribution function."""
     return np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in z.tolist()])
 
 
 def monotone(values: Floats, weights: Floats) -> Floats:
-    """The nearest ascending sequence in weighted least squares (pool adjacent violators)."""
+    """The nearest ascending sequence in weighted least squares (pool adjacent violators [BBBB72])."""
     level: list[float] = []
     weight: list[float] = []
     count: list[int] = []

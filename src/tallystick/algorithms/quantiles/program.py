@@ -11,8 +11,8 @@ Sensitivity, per column (brute-forced in tests/algorithms/test_quantile_sensitiv
 * Laplace: every vector has L1 norm ≤ ½. Add-remove ½; replace-one ‖v − v'‖₁ ≤ ½ + ½ = 1 (spec 0.5, row "vector"). In
   records: cells 2 and one prefix 1 under replace-one. That is the histogram's 2, and a lone prefix's 1: a count that
   moves by one at most is told with half the noise of a cell.
-* Gaussian: one 1, nothing negative: add-remove 1, replace-one √2 (row "histogram, one bucket"). Two cells of known total
-  tell a prefix with variance s²/2, as good as a lone prefix of sensitivity 1: (√2)²/2 = 1.
+* Gaussian: one 1, nothing negative: add-remove 1, replace-one √2 (row "histogram, one bucket"). Two cells of known
+  total tell a prefix with variance s²/2, as good as a lone prefix of sensitivity 1: (√2)²/2 = 1.
 * Groups are disjoint coordinates of the same vector, so they cost once under add-remove. Under replace-one a record may
   leave one group and enter another: ½ + ½, the price of both under add-remove, and no third group is touched.
 * C columns: a record is in all of them, each has 1/C of the price (a grid group of its own).
@@ -23,6 +23,7 @@ sums 1[x < e] − q, which says by itself on which side of e the quantile lies: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,11 +36,15 @@ from tallystick.algorithms.quantiles.grid import ValueGrid
 from tallystick.algorithms.quantiles.posterior import Target
 from tallystick.algorithms.quantiles.schedule import FIRST_FAN, LEAST_PRICE, MOST_ROUNDS, Look, Schedule
 from tallystick.algorithms.quantiles.zoom import Zoom
-from tallystick.privacy.contribution import Contribution, Sparse
+from tallystick.privacy.contribution import Contribution, Repeated, Sparse
 from tallystick.privacy.open_budget import PARTS
 
 UNKNOWN_RECORDS = 10_000.0
 """What a study that states no number of records is first looked at with."""
+
+
+_MOST_DISTINCT = 512
+"""Coordinates up to which records are counted by their few distinct vectors."""
 
 
 class Query(NamedTuple):
@@ -157,7 +162,9 @@ class QuantileProgram(BlockProgram):
         if done == MOST_ROUNDS or left < LEAST_PRICE or probed == len(self.schedule.split) or settled:
             return None
         unsettled = [z for z in zooms if z.open_targets]
-        spread = min(z.widest_spread for z in unsettled)
+        # Where a count at the whole price could not tell more, as in a group without records, nothing is waited for.
+        open_ = [z.widest_spread for z in unsettled if z.widest_spread > self.schedule.noise.whole]
+        spread = math.exp(sum(map(math.log, open_)) / len(open_)) if open_ else 0.0
         cells = self.schedule.fan * self.targets + 2
         rough = all(z.rough for z in unsettled)
         return self.schedule.next(spread=spread, cells=cells, left=left, round=done, probed=probed, rough=rough)
@@ -229,30 +236,47 @@ class QuantileProgram(BlockProgram):
         return out
 
     def map_block(self, prepared: Any, state: Query) -> Contribution:
-        n, columns = len(prepared[0][0]), len(self.columns)
-        indices = np.empty((n, columns), dtype=np.int64)
-        values = np.zeros((n, columns))
-        probe = bool(state.probe) and self.lone
-        for at, (index, group) in enumerate(prepared):
-            for g in range(self.per_column):
-                s = at * self.per_column + g
-                own = slice(None) if self.per_column == 1 and not (group < 0).any() else np.flatnonzero(group == g)
-                edges = state.edges[s].astype(np.int64)
-                first = s * (self.edges + 1)
-                if probe:
-                    share = self.probe_share(self.series[s])
-                    indices[own, at] = first
-                    values[own, at] = ((index[own] < edges[0]) - share) / (2 * max(share, 1 - share))
-                else:
-                    indices[own, at] = first + np.searchsorted(edges, index[own], side="right")
-                    values[own, at] = 0.5 if self.laplace else 1.0
-            indices[group < 0, at] = at * self.per_column * (self.edges + 1)
+        width = self.per_column * (self.edges + 1)
+        places, amounts = zip(*(self._placed(at, index, group, state) for at, (index, group) in enumerate(prepared)))
+        if len(places) == 1 and width <= _MOST_DISTINCT:
+            return _distinct(places[0], amounts[0], width)
+        n = len(places[0])
+        indices = np.stack([place + at * width for at, place in enumerate(places)], axis=1)
         return Sparse(
-            indptr=np.arange(n + 1, dtype=np.int64) * columns,
+            indptr=np.arange(n + 1, dtype=np.int64) * len(places),
             indices=indices.reshape(-1),
-            values=values.reshape(-1),
+            values=np.stack(amounts, axis=1).reshape(-1),
             size=len(self.series) * (self.edges + 1),
         )
+
+    def _placed(
+        self, column: int, index: NDArray[np.int64], group: NDArray[np.int64], state: Query
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Each record's one coordinate within its column's part of the vector, and what it adds there."""
+        place = np.zeros(len(index), dtype=np.int64)
+        amount = np.zeros(len(index))
+        probe = bool(state.probe) and self.lone
+        for g in range(self.per_column):
+            own = group == g
+            s = column * self.per_column + g
+            edges = state.edges[s].astype(np.int64)
+            first = g * (self.edges + 1)
+            if probe:
+                share = self.probe_share(self.series[s])
+                place[own] = first
+                amount[own] = ((index[own] < edges[0]) - share) / (2 * max(share, 1 - share))
+            else:
+                place[own] = first + np.searchsorted(edges, index[own], side="right")
+                amount[own] = 0.5 if self.laplace else 1.0
+        return place, amount
+
+
+def _distinct(place: NDArray[np.int64], amount: NDArray[np.float64], width: int) -> Repeated:
+    """The few vectors that records of one column can have: at each place one below 0, none, or one above."""
+    which = 3 * place + np.sign(amount).astype(np.int64) + 1
+    vectors = np.zeros((3 * width, width))
+    vectors[which, place] = amount  # records of one kind are equal: whichever comes last
+    return Repeated(vectors=vectors, which=which)
 
 
 def first_edges(size: int, salt: int) -> NDArray[np.int64]:

@@ -1,8 +1,9 @@
 """How much the next look may cost, and what kind of look it is: from released figures and public facts alone.
 
-Budgets grow as windows narrow: a level is priced so that the rank at a cell's edge has a standard deviation of a tenth
-of the ranks that the answer is still uncertain by. Tiny at first, and geometric from there, so that the levels together
-cost little more than the last of them; what is left goes to probes of single ranks at the answers themselves.
+Budgets grow as windows narrow: a level is priced so that the rank at a cell's edge has a standard deviation of an
+eighth or so of the ranks that the answer is still uncertain by. Tiny at first, and geometric from there, so that the
+levels together cost little more than the last of them; what is left goes to probes of single ranks at the answers
+themselves.
 Prices are whole parts of the reservation (:mod:`tallystick.privacy.open_budget`).
 """
 
@@ -50,7 +51,7 @@ class Schedule:
 
     noise: Noise
     fan: int
-    precision: float = 10.0
+    precision: float = 8.5
     rough_precision: float = 4.0
     """Where records are in spikes and more cannot be paid: enough to find the cell of one."""
     reserve: float = 0.35

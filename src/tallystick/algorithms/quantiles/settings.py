@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from tallystick.algorithms.keywords import one_of
 from tallystick.algorithms.program import Public
+from tallystick.core.caller import for_caller
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
 
@@ -34,26 +34,36 @@ class QuantileSettings:
 
 def quantile_settings(keywords: Mapping[str, Any]) -> QuantileSettings:
     """What the keywords mean; what is out of range is refused with the range."""
-    by = keywords.get("by")
-    if by is not None and not isinstance(by, str):
-        raise StudyError(f"by = {by!r} is not a column", remedy='Name one category, as in by = "sex", or leave it out.')
     return QuantileSettings(
         q=quantiles_asked(keywords.get("q", (0.5,))),
         column=columns_asked(keywords.get("column")),
-        by=by,
+        by=by_asked(keywords.get("by")),
         method=one_of("method", keywords.get("method", "counts"), METHODS),
         weights=one_of("weights", keywords.get("weights", "epsilon"), WEIGHTS),
     )
 
 
+def by_asked(by: Any) -> str | None:
+    """The column to group by."""
+    if by is not None and not isinstance(by, str):
+        example = for_caller(python='by="sex"', toml='by = "sex"')
+        raise StudyError(
+            f"by = {str(by)[:80]!r} is not a column",
+            rule="by-is-a-category",
+            remedy=f"Name one category, as in {example}, or leave it out.",
+        )
+    return by
+
+
 def quantiles_asked(given: Any) -> tuple[float, ...]:
     """Shares from 0 to 1, each once, ascending."""
-    values = [given] if isinstance(given, numbers.Real) else given
-    remedy = "Give shares from 0 (the smallest) to 1 (the largest), each once, as in q = [0.25, 0.5, 0.75]."
+    values = [given] if isinstance(given, (int, float, np.number)) else given
+    example = for_caller(python="q=(0.25, 0.5, 0.75)", toml="q = [0.25, 0.5, 0.75]")
+    remedy = f"Give shares from 0 (the smallest) to 1 (the largest), each once, as in {example}."
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, (Sequence, np.ndarray)) or not len(values):
         raise StudyError(f"q = {str(given)[:80]!r} asks for no quantile", rule="quantiles-are-shares", remedy=remedy)
     for value in values:
-        real = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
+        real = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
         if not real or not math.isfinite(value) or not 0 <= value <= 1:
             raise StudyError(f"q holds {value!r}, which is no share", rule="quantiles-are-shares", remedy=remedy)
     asked = tuple(sorted(float(v) for v in values))
@@ -77,7 +87,9 @@ def columns_asked(given: Any) -> tuple[str, ...]:
         raise StudyError(
             f"column = {str(given)[:80]!r} is not a column",
             rule="column-is-named",
-            remedy='Name a number or integer column, as in column = "age", or several in a list.',
+            remedy="Name a number or integer column, as in "
+            + for_caller(python='column="age"', toml='column = "age"')
+            + ", or several in a list.",
         )
     if len(set(names)) != len(names):
         raise StudyError("column names a column twice", rule="column-is-named", remedy="Name each column once.")

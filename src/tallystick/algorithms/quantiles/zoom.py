@@ -32,8 +32,9 @@ _INFORMED = 4.0
 """Only if counts can tell: their standard deviation is at most so small a part of the ranks in doubt."""
 _LEAST_FLAT, _FLATTEST = 0.25, 2048.0
 _RELUCTANCE = 0.5
+_AGREED = 0.8
 _ROUGH = 4.0
-SETTLED = 0.999
+SETTLED = 0.99
 _OUTER = 0.02
 """Of the posterior of an answer lies below the first cell cut for it, and as much above the last."""
 
@@ -77,9 +78,12 @@ class Zoom:
 
     @cached_property
     def open_targets(self) -> tuple[int, ...]:
-        """The answers that are not yet one value, almost surely."""
-        windows = [self.window(SETTLED, t) for t in range(len(self.targets))]
-        return tuple(t for t, (low, high) in enumerate(windows) if high - low > 1)
+        """The answers that are not yet one value, almost surely, with its two edges counted."""
+        every = range(len(self.targets))
+        spans = [
+            max(high - low for low, high in (self.window(SETTLED, t), self.held_between(SETTLED, t))) for t in every
+        ]
+        return tuple(t for t, span in zip(every, spans) if span > 1)
 
     @property
     def widest_spread(self) -> float:
@@ -88,7 +92,7 @@ class Zoom:
 
     @property
     def rough(self) -> bool:
-        """Whether records have shown to be in spikes: a level then finds the spike's cell, and ranks stay as they are."""
+        """Whether records have shown to be in spikes: a level then finds a spike's cell, and ranks stay as they are."""
         return self.ranks.alpha <= _ROUGH
 
     def cells(self, fan: int) -> Indices:
@@ -144,8 +148,10 @@ class Zoom:
         """
         edges = self.ranks.edges
         below = self.ranks.location_at_edges(self.targets[target])
-        low = np.flatnonzero(below <= (1 - level) / 2)
-        high = np.flatnonzero(below >= (1 + level) / 2)
+        # Sure by its own counts, and contradicted by no edge beyond it.
+        left, right = np.maximum.accumulate(below), np.minimum.accumulate(below[::-1])[::-1]
+        low = np.flatnonzero((below <= (1 - level) / 2) & (left <= 1 - _AGREED))
+        high = np.flatnonzero((below >= (1 + level) / 2) & (right >= _AGREED))
         first = int(edges[low[-1]]) if len(low) else 0
         return first, max(int(edges[high[0]]), first + 1) if len(high) else self.ranks.size
 
