@@ -18,7 +18,7 @@ _VALUES = {
     "estimate": ("lower", "upper"),
     "count": ("count_lower", "count_upper"),
     "support": (),
-    "value": (),
+    "value": ("lower", "upper"),
 }
 _MOST_PANELS, _MOST_BARS = 12, 40
 
