@@ -163,5 +163,5 @@ def test_whole_studies_follow_the_law_that_is_charged() -> None:
 def test_whole_studies_follow_the_law_that_is_charged_in_many_runs() -> None:
     law, counts = _expected(), _simulated(4000)
     assert _chi_square(counts, law) < 20.7
-    tilted = law ** 1.2 / (law**1.2).sum()  # a fifth more ε than is charged
+    tilted = law**1.2 / (law**1.2).sum()  # a fifth more ε than is charged
     assert _chi_square(counts, tilted) > 20.7

@@ -107,6 +107,11 @@ class Deployment:
                     stdout=log, stderr=log, cwd=ROOT, env={**os.environ, "GRPC_VERBOSITY": "NONE"},
                 )  # fmt: skip
 
+    def connected(self) -> None:
+        """Wait until the aggregator has lines to everybody: on a busy machine that takes its time."""
+        file, others = self.logs / "aggregator.log", [name for name in self.configs if name != "aggregator"]
+        wait_for(lambda: all(f"connected with {other}\n" in file.read_text() for other in others), 120)
+
     def kill(self, name: str) -> None:
         process = self.processes.pop(name)
         process.send_signal(signal.SIGCONT)

@@ -25,6 +25,7 @@ MODE, MEDIAN = 'column = "blood"', 'q = [0.5]\ncolumn = ["age"]\nmethod = "expon
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     made = Deployment(tmp_path_factory.mktemp("parties"))
     made.start()
+    made.connected()
     yield made
     made.close()
 

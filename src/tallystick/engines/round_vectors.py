@@ -16,7 +16,6 @@ from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.open_budget import Prices
 from tallystick.privacy.round_plan import RoundPlan
-from tallystick.privacy.selection_plan import WORD_ENTRIES
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.secure_sum.open_round import NoiseSource
 
@@ -83,9 +82,6 @@ class RoundNoise(NoiseSource):
     def draw(self, round: int) -> NDArray[np.int64]:
         """The noise of a round that was admitted; its random word where the round ends in a draw."""
         plan = self._plan.rounds[round - 1]
-        if isinstance(plan, DrawRound):
-            source = self._stream(b"word", round.to_bytes(8, "little"), self._maker.encode())
-            return padded(source.words(WORD_ENTRIES).view(np.int64), self._size)
         if self._plan.open is not None:
             plan = self._plan.open.priced(plan, self._prices.by_round[round])
         source = self._stream(b"noise", round.to_bytes(8, "little"), self._maker.encode())

@@ -45,8 +45,12 @@ class Quantiles(PrivateEstimator):
         steps over its declared range.
     by : str, optional
         A category: quantiles of each of its groups. How many records a group has is noised too.
-    method : "counts"
-        How they are found: by noisy counts that zoom in, on every trust model that sums.
+    method : "counts", "exponential" or "subranges"
+        How they are found: by noisy counts that zoom in, on every trust model that sums; or, among computing parties
+        (``trust="parties"``), by one draw of the exponential mechanism after a tenth of the budget in counts, or by the
+        recursive subranges of [BK20].
+    weights : "epsilon", "ln2" or "ln2/2^d"
+        Of a draw by subranges: those that the budget pays for, or 2^u and 2^(u/2^d), u ranks away.
     mechanism : "auto", "laplace", "gaussian" or "none"
         "auto" takes what has less noise, decided from public facts before anybody approves. Laplace (pure epsilon)
         nearly always has; it weighs more on a ledger of Rényi curves, and the plan says how much.

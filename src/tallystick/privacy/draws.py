@@ -40,6 +40,8 @@ Kind = Literal["ranks", "scores"]
 _LN2 = Fraction(6931471805599453, 10**16)
 _MOST_HALVINGS = 12
 _LONGEST, _GRAIN = 1 << MAX_TABLE_BITS, 1 << 20  # no weight is below: rounding to integers then costs a millionth
+WORD_ENTRIES = 4
+"""A party's random word of a draw is kept where its noise would be: 256 bits, as four entries of 64."""
 MOST_CELLS = 4096
 """Places of one draw: what three parties compute in seconds."""
 

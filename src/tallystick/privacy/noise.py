@@ -8,12 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.randomness import WordSource
+from tallystick.privacy.draws import WORD_ENTRIES, DrawRound
 from tallystick.privacy.mechanisms import Mechanism, discrete_gaussian, discrete_laplace
 from tallystick.privacy.round_plan import RoundPlan
 
 
 def draw_noise(plan: RoundPlan, source: WordSource) -> NDArray[np.int64]:
-    """Independent noise for every coordinate of the round's vector, group after group, in grid units."""
+    """Independent noise for every coordinate of the round's vector, group after group, in grid units.
+
+    Of a round that is drawn from, this maker's random word: what it gives to the joint draw stands where noise would.
+    """
+    if isinstance(plan, DrawRound):
+        return source.words(WORD_ENTRIES).view(np.int64)
     parts = []
     for noise in plan.noise:
         size = noise.group.size

@@ -15,6 +15,7 @@ from typing import Any
 
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.draws import (
+    WORD_ENTRIES,
     DrawRound,
     Kind,
     check_places,
@@ -30,9 +31,6 @@ from tallystick.privacy.round_plan import RoundPlan, plan_round
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sensitivity import Neighbours, rank_sensitivity
 from tallystick.privacy.sum_plan import SumPlan
-
-WORD_ENTRIES = 4
-"""A party's random word of a draw is kept where its noise would be: 256 bits, as four entries of 64."""
 
 
 @dataclass(frozen=True, kw_only=True)

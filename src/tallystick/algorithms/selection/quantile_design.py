@@ -1,8 +1,8 @@
 """From public facts to the rounds of quantiles that parties select.
 
 A tenth of ε goes into noisy counts that narrow a window (levels whose budgets grow from one to the next), the rest into
-one draw over about a thousand equal cells of that window for each quantile. Where the domain has few values, or where nε
-is so small that counts would say nothing, there are no counts, and the draw is over up to 4,096 equal cells of the
+one draw over about a thousand equal cells of that window for each quantile. Where the domain has few values, or where
+nε is so small that counts would say nothing, there are no counts, and the draw is over up to 4,096 equal cells of the
 whole domain.
 
 Prices are fixed beforehand, not chosen as the rounds come: the window has to be found only to within some hundred times

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError
-from tallystick.privacy.draws import DrawRound
-from tallystick.privacy.selection_plan import WORD_ENTRIES
+from tallystick.privacy.draws import WORD_ENTRIES, DrawRound
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.selection.machine import message_limit
 from tallystick.protocol.selection.question import MAX_WIDTH, MIN_WIDTH, Question
