@@ -31,6 +31,7 @@ from tallystick.roles.identity.places import node_for
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.operations.heap import keep_freed_memory
 from tallystick.transport.wire import Seals, parse
+from tallystick.trust.parties.parts import Assembler, cut
 
 STUDY = digest(b"bench quantiles")
 
@@ -78,7 +79,7 @@ class _Party:
             self._name, STUDY, self._names, colluding=colluding, round=round, question=question, share=share, word=word,
             source=system_stream(), retry_seconds=PATIENCE, give_up_seconds=PATIENCE,
         )  # fmt: skip
-        self._node.allow(message_limit(question, len(self._names)) + 4096)
+        self._assembler = Assembler(message_limit(question, len(self._names)))
 
     def draw(self) -> dict[str, Any]:
         """From dealing the shares to the opened place."""
@@ -98,8 +99,8 @@ class _Party:
                 if envelope is None:
                     raise SystemExit("a party of the draw is silent")
                 _, _, sealed = parse(envelope.raw, envelope.sender)
-                raw = self._seals.open(envelope.sender, sealed)
-                instructions = machine.receive_bytes(envelope.sender, raw, time.monotonic())
+                raw = self._assembler.take(envelope.sender, self._seals.open(envelope.sender, sealed))
+                instructions = [] if raw is None else machine.receive_bytes(envelope.sender, raw, time.monotonic())
         return {
             "place": place,
             "layers": machine.layers,
@@ -108,8 +109,9 @@ class _Party:
         }
 
     def _say(self, step: Send) -> None:
-        pieces, length = self._seals.seal(step.to, *codec.encode_parts(step.message))
-        self._node.send(step.to, pieces, length=length)
+        for part in cut(*codec.encode_parts(step.message)):
+            pieces, length = self._seals.seal(step.to, part)
+            self._node.send(step.to, pieces, length=length)
 
     def stop(self) -> None:
         self._node.stop(grace=0.1)

@@ -19,6 +19,7 @@ from tallystick.roles.processes.part import ROUNDS, Driver
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED
+from tallystick.trust.parties.parts import Assembler, cut
 from tallystick.trust.parties.questions import longest_message, question_of, share_of, word_of
 from tallystick.trust.servers.parts import RETRY_SECONDS
 from tallystick.trust.servers.server import ServerPart, ServerProcess
@@ -39,6 +40,7 @@ class PartyPart(ServerPart):
         super().__init__(session, setup, roster)
         parties = len(roster.helpers)
         self.message_limit = max(self.message_limit, longest_message(setup.study, setup.sum_plan, parties))
+        self._assembler = Assembler(self.message_limit)
         self.drive_draw = Driver(session, ROUNDS, send=self._say_of_draw, other=self._step_of_draw)
 
     # -- what arrives ------------------------------------------------------------------------------------------------
@@ -53,7 +55,9 @@ class PartyPart(ServerPart):
         if kind != SEALED or sender not in self.roster.helpers or seals is None:
             super().receive(sender, kind, payload)
             return
-        raw = seals.open(sender, payload)
+        raw = self._assembler.take(sender, seals.open(sender, payload))
+        if raw is None:
+            return
         machine = self.drawing
         if machine is not None and machine.round == codec.decode(raw, limit=self.message_limit).round:
             self.drive_draw(machine.receive_bytes(sender, raw, self.session.process.now()))
@@ -104,8 +108,9 @@ class PartyPart(ServerPart):
         seals = self.session.seals
         if seals is None:
             raise RemoteProtocolError("a draw outside its study", party=to)
-        pieces, length = seals.seal(to, *codec.encode_parts(message))
-        self.session.process.send(to, pieces, length)
+        for part in cut(*codec.encode_parts(message)):
+            pieces, length = seals.seal(to, part)
+            self.session.process.send(to, pieces, length)
         crashpoint("draw-message-sent")
 
     def _step_of_draw(self, step: Any) -> None:

@@ -1,0 +1,45 @@
+"""A draw's messages between parties: cut into small parts, and put together only as they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from tallystick.crypto.sealing import sealed_size
+from tallystick.transport.network.frames import SMALL_BYTES
+from tallystick.transport.wire import HEADER_BYTES
+from tallystick.trust.parties.parts import PART_BYTES, Assembler, cut
+
+LIMIT = 5 * PART_BYTES
+
+
+@pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES, 4 * PART_BYTES + 7])
+def test_a_message_comes_out_as_it_went_in(size: int) -> None:
+    raw = bytes(i * 7 % 251 for i in range(size))
+    parts = list(cut(raw[: size // 2], raw[size // 2 :]))
+    assert all(HEADER_BYTES + sealed_size(len(part)) <= SMALL_BYTES for part in parts)
+    assembler = Assembler(LIMIT)
+    *before, last = [assembler.take("a", part) for part in parts]
+    assert before == [None] * (len(parts) - 1)
+    assert last == raw
+
+
+def test_peers_do_not_mix() -> None:
+    assembler = Assembler(LIMIT)
+    of_a, of_b = list(cut(b"a" * 2 * PART_BYTES)), list(cut(b"b" * 2 * PART_BYTES))
+    assert [assembler.take("a", of_a[0]), assembler.take("b", of_b[0])] == [None, None]
+    assert assembler.take("b", of_b[1]) == b"b" * 2 * PART_BYTES
+    assert assembler.take("a", of_a[1]) == b"a" * 2 * PART_BYTES
+
+
+def test_what_does_not_follow_is_dropped_and_the_next_message_is_whole() -> None:
+    first, second, third = cut(bytes(3 * PART_BYTES))
+    for parts in ([first, third], [second], [third], [first, first, third], [b"", b"\0\0"], [first, second, second]):
+        assembler = Assembler(LIMIT)
+        assert [assembler.take("a", part) for part in parts] == [None] * len(parts)
+        assert assembler.take("a", next(cut(b"next"))) == b"next"
+
+
+def test_no_more_is_kept_than_the_longest_message() -> None:
+    assembler = Assembler(2 * PART_BYTES)
+    assert [assembler.take("a", part) for part in cut(bytes(3 * PART_BYTES))] == [None] * 3
+    assert assembler._under_way == {}
