@@ -86,9 +86,7 @@ class Quantiles(PrivateEstimator):
         columns = columns_asked(self.column)
         by_asked(self.by)
         own = {"q": list(quantiles_asked(self.q)), "column": list(columns) or None, "by": self.by}
-        if self.method == "subranges":
-            own["weights"] = self.weights
-        return {**own, "method": self.method}
+        return {**own, "method": self.method, "weights": self.weights if self.method == "subranges" else None}
 
     def _promise(self, fed: Federation) -> dict[str, Any]:
         """With ``mechanism="auto"`` decided: from ε, δ, the trust model and how much is asked for."""

@@ -16,7 +16,7 @@ the noise against the average of the k largest eigenvalues, if k directions held
 * R beyond 5 with a basis, or with sparse columns: the scatter is hopeless. Squares only: the k coordinates of largest
   square. Sparse columns have a mean near 0 there, which is not asked for.
 
-How the shares were found is in ``docs/decisions/0010-principal-components.md``.
+How the shares were found is in ``docs/decisions/0012-principal-components.md``.
 """
 
 from __future__ import annotations

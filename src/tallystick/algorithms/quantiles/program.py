@@ -8,7 +8,7 @@ one coordinate of each column, that of its own group and cell:
 
 Sensitivity, per column (brute-forced in tests/algorithms/test_quantile_sensitivity.py):
 
-* Laplace: every vector has L1 norm ≤ ½. Add-remove ½; replace-one ‖v − v'‖₁ ≤ ½ + ½ = 1 (spec 0.5, row "vector"). In
+* Laplace: every vector has L1 norm ≤ ½. Add-remove ½; replace-one ‖v − v'‖₁ ≤ ½ + ½ = 1. In
   records: cells 2 and one prefix 1 under replace-one. That is the histogram's 2, and a lone prefix's 1: a count that
   moves by one at most is told with half the noise of a cell.
 * Gaussian: one 1, nothing negative: add-remove 1, replace-one √2 (row "histogram, one bucket"). Two cells of known

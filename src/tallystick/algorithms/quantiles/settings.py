@@ -39,7 +39,7 @@ def quantile_settings(keywords: Mapping[str, Any]) -> QuantileSettings:
         column=columns_asked(keywords.get("column")),
         by=by_asked(keywords.get("by")),
         method=one_of("method", keywords.get("method", "counts"), METHODS),
-        weights=one_of("weights", keywords.get("weights", "epsilon"), WEIGHTS),
+        weights=one_of("weights", keywords.get("weights") or "epsilon", WEIGHTS),
     )
 
 
