@@ -123,7 +123,7 @@ def deployment(tmp_path: Path) -> Iterator[Deployment]:
 
 def test_it_runs_between_real_processes_governed_charged_and_receipted(deployment: Deployment, tmp_path: Path) -> None:
     deployment.start()
-    study = Study.parse(TEXT, settings=("privacy.epsilon=8.0",))  # real processes are not seeded: 49 against 41 is sure
+    study = Study.parse(TEXT, settings=("privacy.epsilon=4.0",))  # real processes are not seeded: 49 against 41 is sure
     studies.propose_study(study, deployment.analyst)
     wait_for(lambda: studies.show(study.printed_hash, deployment.analyst)["state"] == "approved")
     made: dict[str, Any] = {}
