@@ -15,7 +15,8 @@ import tallystick as ts
 from tallystick.application import planning
 from tallystick.core.errors import PrivacyRefused
 from tallystick.engines.planning import layout_of, plan_study, public_budget, public_facts
-from tallystick.engines.round_vectors import RoundNoise, answer_of
+from tallystick.engines.round_vectors import RoundNoise
+from tallystick.engines.rounds import answer_of
 from tallystick.privacy.draws import DrawRound, draw_rho
 from tallystick.privacy.selection_plan import CountStep, DrawStep, SelectionPlan, make_selection_plan
 from tallystick.protocol.governance.plan_summary import summarise

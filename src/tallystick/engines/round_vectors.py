@@ -8,14 +8,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import RoundAborted
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.field import check_headroom
 from tallystick.engines.client_map import padded
 from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.open_budget import Prices
-from tallystick.privacy.round_plan import RoundPlan
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.secure_sum.open_round import NoiseSource
 
@@ -36,26 +34,6 @@ def result_limit(plan: SumPlan, records: int) -> int:
         if isinstance(round_plan, DrawRound):
             limit = max(limit, round_plan.choice.cells)
     return max(1, limit)
-
-
-def answer_of(plan: RoundPlan, total: NDArray[np.int64], round: int) -> NDArray[np.int64]:
-    """What a round's total says: its coordinates without padding; of a draw, the one place that was drawn.
-
-    After a draw every noise maker has written at its own number which place it saw drawn, counted from 1. They all
-    saw the same, or somebody's computation was disturbed and nothing is believed.
-    """
-    if not isinstance(plan, DrawRound):
-        return total[: plan.grid.size]
-    said, rest = total[: plan.makers], total[plan.makers :]
-    if (said != said[0]).any() or rest.any() or not 1 <= said[0] <= plan.choice.cells:
-        raise RoundAborted(
-            "the parties do not agree on which place was drawn",
-            rule="draw-disagreement",
-            round=round,
-            remedy="Nothing was released, and what the study costs stays charged. Have the parties' operators compare "
-            "their logs; then propose the study as a new version.",
-        )
-    return said[:1] - 1
 
 
 class RoundNoise(NoiseSource):

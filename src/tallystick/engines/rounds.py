@@ -22,6 +22,8 @@ from tallystick.engines.sandbox.messages import same_shape
 from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, SumRequest
 from tallystick.engines.user_code import remedy_for, start_of, user_code
+from tallystick.privacy.draws import DrawRound
+from tallystick.privacy.round_plan import RoundPlan
 from tallystick.privacy.sum_plan import SumPlan
 
 SPENT = "round-spent"
@@ -48,6 +50,26 @@ class SimulatedRounds(Computation):
     def compute(self, *, progress: Progress | None = None, released: Released | None = None) -> Computed:
         program, public = self.simulated.design.program, self.simulated.public
         return run_rounds(program, public, self.plan, self, progress=progress, released=released)
+
+
+def answer_of(plan: RoundPlan, total: NDArray[np.int64], round: int) -> NDArray[np.int64]:
+    """What a round's total says: its coordinates without padding; of a draw, the one place that was drawn.
+
+    After a draw every noise maker has written at its own number which place it saw drawn, counted from 1. They all
+    saw the same, or somebody's computation was disturbed and nothing is believed.
+    """
+    if not isinstance(plan, DrawRound):
+        return total[: plan.grid.size]
+    said, rest = total[: plan.makers], total[plan.makers :]
+    if (said != said[0]).any() or rest.any() or not 1 <= said[0] <= plan.choice.cells:
+        raise RoundAborted(
+            "the parties do not agree on which place was drawn",
+            rule="draw-disagreement",
+            round=round,
+            remedy="Nothing was released, and what the study costs stays charged. Have the parties' operators compare "
+            "their logs; then propose the study as a new version.",
+        )
+    return said[:1] - 1
 
 
 def is_lost_tick(plan: SumPlan, error: TallystickError) -> bool:

@@ -12,6 +12,7 @@ or if anything of the round is lost here, the round is spent: noise and shares a
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from typing import NotRequired, TypedDict, Unpack, cast
 
@@ -252,12 +253,15 @@ class AgreeingServer(SumMachine):
                 return self._abort(*dispute(own, agreement, self.parameters.servers))
         if current.noise is None:
             raise LocalProtocolError("the noise of this round is gone", party=self.name, round=self.round)
-        return self._end(current, self._sum(current, own.clients), current.noise)
-
-    def _end(self, current: OpenRound, total: NDArray[np.uint64], noise: NDArray[np.int64]) -> list[Instruction]:
-        """All have agreed, and this is what was agreed on: exactly once for a round."""
-        add_into(total, encode_signed(noise))
+        if self._noise.ends_in_a_draw(self.round):
+            return self._begin_draw(current)
+        total = self._sum(current, own.clients)
+        add_into(total, encode_signed(current.noise))
         return self._say_partial(current, total)
+
+    @abstractmethod
+    def _begin_draw(self, current: OpenRound) -> list[Instruction]:
+        """All have agreed, and the servers draw from what was agreed on: exactly once for a round."""
 
     def _say_partial(self, current: OpenRound, vector: NDArray[np.uint64]) -> list[Instruction]:
         unsigned = Partial(

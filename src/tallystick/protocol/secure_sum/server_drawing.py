@@ -17,6 +17,7 @@ shows what each of them says, and whether they all say the same.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +37,10 @@ _S, _E = ServerState, ServerEvent
 class DrawingServer(AgreeingServer):
     """A server that has agreed on the set: releases the noisy sum, or draws from it with its peers."""
 
-    def _end(self, current: OpenRound, total: NDArray[np.uint64], noise: NDArray[np.int64]) -> list[Instruction]:
-        if not self._noise.ends_in_a_draw(self.round):
-            return super()._end(current, total, noise)
+    def _begin_draw(self, current: OpenRound) -> list[Instruction]:
+        total = self._sum(current, current.agreements[self.index].clients)
+        noise, current.noise = cast("NDArray[np.int64]", current.noise), None
         self._move(_E.DRAW)
-        current.noise = None
         return [
             Persist("drawing", DrawRecord(round=self.round).to_bytes()),
             Forget("noise"),

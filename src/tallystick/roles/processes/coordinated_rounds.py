@@ -25,8 +25,7 @@ from tallystick.algorithms.program import State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.engines.engine import Computed, Outcome
-from tallystick.engines.round_vectors import answer_of
-from tallystick.engines.rounds import is_lost_tick
+from tallystick.engines.rounds import answer_of, is_lost_tick
 from tallystick.engines.setup import Setup
 from tallystick.engines.totals import NoisyTotal, RoundRequest, SumRequest
 from tallystick.privacy.payment import Payment

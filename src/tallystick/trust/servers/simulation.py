@@ -15,8 +15,8 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.data.partitions import uniforms
 from tallystick.engines.client_map import ChosenMap, ClientMap, padded
 from tallystick.engines.engine import SimulatedStudy
-from tallystick.engines.round_vectors import RoundNoise, answer_of, result_limit
-from tallystick.engines.rounds import SimulatedRounds
+from tallystick.engines.round_vectors import RoundNoise, result_limit
+from tallystick.engines.rounds import SimulatedRounds, answer_of
 from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.protocol.secure_sum import Draw
 from tallystick.transport.rounds import MemoryRounds
