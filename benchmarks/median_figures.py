@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from benchmarks.line_charts import Panel, write_chart
 from benchmarks.median_errors import error_table
 from benchmarks.median_times import time_table
@@ -36,7 +38,8 @@ def rows(quick: bool = False, out: Path | None = None) -> list[dict[str, Any]]:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StudyError(f"cannot write to {out}: {error.strerror}", remedy="Choose another --out.") from None
-    errors = error_table(None if out is None else out / "median-error.csv", quick=quick)
+    with threadpool_limits(1):  # small matrices: threads would mostly wait for each other
+        errors = error_table(None if out is None else out / "median-error.csv", quick=quick)
     times = time_table(None if out is None else out / "median-time.csv", quick=quick)
     if out is not None:
         draw_errors(out / "median-error.csv", out)

@@ -47,7 +47,7 @@ def time_table(path: Path | None, *, quick: bool = False) -> list[dict[str, Any]
             with Drawers(parties, network=between) as drawers:
                 for scheme, program, domain in left:
                     questions = planned_questions(RECORDS, domain, parties=parties, **program)
-                    drawn = _median(drawers, questions, repeat=1 if quick else 3 if between is None else 1)
+                    drawn = _median(drawers, questions, repeat=1 if quick else 5 if between is None else 1)
                     table.append(_row(network, parties, scheme, domain, drawn))
                     if path is not None:
                         write_table(path, table)
