@@ -1,0 +1,2 @@
+"""Sums of encrypted integers: one interface, two schemes (BFV by SEAL, packed Paillier on GMP), each in a file of its own
+that is imported when a study asks for it."""
