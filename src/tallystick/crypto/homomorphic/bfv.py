@@ -1,9 +1,9 @@
 """BFV by SEAL (the extra ``he``): 8,192 integers a ciphertext, 128-bit security, exact [Bra12; FV12; SEAL].
 
-Parameters. N = 8192 and q of 218 bits, the most that is 128-bit secure for a ternary secret [HES18, Table 1; SEAL checks
-it]: primes of 54, 54 and 55 bits for ciphertexts and one of 55 that encryption switches away. The plaintext modulus t is
-a prime of at most 60 bits with t ≡ 1 (mod 2N), so that integers add up slot by slot; where 60 bits do not hold
-the sum, two moduli do, each with ciphertexts of its own, and the total follows by the Chinese remainder theorem.
+Parameters. N = 8192 and q of 218 bits, the most that is 128-bit secure for a ternary secret [HES18, Table 1; SEAL
+checks it]: primes of 54, 54 and 55 bits for ciphertexts and one of 55 that encryption switches away. The plaintext
+modulus t is a prime of at most 60 bits with t ≡ 1 (mod 2N), so that integers add up slot by slot; where 60 bits do not
+hold the sum, two moduli do, each with ciphertexts of its own, and the total follows by the Chinese remainder theorem.
 
 Bytes. A ciphertext is 2 × 3 × 8192 little-endian words, each below its prime: SEAL's own uncompressed form without its
 head. So a ciphertext is checked, and ciphertexts are added, by NumPy at the speed of memory; SEAL is asked for what
@@ -153,7 +153,9 @@ class Bfv(Scheme):
         if len(raw) != self.public_bytes:
             small = len(raw) < self.public_bytes
             bad_key(
-                f"it has {len(raw)} bytes instead of {self.public_bytes}", party, "key-too-small" if small else "key-size"
+                f"it has {len(raw)} bytes instead of {self.public_bytes}",
+                party,
+                "key-too-small" if small else "key-size",
             )
         for part in _parts(raw, len(self.moduli)):
             words = np.frombuffer(part, dtype="<u8").reshape(2, len(PRIME_BITS), DEGREE)
@@ -181,7 +183,7 @@ class BfvPublic(EncryptingKey):
             for modulus, part in zip(scheme.moduli, _parts(raw, len(scheme.moduli)))
         ]
 
-    def _encrypt(self, values: Integers) -> bytes:
+    def _encrypt(self, values: Integers, source: WordSource) -> bytes:
         return b"".join(
             [
                 modulus.words(encryptor.encrypt(modulus.encode(values)), _WORDS)

@@ -1,10 +1,11 @@
 """How much noise drowns the error of a summed BFV ciphertext, and what is left to see.
 
-THEORY. Whoever holds the secret key sees not only the plaintext of a ciphertext but also its error, c0 + c1·s − ⌊q·m/t⌉.
-The error of a sum is a function of every owner's randomness and, by its rounding, of every owner's plaintext: so the
-data user would see more than the noised sum it is meant to see. An integer uniform in [−F, F) added to each
-coefficient of c0 hides an error of absolute value at most V up to a statistical distance of V/(2F) per coefficient
-("noise flooding", [Gentry09, §5.5; AJLTVW12, Lemma 1]): shifting a uniform law over 2F integers by k moves k/(2F) of it.
+THEORY. Whoever holds the secret key sees not only the plaintext of a ciphertext but also its error,
+c0 + c1·s − ⌊q·m/t⌉. The error of a sum is a function of every owner's randomness and, by its rounding, of every owner's
+plaintext: so the data user would see more than the noised sum it is meant to see. An integer uniform in [−F, F) added
+to each coefficient of c0 hides an error of absolute value at most V up to a statistical distance of V/(2F) per
+coefficient ("noise flooding", [Gentry09; AJLTVW12, Lemma 1]): shifting a uniform law over 2F integers by k moves
+k/(2F) of it.
 
 The bound V is worst case and needs no heuristic. SEAL encrypts at the level of all primes and switches the last one, P,
 away: its key-level error |e·u + e1 + e2·s| ≤ 21·(2N + 1) is divided by P > 2^50 (centred binomial, |e| ≤ 21; u, s
@@ -61,14 +62,10 @@ class Flooding:
         )
 
 
-def flooding_for(
-    *, coefficients: int, rounds: int, degree: int, owners: int, epsilon: float, delta: float
-) -> Flooding:
+def flooding_for(*, coefficients: int, rounds: int, degree: int, owners: int, epsilon: float, delta: float) -> Flooding:
     """The least flooding that leaves no more than a thousandth of δ to see."""
     error = error_bound(degree, owners)
     wanted = Fraction(delta) * SHARE
     told = coefficients * rounds * error * Fraction(1 + math.exp(epsilon)) * (1 + Fraction(1, 1 << 40))
     bits = max(0, math.ceil(told / wanted / 2) - 1).bit_length()
-    return Flooding(
-        bits=bits, coefficients=coefficients, rounds=rounds, error=error, epsilon=epsilon, delta=delta
-    )
+    return Flooding(bits=bits, coefficients=coefficients, rounds=rounds, error=error, epsilon=epsilon, delta=delta)

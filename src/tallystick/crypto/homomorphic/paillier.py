@@ -2,10 +2,10 @@
 
 Keys: n = p·q of 3,072 bits (128-bit security, [SP800-57]), p ≡ q ≡ 3 (mod 4), gcd(p − 1, q − 1) = 2. Encryption is that
 of Damgård, Jurik and Nielsen: h = −x² mod n, hn = h^n mod n², and E(m) = (1 + m·n)·hn^α with α of |n|/2 bits
-[DJN10, §4.2]. The base hn is the same for every ciphertext, so its powers stand in a table: one multiplication per eight
-bits of α, those of zero bytes included, so that neither the number nor the order of operations depends on the secret.
-(Which lines of the table are read does: whoever shares the owner's processor caches could see it. Exponents of keys go
-through ``powmod_sec``, which is constant-time.)
+[DJN10, §4.2]. The base hn is the same for every ciphertext, so its powers stand in a table: one multiplication per
+eight bits of α, those of zero bytes included, so that neither the number nor the order of operations depends on the
+secret. (Which lines of the table are read does: whoever shares the owner's processor caches could see it. Exponents of
+keys go through ``powmod_sec``, which is constant-time.)
 
 Slots (:mod:`~tallystick.crypto.homomorphic.packing`) share one plaintext; the sum of all slots stays below n/2.
 
@@ -78,7 +78,9 @@ class Paillier(Scheme):
         if len(raw) != self.public_bytes:
             small = len(raw) < self.public_bytes
             bad_key(
-                f"it has {len(raw)} bytes instead of {self.public_bytes}", party, "key-too-small" if small else "key-size"
+                f"it has {len(raw)} bytes instead of {self.public_bytes}",
+                party,
+                "key-too-small" if small else "key-size",
             )
         n, h, *proof = [_read(raw[i : i + _BYTES]) for i in range(0, len(raw), _BYTES)]
         if n.bit_length() != KEY_BITS:
@@ -134,11 +136,8 @@ class PaillierPublic(EncryptingKey):
         """E(plain)."""
         return (1 + plain % self.n * self.n) * self.randomiser(source) % self.square
 
-    def _encrypt(self, values: Integers) -> bytes:
-        return _written(self.fresh(pack(values, self.scheme.block_values, self.scheme.width), self.source), 2 * _BYTES)
-
-    source: WordSource
-    """Where an owner's randomness comes from; set by whoever encrypts."""
+    def _encrypt(self, values: Integers, source: WordSource) -> bytes:
+        return _written(self.fresh(pack(values, self.scheme.block_values, self.scheme.width), source), 2 * _BYTES)
 
     def check(self, block: bytes, *, party: str | None = None) -> None:
         self._whole(block, party)
@@ -161,8 +160,11 @@ class PaillierSecret(DecryptingKey):
     def __init__(self, scheme: Paillier, p: mpz, q: mpz, public: PaillierPublic) -> None:
         if p * q != public.n:
             raise LocalProtocolError("this secret key is not that of the public key it is kept with")
-        self._scheme, self._primes, self.public = scheme, (p, q), public
-        self._inverses = tuple(gmpy2.invert(_log(gmpy2.powmod_sec(1 + p * q, r - 1, r * r), r), r) for r in (p, q))
+        self._scheme, self.public = scheme, public
+        self._primes: tuple[mpz, ...] = (p, q)
+        self._inverses: tuple[mpz, ...] = tuple(
+            gmpy2.invert(_log(gmpy2.powmod_sec(1 + p * q, r - 1, r * r), r), r) for r in (p, q)
+        )
 
     def decrypt(self, block: bytes) -> Integers:
         if not self._primes:

@@ -93,18 +93,18 @@ class EncryptingKey(ABC):
         """What names the key: bound into uploads, agreements and releases."""
         return digest(b"tallystick/homomorphic/key/v1", self.scheme.name.encode(), self.raw)
 
-    def encrypt(self, values: Integers) -> bytes:
-        """One block, with fresh randomness."""
+    def encrypt(self, values: Integers, source: WordSource) -> bytes:
+        """One block, with fresh randomness: from ``source``, unless the library insists on its own."""
         if values.dtype != np.int64 or values.ndim != 1 or values.size > self.scheme.block_values:
             raise LocalProtocolError(f"a block has at most {self.scheme.block_values} 64-bit integers")
         if values.size and max(abs(int(values.max())), abs(int(values.min()))) > self.scheme.extent.limit:
             raise LocalProtocolError(
                 "an entry is larger than the sum it would go into may be", remedy="It would wrap around; clip first."
             )
-        return self._encrypt(values)
+        return self._encrypt(values, source)
 
     @abstractmethod
-    def _encrypt(self, values: Integers) -> bytes: ...
+    def _encrypt(self, values: Integers, source: WordSource) -> bytes: ...
 
     @abstractmethod
     def check(self, block: bytes, *, party: str | None = None) -> None:
@@ -177,3 +177,8 @@ def bad_key(cause: str, party: str | None, rule: str = "bad-public-key") -> NoRe
         party=party,
         remedy="Nothing was encrypted under it. The data user makes another key with a new version of the study.",
     )
+
+
+def bad_key_size(found: int, wanted: int, party: str | None) -> NoReturn:
+    """A public key of another length than the scheme's."""
+    bad_key(f"it has {found} bytes instead of {wanted}", party, "key-too-small" if found < wanted else "bad-public-key")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.crypto.signing import VerifyKey
+from tallystick.protocol.boots import Witness as Witness
 from tallystick.protocol.instructions import (
     Aborted,
     Compute,
@@ -28,13 +28,6 @@ from tallystick.protocol.instructions import (
 @dataclass(frozen=True, slots=True)
 class Sync:
     pass
-
-
-@dataclass(frozen=True, slots=True)
-class Witness:
-    server: VerifyKey
-    boot: int
-    value: bytes
 
 
 @dataclass(frozen=True, slots=True)
