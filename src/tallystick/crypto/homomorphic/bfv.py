@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tallystick.core.errors import LocalProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.core.redaction import Secret
-from tallystick.crypto.homomorphic.flooding import error_bound
+from tallystick.crypto.homomorphic.bfv_parameters import DEGREE, PRIME_BITS, check_budget, plain_bits
 from tallystick.crypto.homomorphic.scheme import (
     DecryptingKey,
     EncryptingKey,
@@ -33,14 +33,10 @@ from tallystick.crypto.homomorphic.scheme import (
     Integers,
     Scheme,
     bad_key,
-    no_room,
     out_of_range,
 )
 
-DEGREE = 8192
-PRIME_BITS = (54, 54, 55, 55)  # 218 in all; the last one is switched away by encryption
 _DATA = len(PRIME_BITS) - 1
-_MOST_PLAIN_BITS, _LEAST_PLAIN_BITS = 60, 20
 _WORDS = 2 * _DATA * DEGREE
 _KEY_WORDS = 2 * len(PRIME_BITS) * DEGREE
 _SECRET_WORDS = len(PRIME_BITS) * DEGREE
@@ -110,34 +106,9 @@ class Bfv(Scheme):
             product *= modulus.t
         if product <= 2 * extent.limit:
             raise LocalProtocolError("the plaintext moduli do not hold the sum")
-        if self.budget_left <= 0:
-            no_room(
-                f"the noise budget of a BFV ciphertext does not hold the sum: {self.noise_bits} bits of error and "
-                f"flooding beside {self.moduli[0].t.bit_length()} bits of plaintext, with q of "
-                f"{self._q.bit_length()} bits",
-                'Use scheme = "paillier", a smaller max_clients, fewer rounds, or a larger delta.',
-            )
+        check_budget(extent)
         self.primes: Words = np.array(self.moduli[0].primes[:_DATA], dtype=np.uint64)[:, None]
         self.key_primes: Words = np.array(self.moduli[0].primes, dtype=np.uint64)[:, None]
-
-    @property
-    def _q(self) -> int:
-        q = 1
-        for prime in self.moduli[0].primes[:_DATA]:
-            q *= prime
-        return q
-
-    @property
-    def noise_bits(self) -> int:
-        """Of the largest error that a finished total can have."""
-        return (error_bound(DEGREE, self.extent.owners) + (1 << self.extent.flood_bits)).bit_length()
-
-    @property
-    def budget_left(self) -> int:
-        """Bits by which errors could still grow: t·|error|/q < 1/2 is what decryption needs."""
-        largest = max(modulus.t for modulus in self.moduli)
-        room = self._q // (2 * largest * (error_bound(DEGREE, self.extent.owners) + (1 << self.extent.flood_bits)))
-        return room.bit_length() - 1
 
     def generate(self, source: WordSource) -> DecryptingKey:
         secrets, publics = [], []
@@ -147,7 +118,7 @@ class Bfv(Scheme):
             publics.append(modulus.words(keys.create_public_key(), _KEY_WORDS))
         return BfvSecret(self, secrets, BfvPublic(self, b"".join(publics)))
 
-    def public_key(self, raw: bytes, *, party: str | None = None) -> EncryptingKey:
+    def _public_key(self, raw: bytes, party: str | None) -> EncryptingKey:
         """Range, and that it is not degenerate. That a small secret lies behind it cannot be seen; who made it without
         one can decrypt nothing, which harms nobody but itself."""
         if len(raw) != self.public_bytes:
@@ -276,16 +247,6 @@ class BfvSecret(DecryptingKey):
 
     def erase(self) -> None:
         self._words, self._decryptors = [], []
-
-
-def plain_bits(limit: int) -> list[int]:
-    """How many bits each plaintext modulus has: one where 60 bits hold the sum, two of equal size otherwise."""
-    bits = (2 * limit + 1).bit_length() + 1  # a prime of so many bits may lie just above half of that
-    if bits in PRIME_BITS:  # never one of q's own primes
-        bits = max(PRIME_BITS) + 1
-    if bits <= _MOST_PLAIN_BITS:
-        return [max(_LEAST_PLAIN_BITS, bits)]
-    return [(bits + 1) // 2 + 1] * 2
 
 
 def _parts(raw: bytes, count: int) -> list[bytes]:

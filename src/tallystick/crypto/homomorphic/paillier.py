@@ -74,7 +74,7 @@ class Paillier(Scheme):
         raw = b"".join([_written(v, _BYTES) for v in (n, h, *proof)])
         return PaillierSecret(self, p, q, PaillierPublic(self, raw))
 
-    def public_key(self, raw: bytes, *, party: str | None = None) -> EncryptingKey:
+    def _public_key(self, raw: bytes, party: str | None) -> EncryptingKey:
         if len(raw) != self.public_bytes:
             small = len(raw) < self.public_bytes
             bad_key(

@@ -57,6 +57,7 @@ class Scheme(ABC):
 
     def __init__(self, extent: Extent) -> None:
         self.extent = extent
+        self._known: EncryptingKey | None = None
         if extent.size < 1 or extent.limit < 1 or extent.owners < 1:
             raise LocalProtocolError("a sum has an entry, a limit and an owner at least")
 
@@ -73,9 +74,14 @@ class Scheme(ABC):
     def generate(self, source: WordSource) -> DecryptingKey:
         """A fresh pair of keys."""
 
-    @abstractmethod
     def public_key(self, raw: bytes, *, party: str | None = None) -> EncryptingKey:
         """A key that somebody sent, with its proof, if it is well-formed as far as the scheme can tell."""
+        if self._known is None or self._known.raw != raw:  # a simulation's parties share the scheme: checked once
+            self._known = self._public_key(raw, party)
+        return self._known
+
+    @abstractmethod
+    def _public_key(self, raw: bytes, party: str | None) -> EncryptingKey: ...
 
     @abstractmethod
     def secret_key(self, raw: Secret) -> DecryptingKey:

@@ -61,8 +61,8 @@ class Part(ABC):
         """A line is there (again)."""
         self.tick()
 
-    def sink(self, sender: str, length: int) -> Sink:
-        """Where a message goes that is too long for memory; on a thread of the network."""
+    def sink(self, sender: str, length: int) -> Sink | None:
+        """Where a long sealed message goes; on a thread of the network. None assembles it in memory."""
         raise Unwanted
 
     def last_round_of(self, client: str) -> int:
