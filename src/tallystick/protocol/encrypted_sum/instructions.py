@@ -1,6 +1,6 @@
 """What the encrypted sum's machines ask for beside the instructions that every protocol has.
 
-SumUp       (proxy) both have signed the set: make every chunk of the sum (``ProxyMachine.sum_chunk``), keep all of
+SumUp       (proxy) both have signed the set: make every chunk of the sum (``ProxyMachine.sum_job``), keep all of
             them durably (``UploadStore.put_sum``, ``complete_sum``), then call ``summed``. Chunks are independent of
             each other and may be made side by side
 Drop        (proxy) forget the uploads of this round and all before it, ``sums`` too

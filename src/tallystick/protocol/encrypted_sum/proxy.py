@@ -19,10 +19,15 @@ enters exactly ONE sum, and the noise is ONE draw:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Unpack
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tallystick.core.errors import LocalProtocolError, VerificationError
+from tallystick.core.randomness import WordSource
+from tallystick.crypto.homomorphic.scheme import EncryptingKey
 from tallystick.protocol.encrypted_sum.codec import decode, encode
 from tallystick.protocol.encrypted_sum.instructions import Drop, Instruction, SumUp
 from tallystick.protocol.encrypted_sum.machine import abort_error
@@ -53,6 +58,34 @@ from tallystick.protocol.instructions import Aborted, Forget, Persist, Send, Wak
 from tallystick.protocol.machine import Transitions
 
 _S, _E = ProxyState, ProxyEvent
+
+
+@dataclass(frozen=True, slots=True)
+class SumJob:
+    """The uploads of the agreed set and the round's noise; chunks may be made in any order, by several threads."""
+
+    parameters: EncryptedSumParameters
+    round: int
+    key: EncryptingKey
+    noise: NDArray[np.int64] = field(repr=False)
+    clients: tuple[int, ...]
+    uploads: UploadStore
+
+    def chunk(self, index: int, source: WordSource) -> bytes:
+        """One chunk of the sum, noise inside, error drowned."""
+        scheme = self.parameters.scheme
+        step, made = scheme.block_bytes, []
+        for place, block in enumerate(self.parameters.blocks_of(index)):
+            parts = (
+                self.uploads.get(self.round, client, index)[place * step : (place + 1) * step]
+                for client in self.clients
+            )
+            made.append(self.key.total(parts, scheme.part(self.noise, block), source))
+        return b"".join(made)
+
+    def digest(self, index: int, payload: bytes) -> bytes:
+        """What is signed of a chunk."""
+        return chunk_digest(self.parameters.study_hash, self.round, index, payload)
 
 
 class ProxyMachine(CollectingProxy):
@@ -115,19 +148,12 @@ class ProxyMachine(CollectingProxy):
         noted = self._seen.note(DATA_USER, message.start)
         return [*noted, Persist("countersigned", encode(message)), SumUp(self.round)]
 
-    def sum_chunk(self, index: int) -> bytes:
-        """One chunk of the sum over the agreed set, noise inside, error drowned."""
-        p, key, noise, mine = self.parameters, self._key, self._noise, self._set
+    def sum_job(self) -> SumJob:
+        """What makes the chunks of the sum over the agreed set."""
+        key, noise, mine = self._key, self._noise, self._set
         if self.state is not _S.SUMMING or key is None or noise is None or mine is None:
             raise LocalProtocolError("there is no agreed set to sum", party=self.name, round=self.round)
-        step, made = p.scheme.block_bytes, []
-        for place, block in enumerate(p.blocks_of(index)):
-            parts = (
-                self.uploads.get(self.round, client, index)[place * step : (place + 1) * step]
-                for client in mine.clients
-            )
-            made.append(key.total(parts, p.scheme.part(noise, block), self._source))
-        return b"".join(made)
+        return SumJob(self.parameters, self.round, key, noise, mine.clients, self.uploads)
 
     def summed(self, round: int, digests: tuple[bytes, ...]) -> list[Instruction]:
         """Every chunk of the sum is kept, durably: say so, and erase what it was made of."""
@@ -142,10 +168,6 @@ class ProxyMachine(CollectingProxy):
             *self._erase(),
             Send(self.parameters.data_user, self._summed),
         ]
-
-    def digest_of(self, index: int, payload: bytes) -> bytes:
-        """What is signed of a chunk of the sum."""
-        return chunk_digest(self.study_hash, self.round, index, payload)
 
     def _erase(self) -> list[Instruction]:
         self._noise = None

@@ -148,9 +148,9 @@ class MemoryRounds:
                     pass
 
     def _sum_up(self, round: int) -> list[Any]:
-        digests = []
+        digests, job = [], self.proxy.sum_job()
         for index in range(self.parameters.chunks):
-            payload = self.proxy.sum_chunk(index)
+            payload = job.chunk(index, self._source)
             self.uploads.put_sum(round, index, payload)
-            digests.append(self.proxy.digest_of(index, payload))
+            digests.append(job.digest(index, payload))
         return list(self.proxy.summed(round, tuple(digests)))
