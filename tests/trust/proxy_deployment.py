@@ -43,7 +43,7 @@ delta = 1e-6
 [trust]
 model = "proxy"
 scheme = "{scheme}"
-min_clients = 2
+min_clients = 3
 round_timeout_s = 40
 [data]
 records = {RECORDS}

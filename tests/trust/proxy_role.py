@@ -1,7 +1,7 @@
 """A nursery of role processes: forks one per line of stdin (role and config), and again when it was killed.
 
-Children are what ``tallystick ROLE start`` runs, but for one thing: when a child has just done a step that stands in the
-file ``orders`` beside its config, it strikes it out and ends itself with SIGKILL. Not in the wheel.
+Children are what ``tallystick ROLE start`` runs, but for one thing: when a child has just done a step that stands in
+the file ``orders`` beside its config, it strikes it out and ends itself with SIGKILL. Not in the wheel.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import os
 import select
 import signal
-import sys
 from pathlib import Path
 
 import seal  # noqa: F401 - children must not take a second each to load it
@@ -38,7 +37,7 @@ def _obey(orders: Path) -> None:
 
 def _child(role: str, config: Path, log: str) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    with open(log, "ab") as file:
+    with Path(log).open("ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     configure_logs("text")
@@ -48,6 +47,7 @@ def _child(role: str, config: Path, log: str) -> None:
 
 def main() -> None:
     running: dict[int, tuple[str, str, str]] = {}
+    rest = b""
 
     def spawn(order: tuple[str, str, str]) -> None:
         pid = os.fork()
@@ -63,12 +63,14 @@ def main() -> None:
         Path(order[1]).parent.joinpath("pid").write_text(str(pid))
 
     while True:
-        ready, _, _ = select.select([sys.stdin], [], [], 0.02)
+        ready, _, _ = select.select([0], [], [], 0.02)
         if ready:
-            line = sys.stdin.readline()
-            if not line:
+            some = os.read(0, 1 << 16)
+            if not some:
                 return
-            spawn(tuple(json.loads(line)))
+            *lines, rest = (rest + some).split(b"\n")
+            for line in lines:
+                spawn(tuple(json.loads(line)))
         while running:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == 0:

@@ -25,7 +25,7 @@ AT_THE_PROXY = (
 )  # fmt: skip
 AT_THE_DATA_USER = (
     "study/start-kept", "decrypting-key-kept", "noise-kept", "round-kept", "open-kept", "round-sent",
-    "participants-kept", "countersigned-kept", "result-kept", "noise-erased", "model-kept", "study/result-kept",
+    "participants-kept", "countersigned-kept", "result-kept", "noise-erased", "model-kept", "study/end-kept",
 )  # fmt: skip
 
 

@@ -21,8 +21,7 @@ _SUM = re.compile(r"round-(\d+)\.sum(\.part)?")
 
 
 class CiphertextFiles:
-    """An ``UploadStore`` (:mod:`tallystick.protocol.encrypted_sum.uploads`) on disk; all chunks but the last are equally
-    long."""
+    """An ``UploadStore`` (``protocol.encrypted_sum.uploads``) on disk; every chunk but the last is full."""
 
     def __init__(self, folder: Path, *, chunk_bytes: int, party: str) -> None:
         self._folder, self._chunk, self._party = folder, chunk_bytes, party
