@@ -133,4 +133,4 @@ class Deployment:
 
     def close(self) -> None:
         self._nursery.kill()
-        self._nursery.wait()
+        self._nursery.communicate()

@@ -17,10 +17,13 @@ import seal  # noqa: F401 - children must not take a second each to load it
 
 import tallystick.roles.analyst.federation  # noqa: F401
 from tallystick.roles.operations.logs import configure_logs
-from tallystick.roles.processes.start import start
+from tallystick.roles.processes import start
+from tallystick.roles.processes.session import Parts
 from tallystick.roles.storage import crash_points
+from tallystick.transport.network.options import Options
 from tallystick.trust.proxy import memory_rounds, parts, proxy  # noqa: F401
 
+OPTIONS = Options(first_backoff=0.05, longest_backoff=0.25)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -42,7 +45,8 @@ def _child(role: str, config: Path, log: str) -> None:
         os.dup2(file.fileno(), 2)
     configure_logs("text")
     _obey(config.parent / "orders")
-    start(config, role)
+    start.Parts = lambda **facts: Parts(**facts, options=OPTIONS)  # lines are tried again at once
+    start.start(config, role)
 
 
 def main() -> None:
