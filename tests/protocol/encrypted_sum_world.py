@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -84,6 +85,7 @@ class World:
         self.wakes: list[tuple[float, str]] = []
         self.now = 0.0
         self.absent: set[str] = set()
+        self.lose: Callable[[str, Any], bool] = lambda _sender, _message: False
         self.machines: dict[str, Any] = {}
         for name in self.records:
             self.start(name)
@@ -125,7 +127,7 @@ class World:
                 self.carry_out(name, self.machines[name].tick(self.now))
                 continue
             sender, to, raw = self.queue.popleft()
-            if to in self.machines and to not in self.absent:
+            if to in self.machines and to not in self.absent and not self.lose(sender, decode(raw)):
                 self.carry_out(to, self.machines[to].receive_bytes(sender, raw, self.now))
 
     def _over(self) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.protocol.encrypted_sum_world import OWNERS, World, parameters
+from tests.protocol.encrypted_sum_world import MODEL, OWNERS, World, parameters
 
-from tallystick.protocol.encrypted_sum.messages import Countersigned, Participants, SumChunk, Summed
+from tallystick.protocol.encrypted_sum.messages import Code, Countersigned, Participants, SumChunk, Summed, Wanted
 from tallystick.protocol.encrypted_sum.records import NoiseRecord
+from tallystick.protocol.instructions import Send
 
 
 def honest() -> World:
@@ -71,26 +72,57 @@ def test_an_absent_owner_is_left_out_and_too_few_end_the_round() -> None:
     assert world.results[-1].participants == OWNERS
 
 
-def test_a_copy_set_back_is_refused_and_releases_nothing_more() -> None:
-    for party in ("proxy", "data-user"):
-        world = World(parameters())
-        world.open(1)
-        before = dict(world.records[party])  # in the midst of the first round, or before it
-        world.run()
-        assert len(world.results) == 1
-        world.open(2)
-        copy = dict(world.records[party])
-        world.run()
-        summed = len(world.said(Summed))
-        # It forgets the end of round 2 and goes on from its opening, with noise of its own.
-        copy.pop("noise", None)
-        old = {key: value for key, value in before.items() if key not in ("noise",)}
-        for records in (copy, old):
-            try:
-                world.start(party, records=dict(records), boot=1)
-            except Exception as error:
-                assert "damaged" in str(error)  # noqa: PT017
-                continue
-            world.run()
-        assert len(world.said(Summed)) == summed
-        assert len(world.results) <= 3
+def test_a_data_user_set_back_gets_no_second_decryption() -> None:
+    world = World(parameters())
+    early = dict(world.records["data-user"])  # before the first round
+    world.open(1)
+    world.run()
+    (result,) = world.results
+    world.start("data-user", records=dict(early), boot=1)  # an old copy: it knows of no round, and draws noise anew
+    world.carry_out("data-user", world.machines["data-user"].open_round(1, MODEL, world.now))
+    world.run()
+    assert world.results == [result]
+    assert world.noise["data-user"].draws == 2
+    assert len(world.said(Countersigned)) == 1  # the proxy has nothing for it to sign
+
+
+def test_a_second_countersignature_is_that_of_a_copy() -> None:
+    world = World(parameters())
+    early = dict(world.records["data-user"])
+    world.open(1)
+    while not world.said(Participants):
+        sender, to, raw = world.queue.popleft()
+        world.carry_out(to, world.machines[to].receive_bytes(sender, raw, world.now))
+    (signed,) = world.said(Participants)
+    answers = []
+    for _ in range(2):  # the data user, and a copy of it from before the round
+        world.start("data-user", records=dict(early), boot=1)
+        user = world.machines["data-user"]
+        user.open_round(1, MODEL, world.now)
+        answers.append(next(s.message for s in user.receive_bytes("proxy", signed, 1.0) if isinstance(s, Send)))
+    assert answers[0] != answers[1]
+    proxy = world.machines["proxy"]
+    world.carry_out("proxy", proxy.receive("data-user", answers[0], 1.0))
+    assert len(world.said(Summed)) == 1
+    refused = proxy.receive("data-user", answers[1], 1.0)
+    assert [step.message.code for step in refused] == [Code.STALE_COPY]
+    wanted = Wanted(study_hash=world.p.study_hash, round=1, index=0, agreement=answers[1].digest())
+    assert [step.message.code for step in proxy.receive("data-user", wanted, 1.0)] == [Code.STALE_COPY]
+
+
+def test_a_proxy_set_back_is_refused_by_what_the_data_user_has_signed() -> None:
+    world = World(parameters())
+    world.open(1)
+    world.run()
+    world.open(2)
+    while not world.said(Countersigned) - {b""} or len(world.said(Participants)) < 2:
+        sender, to, raw = world.queue.popleft()
+        world.carry_out(to, world.machines[to].receive_bytes(sender, raw, world.now))
+    user = world.machines["data-user"]
+    world.run()
+    world.open(3)
+    world.start("proxy", records={}, boot=1)  # an old copy of the proxy: start number 1 with another value
+    world.run()
+    assert world.aborts[-1][1].rule in ("stale-copy", "missing-proxy", "too-few-clients")
+    assert {result.round for result in world.results} == {1, 2}
+    assert user.round == 3
