@@ -1,4 +1,4 @@
-"""Both schemes: sums are exact at the edges of their room, flooding is uniform, packing has no carry, keys round-trip."""
+"""Both schemes: sums exact at the edges of their room, uniform flooding, packing without carries, kept keys."""
 
 from __future__ import annotations
 

@@ -33,6 +33,7 @@ from tallystick.crypto.homomorphic.scheme import (
     Integers,
     Scheme,
     bad_key,
+    bad_key_size,
     out_of_range,
 )
 
@@ -122,12 +123,7 @@ class Bfv(Scheme):
         """Range, and that it is not degenerate. That a small secret lies behind it cannot be seen; who made it without
         one can decrypt nothing, which harms nobody but itself."""
         if len(raw) != self.public_bytes:
-            small = len(raw) < self.public_bytes
-            bad_key(
-                f"it has {len(raw)} bytes instead of {self.public_bytes}",
-                party,
-                "key-too-small" if small else "key-size",
-            )
+            bad_key_size(len(raw), self.public_bytes, party)
         for part in _parts(raw, len(self.moduli)):
             words = np.frombuffer(part, dtype="<u8").reshape(2, len(PRIME_BITS), DEGREE)
             if (words >= self.key_primes).any():

@@ -35,6 +35,7 @@ from tallystick.crypto.homomorphic.scheme import (
     Integers,
     Scheme,
     bad_key,
+    bad_key_size,
     no_room,
     out_of_range,
 )
@@ -76,12 +77,7 @@ class Paillier(Scheme):
 
     def _public_key(self, raw: bytes, party: str | None) -> EncryptingKey:
         if len(raw) != self.public_bytes:
-            small = len(raw) < self.public_bytes
-            bad_key(
-                f"it has {len(raw)} bytes instead of {self.public_bytes}",
-                party,
-                "key-too-small" if small else "key-size",
-            )
+            bad_key_size(len(raw), self.public_bytes, party)
         n, h, *proof = [_read(raw[i : i + _BYTES]) for i in range(0, len(raw), _BYTES)]
         if n.bit_length() != KEY_BITS:
             bad_key(f"its modulus has {n.bit_length()} bits instead of {KEY_BITS}", party, "key-too-small")
