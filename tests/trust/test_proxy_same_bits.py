@@ -68,6 +68,10 @@ def test_the_plan_sets_a_thousandth_of_delta_aside_and_prints_the_bound() -> Non
     packed = ts.LogisticRegression(epsilon=1.0, delta=1e-6, rounds=3).fit(federation(scheme="paillier"), target="y")
     assert packed.plan_.rho > model.plan_.rho  # it has no error to hide, and all of delta for its noise
     assert packed.plan_.notes == ()
+    for fitted in (model, packed):  # what is planned travels, beside heads of messages
+        planned = fitted.study_.trust_model.upload_bytes(fitted.study_.trust, fitted.plan_, records=12)
+        rounds = len(fitted.history_)
+        assert planned * rounds < fitted.cost_["bytes_up_per_client"] < planned * rounds + 4000 * rounds
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 from tallystick.core.errors import StudyError, TrustModelError
 from tallystick.privacy.plan import Plan
+from tallystick.privacy.sum_plan import rounds_of
 from tallystick.privacy.trust import Trust
 
 DEFAULT_TRUST = "servers"
@@ -76,6 +77,10 @@ class TrustModel(ABC):
     def fitted(self, section: Any, plan: Plan, *, records: int | None) -> Plan:
         """The plan as this trust model carries it out, with notes of its own; raises what cannot be."""
         return plan
+
+    def upload_bytes(self, section: Any, plan: Plan, *, records: int | None) -> int:
+        """What a client's sum takes on the wire in a round, about: 8 bytes an entry, unless the model has it longer."""
+        return 8 * max((r.grid.size for r in rounds_of(plan)), default=0)
 
     def check_plan(self, facts: Mapping[str, Any], cast: Mapping[str, int]) -> tuple[str, str] | None:
         """Why a plan with these ``trust`` facts cannot be one of so many parties of each role: rule and sentence."""

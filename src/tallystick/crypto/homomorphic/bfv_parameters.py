@@ -22,6 +22,11 @@ def plain_bits(limit: int) -> list[int]:
     return [(bits + 1) // 2 + 1] * 2
 
 
+def ciphertext_bytes(limit: int) -> int:
+    """Of one block: two polynomials of three primes' words, for each plaintext modulus."""
+    return 2 * (len(PRIME_BITS) - 1) * DEGREE * 8 * len(plain_bits(limit))
+
+
 def coefficients(size: int, limit: int) -> int:
     """Coefficients of all ciphertexts that carry a vector of this size."""
     return -(-size // DEGREE) * DEGREE * len(plain_bits(limit))

@@ -10,12 +10,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+KEY_BITS = 3072
+"""Of a Paillier modulus; a ciphertext is twice as long."""
 _WORD = 8
 
 
 def slot_bytes(limit: int) -> int:
     """How wide a slot is for totals of at most ``limit``."""
     return -(-((limit + 1).bit_length() + 1) // 8)
+
+
+def slots_for(limit: int) -> int:
+    """How many slots a plaintext below half the modulus has."""
+    return (KEY_BITS - 2) // (8 * slot_bytes(limit))
 
 
 def _offset(slots: int, width: int) -> int:

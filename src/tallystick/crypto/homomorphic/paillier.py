@@ -27,7 +27,7 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.core.identifiers import digest
 from tallystick.core.randomness import WordSource
 from tallystick.core.redaction import Secret
-from tallystick.crypto.homomorphic.packing import pack, slot_bytes, unpack
+from tallystick.crypto.homomorphic.packing import KEY_BITS, pack, slot_bytes, slots_for, unpack
 from tallystick.crypto.homomorphic.scheme import (
     DecryptingKey,
     EncryptingKey,
@@ -40,7 +40,6 @@ from tallystick.crypto.homomorphic.scheme import (
     out_of_range,
 )
 
-KEY_BITS = 3072
 _BYTES = KEY_BITS // 8
 _RANDOM_BYTES = _BYTES // 2  # of α: half of |n| [DJN10]
 _ROOTS = 11
@@ -58,7 +57,7 @@ class Paillier(Scheme):
     def __init__(self, extent: Extent) -> None:
         super().__init__(extent)
         self.width = slot_bytes(extent.limit)
-        self.block_values = (KEY_BITS - 2) // (8 * self.width)
+        self.block_values = slots_for(extent.limit)
         if self.block_values < 1:
             no_room("one entry of the sum does not fit a Paillier plaintext", "Use fewer fraction bits.")
 

@@ -81,6 +81,11 @@ class ProxyTrust(TrustModel):
 
         return fit(section, plan, records)
 
+    def upload_bytes(self, section: ProxySection, plan: Plan, *, records: int | None) -> int:
+        from tallystick.trust.proxy.extent import upload_bytes
+
+        return upload_bytes(section, plan, records)
+
     def check_plan(self, facts: Mapping[str, Any], cast: Mapping[str, int]) -> tuple[str, str] | None:
         proxies, most = cast.get("proxy", 0), facts.get("max_clients", 0)
         if proxies != 1:

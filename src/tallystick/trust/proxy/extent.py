@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING
 
 from tallystick.core.errors import PrivacyRefused
 from tallystick.crypto.field import HALF
-from tallystick.crypto.homomorphic.bfv_parameters import DEGREE, budget_left, check_budget, coefficients
+from tallystick.crypto.homomorphic.bfv_parameters import (
+    DEGREE,
+    budget_left,
+    check_budget,
+    ciphertext_bytes,
+    coefficients,
+)
 from tallystick.crypto.homomorphic.flooding import Flooding, flooding_for
+from tallystick.crypto.homomorphic.packing import KEY_BITS, slots_for
 from tallystick.crypto.homomorphic.scheme import Extent
 from tallystick.engines.round_vectors import result_limit
 from tallystick.privacy.plan import Plan
@@ -51,6 +58,16 @@ def extent_of(section: ProxySection, plan: SumPlan, records: int | None) -> Exte
         owners=section.max_clients,
         flood_bits=flooding.bits if flooding is not None else 0,
     )
+
+
+def upload_bytes(section: ProxySection, plan: Plan, records: int | None) -> int:
+    """What an owner's ciphertexts of one round take."""
+    if not isinstance(plan, SumPlan):
+        return 0
+    extent = extent_of(section, plan, records)
+    if section.scheme == "bfv":
+        return -(-extent.size // DEGREE) * ciphertext_bytes(extent.limit)
+    return -(-extent.size // slots_for(extent.limit)) * (KEY_BITS // 4)
 
 
 def fit(section: ProxySection, plan: Plan, records: int | None) -> Plan:
