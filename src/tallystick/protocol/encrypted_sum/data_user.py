@@ -18,7 +18,7 @@ from typing import ClassVar, Unpack
 
 import numpy as np
 
-from tallystick.core.errors import LocalProtocolError, VerificationError
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, VerificationError
 from tallystick.core.redaction import Secret
 from tallystick.crypto.homomorphic.scheme import DecryptingKey
 from tallystick.protocol.encrypted_sum.codec import decode, encode
@@ -127,8 +127,11 @@ class DataUserMachine(AgreeingDataUser):
         for place, block in enumerate(blocks):
             part = p.scheme.part(total, block)
             raw = message.payload[place * step : (place + 1) * step]
-            self._decrypting.public.check(raw, party=sender)
-            part[:] = self._decrypting.decrypt(raw)[: part.size]
+            try:
+                self._decrypting.public.check(raw, party=sender)
+                part[:] = self._decrypting.decrypt(raw)[: part.size]
+            except RemoteProtocolError as error:
+                return self._abort(Code.CIPHERTEXT_RANGE, sender, error.cause)
         self._missing.discard(message.index)
         self._give_up = now + 2 * p.agreement_seconds
         return self._ask_chunks() if self._missing else self._finish()

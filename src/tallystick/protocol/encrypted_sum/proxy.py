@@ -76,10 +76,7 @@ class SumJob:
         scheme = self.parameters.scheme
         step, made = scheme.block_bytes, []
         for place, block in enumerate(self.parameters.blocks_of(index)):
-            parts = (
-                self.uploads.get(self.round, client, index)[place * step : (place + 1) * step]
-                for client in self.clients
-            )
+            parts = (self.uploads.get(self.round, client, index, place * step, step) for client in self.clients)
             made.append(self.key.total(parts, scheme.part(self.noise, block), source))
         return b"".join(made)
 

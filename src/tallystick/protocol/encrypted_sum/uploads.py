@@ -29,7 +29,9 @@ class UploadStore(Protocol):
         """Owners whose uploads of this round are whole."""
         ...
 
-    def get(self, round: int, client: int, index: int) -> bytes: ...
+    def get(self, round: int, client: int, index: int, start: int, size: int) -> bytes:
+        """``size`` bytes of a chunk, from ``start`` on."""
+        ...
 
     def put_sum(self, round: int, index: int, payload: bytes) -> None:
         """A chunk of the sum; durable with :meth:`complete_sum`."""
@@ -69,8 +71,8 @@ class MemoryUploads:
     def whole(self, round: int) -> Iterable[int]:
         return sorted(client for number, client in self._whole if number == round)
 
-    def get(self, round: int, client: int, index: int) -> bytes:
-        return self._uploads[round, client][index]
+    def get(self, round: int, client: int, index: int, start: int, size: int) -> bytes:
+        return self._uploads[round, client][index][start : start + size]
 
     def put_sum(self, round: int, index: int, payload: bytes) -> None:
         self._sums[round, index] = payload

@@ -42,7 +42,9 @@ class CiphertextFiles:
 
     def begin(self, round: int, client: int) -> None:
         with self._guard():
-            _part(self._upload(round, client)).write_bytes(b"")
+            part = _part(self._upload(round, client))
+            self._eraser.add(set_aside(part))  # of an upload that broke off
+            part.write_bytes(b"")
 
     def put(self, round: int, client: int, index: int, payload: bytes) -> None:
         with self._guard():
@@ -56,9 +58,9 @@ class CiphertextFiles:
     def whole(self, round: int) -> Iterable[int]:
         return sorted(client for number, client in self._whole if number == round)
 
-    def get(self, round: int, client: int, index: int) -> bytes:
+    def get(self, round: int, client: int, index: int, start: int, size: int) -> bytes:
         with self._guard():
-            return _read(self._upload(round, client), index * self._chunk, self._chunk)
+            return _read(self._upload(round, client), index * self._chunk + start, size)
 
     def put_sum(self, round: int, index: int, payload: bytes) -> None:
         with self._guard():
