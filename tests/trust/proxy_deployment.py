@@ -27,7 +27,7 @@ CLIENTS = ("north", "south", "west")
 ROUNDS, RECORDS = 4, 90
 
 
-def text(name: str = "through a proxy", *, scheme: str = "bfv", rounds: int = ROUNDS) -> str:
+def text(name: str = "through a proxy", *, scheme: str = "bfv") -> str:
     return f"""
 [study]
 name = "{name}"
@@ -35,7 +35,7 @@ program = "logistic_regression"
 target = "y"
 accept_noise = true
 [program]
-rounds = {rounds}
+rounds = {ROUNDS}
 standardise = false
 [privacy]
 epsilon = 1.0
@@ -51,6 +51,13 @@ records = {RECORDS}
 x = {{ type = "number", lower = -1, upper = 1 }}
 y = {{ type = "category", values = ["a", "b"] }}
 """
+
+
+def histogram() -> str:
+    """A study of one round and a thousand entries."""
+    logistic = text("packed", scheme="paillier")
+    summary = logistic.replace('program = "logistic_regression"\ntarget = "y"', 'program = "summary"')
+    return summary.replace(f"rounds = {ROUNDS}\nstandardise = false", "bins = 1000")
 
 
 def frames() -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 import seal  # noqa: F401 - children must not take a second each to load it
 
 import tallystick.roles.analyst.federation  # noqa: F401
+from tallystick.protocol.encrypted_sum import parameters
 from tallystick.roles.operations.logs import configure_logs
 from tallystick.roles.processes import start
 from tallystick.roles.processes.session import Parts
@@ -23,6 +24,7 @@ from tallystick.roles.storage import crash_points
 from tallystick.transport.network.options import Options
 from tallystick.trust.proxy import memory_rounds, parts, proxy  # noqa: F401
 
+parameters.CHUNK_BYTES = 4096  # so that a short vector has several chunks too, at every party
 OPTIONS = Options(first_backoff=0.05, longest_backoff=0.25)
 _PR_SET_PDEATHSIG = 1
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trust.proxy_deployment import CLIENTS, ROUNDS, Deployment, text, wait_for
+from tests.trust.proxy_deployment import CLIENTS, ROUNDS, Deployment, histogram, text, wait_for
 
 from tallystick.application import studies, study_results
 from tallystick.application.party_files import PartyFiles
@@ -80,8 +80,9 @@ def test_it_ends_as_if_nothing_had_happened_whenever_it_is_killed(deployment: De
     assert deployment.waiting("data-user") == []
 
 
-def test_packed_paillier_runs_there_too(deployment: Deployment, tmp_path: Path) -> None:
-    study = Study.parse(text("packed", scheme="paillier", rounds=1))
+def test_packed_paillier_runs_there_too_in_several_chunks(deployment: Deployment, tmp_path: Path) -> None:
+    study = Study.parse(histogram())
     made = run(deployment, study)
     assert made["privacy"]["trust"]["scheme"] == "paillier"
+    assert made["cost"]["bytes_up_per_client"] >= 3 * 4096
     check(deployment, study, made, tmp_path)
