@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.algorithms.user_programs.allow_list import REFUSED
+from tallystick.protocol.encrypted_sum.messages import Code as EncryptedCode
 from tallystick.protocol.governance.policy import UNREAD
 from tallystick.protocol.governance.standing import STATES
 from tallystick.protocol.secure_sum.messages import Code
@@ -72,6 +73,7 @@ def source_rules() -> dict[str, str]:
     trees = {str(p.relative_to(ROOT)): ast.parse(p.read_text()) for p in sorted(SOURCE.rglob("*.py"))}
     tables = {
         "Code": [code.name.lower().replace("_", "-") for code in Code],
+        "encrypted_sum.Code": [code.name.lower().replace("_", "-") for code in EncryptedCode],
         "StudyCode": [code.name.lower().replace("_", "-") for code in StudyCode],
         "standing.STATES": [f"study-{state}" for state in STATES],
         "allow_list": [rule for rule, *_ in REFUSED.values()] + ["construct"],

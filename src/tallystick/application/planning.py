@@ -45,6 +45,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
                 rounds[-1]["rounds"] = [rounds[-1]["rounds"][0], number]
             else:
                 rounds.append({"rounds": [number, number], **row})
+    upload = study.trust_model.upload_bytes(study.trust, made, records=study.data.records)
     return {
         "schema": "tallystick/plan/1",
         "study": {"name": study.study.name, "hash": study.printed_hash, "program": study.study.program},
@@ -52,7 +53,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
         "records": study.data.records,
         "columns": len(layout),
         "rounds": rounds,
-        "bytes_up_per_client": len(sums) * 8 * max((r.grid.size for r in sums), default=0),
+        "bytes_up_per_client": len(sums) * upload,
         "hopeless": made.hopeless,
         "notes": list(made.notes),
         "if_a_party_is_lost": design.if_a_party_is_lost if study.stream is None else None,

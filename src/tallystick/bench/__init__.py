@@ -7,7 +7,7 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 
-NAMES = ("itemsets", "network", "noise", "quantiles", "secure-sum")
+NAMES = ("itemsets", "network", "noise", "proxy", "quantiles", "secure-sum")
 
 
 def run(name: str, *, quick: bool = False) -> dict[str, Any]:
@@ -25,9 +25,9 @@ def describe(result: dict[str, Any]) -> str:
     def number(value: Any) -> str:
         return "-" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
-    head = f"{'case':<24} {'value':>12} {'unit':<24} {'reference':>12} {'ratio':>8}"
+    head = f"{'case':<48} {'value':>12} {'unit':<24} {'reference':>12} {'ratio':>8}"
     lines = [
-        f"{r['case']:<24} {number(r['value']):>12} {r['unit']:<24} {number(r['reference']):>12} {number(r['ratio']):>8}"
+        f"{r['case']:<48} {number(r['value']):>12} {r['unit']:<24} {number(r['reference']):>12} {number(r['ratio']):>8}"
         for r in result["rows"]
     ]
     notes = sorted({r["note"] for r in result["rows"] if "note" in r})

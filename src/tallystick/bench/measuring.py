@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tallystick.crypto.prg import system_stream
 from tallystick.privacy.mechanisms import discrete_gaussian
-from tallystick.protocol.secure_sum.open_round import NoiseSource
+from tallystick.protocol.noise_source import NoiseSource
 
 _VARIANCE = Fraction(10**12)
 """In grid units: the size that fine grids have; the sampler's cost hardly depends on it."""

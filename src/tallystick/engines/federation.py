@@ -56,11 +56,13 @@ class Federation(Engine):
         drop: float = 0.0,
         missing: Missing | None = None,
         round_timeout_s: float = 60,
+        scheme: str | None = None,
     ) -> SimulatedFederation:
         """One frame (pandas, polars, Arrow, dict of arrays, or a path) is one institution.
 
         ``drop`` is the probability that an institution misses a round. ``min_clients=None`` means 3, or all of them if
-        there are fewer: a simulation may be of one institution, a deployment never is.
+        there are fewer: a simulation may be of one institution, a deployment never is. ``scheme`` is that of trust
+        model ``proxy``: "bfv" (the default) or "paillier".
         """
         # A frame, a dict and a path can be gone through too, and their parts would be taken for institutions.
         if isinstance(frames, (str, bytes, PathLike, Mapping)) or hasattr(frames, "columns"):
@@ -79,6 +81,7 @@ class Federation(Engine):
                 parties=parties,
                 min_clients=min_clients,
                 round_timeout_s=round_timeout_s,
+                **({} if scheme is None else {"scheme": scheme}),
             ),
             names=tuple(names) if names is not None else None,
             seed=seed,

@@ -65,7 +65,7 @@ def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
     claim = study.claim(rounds=1, allow_not_private=True)
     pure, makers = claim.mechanism in PURE, claim.trust.makers
     private = claim.mechanism != "none"
-    rho = float(rho_from_epsilon(claim.epsilon, claim.delta)) if private and not pure else math.inf
+    rho = float(rho_from_epsilon(claim.epsilon, claim.noise_delta)) if private and not pure else math.inf
     if claim.sampling is not None and claim.sampling < 1 and private and not pure:
         rho = _sampled_rho(claim, makers.honest, rounds)
     ticks = 1 if study.stream is None else study.stream.ticks
@@ -93,7 +93,7 @@ def _sampled_rho(claim: Claim, honest: int, rounds: int | None) -> float:
     check_claim(claim)
     whole = sampled_budget(
         claim.epsilon,
-        claim.delta,
+        claim.noise_delta,
         rate=rate,
         shares=[Fraction(1, rounds)] * rounds,
         orders=ORDERS,
@@ -115,4 +115,5 @@ def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan
     claim = study.claim(rounds=design.rounds, allow_not_private=allow_not_private)
     made = design.plan(claim, threshold=study.privacy.threshold)
     sampled = sampling_notes(made) if isinstance(made, SumPlan) else ()
-    return replace(made, notes=(*made.notes, *thresholds, *sampled))
+    noted = replace(made, notes=(*made.notes, *thresholds, *sampled))
+    return study.trust_model.fitted(study.trust, noted, records=study.data.records)

@@ -15,7 +15,7 @@ from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.open_budget import Prices
 from tallystick.privacy.sum_plan import SumPlan
-from tallystick.protocol.secure_sum.open_round import NoiseSource
+from tallystick.protocol.noise_source import NoiseSource
 
 Stream = Callable[..., WordSource]
 

@@ -70,5 +70,5 @@ class Plan(ABC):
             return rounded_up(self.pure_epsilon)
         curve = self.renyi_curve()
         if curve is not None:
-            return curve_epsilon(curve, ORDERS, self.claim.delta)
-        return epsilon_from_rho(self.rho, self.claim.delta)
+            return curve_epsilon(curve, ORDERS, self.claim.noise_delta)
+        return epsilon_from_rho(self.rho, self.claim.noise_delta)

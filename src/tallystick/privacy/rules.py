@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.privacy.mechanisms.names import PURE
@@ -39,6 +40,12 @@ class Claim:
     """The largest rate at which a client's coins take a record into a round."""
     parallel: bool = False
     """Every record takes part in one round only (a stream's ticks)."""
+
+    @property
+    def noise_delta(self) -> float:
+        """The δ that the noise is planned with: all of it, but for what the trust model sets aside."""
+        share = self.trust.delta_share
+        return self.delta if not share else float(Fraction(self.delta) * (1 - share))
 
 
 def default_delta(records: int | None, mechanism: str) -> float:

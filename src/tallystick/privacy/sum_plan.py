@@ -105,7 +105,7 @@ class SumPlan(Plan):
         rate = self.claim.sampling
         if rate is None or self.renyi_curve() is None:
             return None
-        whole = rho_from_epsilon(self.claim.epsilon, self.claim.delta)
+        whole = rho_from_epsilon(self.claim.epsilon, self.claim.noise_delta)
         return math.sqrt(whole / self.rho) / rate
 
     def round_at(self, number: int, model: bytes) -> RoundPlan:
@@ -231,10 +231,10 @@ def _budget(claim: Claim, shares: Sequence[Fraction]) -> Fraction:
     if claim.sampling is not None and claim.sampling < 1:
         return sampled_budget(
             claim.epsilon,
-            claim.delta,
+            claim.noise_delta,
             rate=claim.sampling,
             shares=shares,
             orders=ORDERS,
             honest=claim.trust.makers.honest,
         )
-    return rho_from_epsilon(claim.epsilon, claim.delta)
+    return rho_from_epsilon(claim.epsilon, claim.noise_delta)

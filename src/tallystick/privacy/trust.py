@@ -8,6 +8,7 @@ must carry the promise, and what the others add comes on top.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 
@@ -48,3 +49,5 @@ class Trust:
     maker: str = "maker"
     """What a noise maker is called in the key ``noise_std.per_…``."""
     problems: tuple[Problem, ...] = ()
+    delta_share: Fraction = Fraction(0)
+    """The part of δ that is set aside for what the trust model's own means may tell; the noise has the rest."""

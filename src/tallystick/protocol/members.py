@@ -69,7 +69,7 @@ class Members:
     @cached_property
     def makers(self) -> tuple[str, ...]:
         """Parties that make noise, and attest to it, in some trust model."""
-        return self._in_any({model.makers for model in registered()})
+        return self._in_any({role for model in registered() for role in model.maker_roles})
 
     @cached_property
     def helpers_by_model(self) -> tuple[tuple[str, ...], ...]:
@@ -104,7 +104,7 @@ class Members:
             coordinator=coordinators[0],
             helpers=tuple(name for role in model.helpers for name in self.of(role)),
             witnesses=self.of(model.witnesses),
-            makers=self.of(model.makers),
+            makers=tuple(name for role in model.maker_roles for name in self.of(role)),
         )
 
 

@@ -14,11 +14,17 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from tallystick.core.errors import StudyError, TrustModelError
+from tallystick.privacy.plan import Plan
+from tallystick.privacy.sum_plan import rounds_of
 from tallystick.privacy.trust import Trust
 
 DEFAULT_TRUST = "servers"
-_BUILT_IN = {"servers": "tallystick.trust.servers", "parties": "tallystick.trust.parties"}
-_PLANNED = ("masks", "proxy", "gossip")  # docs/roadmap.md
+_BUILT_IN = {
+    "parties": "tallystick.trust.parties",
+    "proxy": "tallystick.trust.proxy",
+    "servers": "tallystick.trust.servers",
+}
+_PLANNED = ("masks", "gossip")  # docs/roadmap.md
 _REGISTERED: dict[str, TrustModel] = {}
 
 
@@ -39,8 +45,8 @@ class TrustModel(ABC):
     """What makes a trust model. Register one instance (:func:`register`); nothing else has to know of it.
 
     The capabilities are names of roles: ``coordinator`` starts rounds and learns the totals, ``board`` keeps the notice
-    board, ``witnesses`` countersign ledgers, ``makers`` add noise and attest to it. ``helpers`` are the roles all of
-    whose members take part in every study, in this order, before the clients.
+    board, ``witnesses`` countersign ledgers, ``makers`` (one role or several) add noise and attest to it. ``helpers``
+    are the roles all of whose members take part in every study, in this order, before the clients.
     """
 
     name: ClassVar[str]
@@ -51,7 +57,7 @@ class TrustModel(ABC):
     coordinator: ClassVar[str]
     board: ClassVar[str]
     witnesses: ClassVar[str]
-    makers: ClassVar[str]
+    makers: ClassVar[str | tuple[str, ...]]
     computes: ClassVar[tuple[str, ...]] = ("sums",)
     """The kinds of designs it carries out: ``"sums"`` of the records' vectors in rounds, or what else it can."""
     simulation: ClassVar[str]
@@ -63,9 +69,22 @@ class TrustModel(ABC):
     unsigned: ClassVar[str] = ""
     """What finds rounds of a study that ended early which a noise maker has not signed, as ``module:function``."""
 
+    @property
+    def maker_roles(self) -> tuple[str, ...]:
+        """The roles that make noise."""
+        return (self.makers,) if isinstance(self.makers, str) else self.makers
+
     @abstractmethod
     def trust(self, section: Any) -> Trust:
         """What a study's section says to plan and statement; settings that cannot be are its ``problems``."""
+
+    def fitted(self, section: Any, plan: Plan, *, records: int | None) -> Plan:
+        """The plan as this trust model carries it out, with notes of its own; raises what cannot be."""
+        return plan
+
+    def upload_bytes(self, section: Any, plan: Plan, *, records: int | None) -> int:
+        """What a client's sum takes on the wire in a round, about: 8 bytes an entry, unless the model has it longer."""
+        return 8 * max((r.grid.size for r in rounds_of(plan)), default=0)
 
     def check_plan(self, facts: Mapping[str, Any], cast: Mapping[str, int]) -> tuple[str, str] | None:
         """Why a plan with these ``trust`` facts cannot be one of so many parties of each role: rule and sentence."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.crypto.signing import VerifyKey
+from tallystick.protocol.boots import Witness as Witness
 from tallystick.protocol.instructions import (
     Aborted,
     Compute,
@@ -36,13 +36,6 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
-    server: VerifyKey
-    boot: int
-    value: bytes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Draw:
     round: int
     share: NDArray[np.uint64] = field(repr=False)

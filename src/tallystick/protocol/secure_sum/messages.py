@@ -30,15 +30,15 @@ from struct import Struct
 from blake3 import blake3
 
 from tallystick.core.identifiers import digest
+from tallystick.protocol.boots import BOOT_VALUE_BYTES as BOOT_VALUE_BYTES
+from tallystick.protocol.boots import Start as Start
 
-BOOT_VALUE_BYTES = 16
 MARK_BYTES = 16
 
 _CONTEXT = Struct("<IIHI")
 _AGREEMENT = Struct("<IHHI")
 _LIST = Struct("<IHII")
 _PARTIAL = Struct("<IHI")
-_START = Struct("<I16s32s")
 _U32 = Struct("<I")
 
 
@@ -136,22 +136,6 @@ class Refused:
     round: int
     code: int
     cause: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """What a server was when it opened a round, and stands by to the round's end, restarts included.
-
-    ``boot`` counts its starts, ``value`` is random and drawn at each, ``noise`` commits to the round's one draw.
-    """
-
-    boot: int
-    value: bytes
-    noise: bytes
-
-    def packed(self) -> bytes:
-        """52 bytes, as they travel and are signed."""
-        return _START.pack(self.boot, self.value, self.noise)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, unique
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.protocol.noise_source import NoiseSource
 from tallystick.protocol.secure_sum.codec import decode
 from tallystick.protocol.secure_sum.messages import (
     Abort,
@@ -26,24 +25,7 @@ from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import EquivocatorsRecord, RoundRecord
 from tallystick.protocol.secure_sum.shares import ShareStore
 
-
-class NoiseSource(Protocol):
-    """This server's share of a round's noise; asked once per round, the draw is persisted."""
-
-    def admit(self, round: int, model: bytes) -> bytes | None:
-        """Raise ``PrivacyRefused`` if noise for this round, opened with this model, would exceed what was reserved.
-
-        The record of what was admitted, to be kept before anything is drawn; None where a plan leaves nothing open.
-        """
-        return None
-
-    def ends_in_a_draw(self, round: int) -> bool:
-        """Whether this round's total is drawn from by the servers together, instead of released with noise."""
-        return False
-
-    @abstractmethod
-    def draw(self, round: int) -> NDArray[np.int64]:
-        """The noise of a round that was admitted."""
+__all__ = ["ACTIVE", "NoiseSource", "OpenRound", "ServerEvent", "ServerState"]
 
 
 @unique

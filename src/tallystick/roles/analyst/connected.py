@@ -22,7 +22,6 @@ from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_ROUNDS
-from tallystick.privacy.sum_plan import rounds_of
 from tallystick.privacy.totals import Spent
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.analyst.told_progress import ToldProgress
@@ -172,7 +171,7 @@ def unpack_result(study: Study, design: Design, plan: Plan, packed: bytes, payme
         contributors=tuple(tuple(names) for names in told["contributors"]),
         dropped=tuple(tuple(names) for names in told["dropped"]),
     ).paid(plan, study.hash, payment)
-    size = 8 * max((r.grid.size for r in rounds_of(plan)), default=0)
+    size = study.trust_model.upload_bytes(study.trust, plan, records=study.data.records)
     down = sum(map(len, told["history"]))
     if study.privacy.threshold is not None:
         down = state_bytes(design.program, public, history).sent

@@ -74,6 +74,8 @@ class CoordinatorSession(PausableRounds):
             self._vouch()
         elif end is not None:
             self._say_outcome(None, error_of(end))
+        if end is not None and (isinstance(end, Result) or end.final):
+            self._erase()
         self.try_receipt()
         self.watch_pause()
 
@@ -298,13 +300,20 @@ class CoordinatorSession(PausableRounds):
         self.process.health.studies[self.study_hash.hex()[:12]] = status
         if error is None:
             self._vouch()
+        self._erase()
         if self.setup is not None:
             self.setup.close()
+
+    def _erase(self) -> None:
+        """The study is over: what is secret of it here, if anything is, goes."""
+        if self.part is not None:
+            self.part.erase()
+        self.process.store.erase_secrets(self.study_hash)
 
     def _vouch(self) -> None:
         """Where who coordinates makes noise too: attest the rounds of a study that has a result, once."""
         stored = self.process.store.study(self.study_hash)
-        if self.process.role != self.cast.model.makers or stored is None:
+        if self.process.role not in self.cast.model.maker_roles or stored is None:
             return
         setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
         attest(self.process.exchange, self.process.store, self.study_hash, setup, self._notes())

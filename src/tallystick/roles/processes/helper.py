@@ -21,7 +21,7 @@ class HelperSession(ParticipantSession):
     def finished(self, result: bytes | None, error: TallystickError | None) -> None:
         """Vouch for the rounds of a study that has a result."""
         stored = self.process.store.study(self.study_hash)
-        if error is not None or stored is None or self.process.role != self.cast.model.makers:
+        if error is not None or stored is None or self.process.role not in self.cast.model.maker_roles:
             return
         setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
         attest(self.process.exchange, self.process.store, self.study_hash, setup, self.notes())

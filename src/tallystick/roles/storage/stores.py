@@ -30,8 +30,7 @@ from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.core.redaction import Secret
 from tallystick.crypto.signing import VerifyKey
-from tallystick.protocol.secure_sum import Witness
-from tallystick.protocol.secure_sum.messages import BOOT_VALUE_BYTES
+from tallystick.protocol.boots import BOOT_VALUE_BYTES, Witness
 from tallystick.roles.storage.database import (
     connect,
     corrupt,
@@ -335,7 +334,7 @@ class RoleStore:
 
 
 class StudyBoots:
-    """The book of boots (``protocol.secure_sum.boots.BootBook``) of one study, over the memory of all."""
+    """The book of boots (``protocol.boots.BootBook``) of one study, over the memory of all."""
 
     def __init__(self, store: RoleStore, study: bytes) -> None:
         self._store, self._study = store, study

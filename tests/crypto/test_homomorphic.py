@@ -1,0 +1,119 @@
+"""Both schemes: sums exact at the edges of their room, uniform flooding, packing without carries, kept keys."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystick.core.errors import LocalProtocolError, StudyError
+from tallystick.core.redaction import Secret
+from tallystick.crypto.homomorphic.bfv import _flood
+from tallystick.crypto.homomorphic.bfv_parameters import budget_left, coefficients, plain_bits
+from tallystick.crypto.homomorphic.flooding import SHARE, error_bound, flooding_for
+from tallystick.crypto.homomorphic.packing import pack, slot_bytes, unpack
+from tallystick.crypto.homomorphic.scheme import Extent, scheme_for
+from tallystick.crypto.prg import AesStream, system_stream
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("bfv", 10), ("bfv", 2**26), ("bfv", 2**52), ("bfv", 2**58 - 1), ("bfv", 2**62), ("paillier", 2**63 - 1)],
+)
+def test_sums_are_exact_at_the_edges_of_their_room(name: str, limit: int) -> None:
+    scheme = scheme_for(name, Extent(size=100, limit=limit, owners=300, flood_bits=60 if name == "bfv" else 0))
+    secret, source = scheme.generate(system_stream()), system_stream()
+    key = scheme.public_key(secret.public.raw)
+    count = min(100, scheme.block_values)
+    ends = np.resize(np.array([limit, -limit, 0, 1, -1], dtype=np.int64), count)
+    one = key.encrypt(ends, source)
+    zero = key.encrypt(np.zeros(count, dtype=np.int64), source)
+    total = key.total([one, zero, zero], np.zeros(count, dtype=np.int64), source)
+    assert (secret.decrypt(total)[:count] == ends).all()
+    split = np.resize(np.array([limit // 2, -(limit // 2)], dtype=np.int64), count)
+    total = key.total([key.encrypt(split, source)], split, source)
+    assert (secret.decrypt(total)[:count] == 2 * split).all()
+    assert key.encrypt(ends, source) != one  # fresh randomness each time
+    kept = scheme.secret_key(Secret(secret.reveal().reveal()))
+    assert (kept.decrypt(total) == secret.decrypt(total)).all()
+    with pytest.raises(LocalProtocolError):
+        key.encrypt(np.zeros(scheme.block_values + 1, dtype=np.int64), source)
+    kept.erase()
+    with pytest.raises(LocalProtocolError, match="erased"):
+        kept.decrypt(total)
+
+
+def test_three_hundred_addends_wrap_nowhere() -> None:
+    scheme = scheme_for("bfv", Extent(size=8192, limit=2**40, owners=300, flood_bits=70))
+    secret, source = scheme.generate(system_stream()), system_stream()
+    values = np.arange(8192, dtype=np.int64) - 4000
+    block = secret.public.encrypt(values, source)
+    total = secret.public.total([block] * 300, values, source)
+    assert (secret.decrypt(total) == 301 * values).all()
+
+
+@pytest.mark.parametrize("bits", [0, 5, 47, 48, 49, 69, 96])
+def test_flooding_is_uniform_in_its_range(bits: int) -> None:
+    bfv: Any = scheme_for("bfv", Extent(size=1, limit=2**20, owners=2, flood_bits=min(bits, 90)))
+    object.__setattr__(bfv.extent, "flood_bits", bits)
+    residues = _flood(bfv, AesStream(bytes(32), bytes([bits]))).astype(object)
+    primes = [int(p) for p in bfv.primes[:, 0]]
+    q, found = primes[0] * primes[1] * primes[2], 0
+    for row, prime in zip(residues, primes):
+        rest = q // prime
+        found = found + row * (rest * pow(rest, -1, prime))
+    values = [int(v) % q for v in found]
+    signed = [v - q if v > q // 2 else v for v in values]
+    assert min(signed) >= -(2**bits)
+    assert max(signed) < 2**bits
+    mean = float(np.mean([float(Fraction(v, 2**bits)) for v in signed]))
+    assert abs(mean + 0.5 / 2**bits) < 6 / np.sqrt(3 * 8192)  # six deviations of the mean of 8,192 uniform ones
+    if bits >= 5:
+        top = np.bincount([(v + 2**bits) >> (bits - 4) for v in signed], minlength=32)
+        assert ((top - 256) ** 2 / 256).sum() < 90  # chi-squared with 31 degrees of freedom: beyond 10^-7
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 63), st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=12), st.integers(1, 3))
+def test_packed_integers_add_up_slot_by_slot(bits: int, raw: list[int], addends: int) -> None:
+    limit = 2**bits - 1
+    values = np.array([v % (2 * limit + 1) - limit for v in raw], dtype=np.int64) // addends
+    width = slot_bytes(limit)
+    packed = [pack(values, 12, width) for _ in range(addends)]
+    expected = np.zeros(12, dtype=np.int64)
+    expected[: len(values)] = values * addends
+    assert (unpack(sum(packed), 12, width) == expected).all()
+
+
+def test_packing_refuses_what_lies_beyond_all_slots() -> None:
+    with pytest.raises(ValueError, match="larger"):
+        unpack(1 << 200, 3, 2)
+
+
+def test_the_flooding_bound_is_the_least_that_fits() -> None:
+    facts = {"coefficients": coefficients(2_001_000, 2**50), "rounds": 3, "degree": 8192, "owners": 1000}
+    made = flooding_for(**facts, epsilon=1.0, delta=1e-6)
+    assert made.left <= 1e-6 * float(SHARE) < 2 * made.left
+    assert made.error == error_bound(8192, 1000) == 1002 * 4098
+    assert budget_left(Extent(size=1, limit=2**50, owners=1000, flood_bits=made.bits)) > 20
+    assert "charged to delta" in made.words
+
+
+def test_plaintext_moduli_hold_the_sum_and_are_none_of_qs() -> None:
+    for limit in [*(2**k for k in range(1, 64)), *(2**k - 1 for k in range(2, 64))]:
+        bits = plain_bits(limit)
+        assert len(bits) in (1, 2)
+        assert sum(b - 1 for b in bits) >= (2 * limit + 1).bit_length()
+        assert not {54, 55} & set(bits)
+
+
+def test_a_sum_without_room_is_refused_by_name() -> None:
+    with pytest.raises(StudyError) as error:
+        scheme_for("bfv", Extent(size=10, limit=2**58 - 1, owners=1000, flood_bits=105))
+    assert error.value.rule == "homomorphic-headroom"
+    with pytest.raises(StudyError, match="no scheme"):
+        scheme_for("rot13", Extent(size=1, limit=1, owners=1))
