@@ -33,7 +33,7 @@ def cut(*raw: bytes) -> Iterator[bytes]:
 
 
 class Assembler:
-    """Messages of all peers, put together again; of each peer one is under way, and no longer than ``limit``."""
+    """Messages of all peers, put together again; of each peer at most one is under way, no longer than ``limit``."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
