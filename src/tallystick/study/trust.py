@@ -11,12 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystick.core.errors import StudyError, TrustModelError
-from tallystick.privacy.plan import Plan
-from tallystick.privacy.sum_plan import rounds_of
 from tallystick.privacy.trust import Trust
+
+if TYPE_CHECKING:
+    from tallystick.privacy.plan import Plan
 
 DEFAULT_TRUST = "servers"
 _BUILT_IN = {
@@ -84,6 +85,8 @@ class TrustModel(ABC):
 
     def upload_bytes(self, section: Any, plan: Plan, *, records: int | None) -> int:
         """What a client's sum takes on the wire in a round, about: 8 bytes an entry, unless the model has it longer."""
+        from tallystick.privacy.sum_plan import rounds_of  # listing the roles must not load it
+
         return 8 * max((r.grid.size for r in rounds_of(plan)), default=0)
 
     def check_plan(self, facts: Mapping[str, Any], cast: Mapping[str, int]) -> tuple[str, str] | None:

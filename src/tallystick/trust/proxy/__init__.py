@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystick.core.errors import StudyError
 from tallystick.crypto.homomorphic.flooding import SHARE
-from tallystick.privacy.plan import Plan
 from tallystick.privacy.trust import NoiseMakers, Problem, Trust
 from tallystick.study.trust import Role, TrustModel, register
 
 if TYPE_CHECKING:
+    from tallystick.privacy.plan import Plan
     from tallystick.trust.proxy.section import ProxySection
 
 __all__ = ["PROXY"]
