@@ -57,8 +57,8 @@ def time_table(path: Path | None, *, quick: bool = False) -> list[dict[str, Any]
 def _median(drawers: Drawers, questions: Sequence[Question], repeat: int) -> list[Drawn]:
     """The draws of one median; the fastest of a few times, after a draw that warms up."""
     totals = [some_totals(question, RECORDS) for question in questions]
-    drawers.draw(questions[0], totals[0])
-    times = [[drawers.draw(question, total) for question, total in zip(questions, totals)] for _ in range(repeat)]
+    drawers.select(questions[0], totals[0])
+    times = [[drawers.select(question, total) for question, total in zip(questions, totals)] for _ in range(repeat)]
     return min(times, key=lambda drawn: sum(d.seconds for d in drawn))
 
 

@@ -81,7 +81,7 @@ class _Party:
         )  # fmt: skip
         self._assembler = Assembler(message_limit(question, len(self._names)))
 
-    def draw(self) -> dict[str, Any]:
+    def select(self) -> dict[str, Any]:
         """From dealing the shares to the opened place."""
         machine, place = self._machine, None
         used = time.process_time()

@@ -81,7 +81,7 @@ class Drawers:
             raise
         return self
 
-    def draw(self, question: Question, totals: Sequence[int]) -> Drawn:
+    def select(self, question: Question, totals: Sequence[int]) -> Drawn:
         """One draw from these exact totals, shared afresh; it must be the ideal function's."""
         self._round += 1
         m, source = len(self.names), system_stream()
@@ -94,7 +94,7 @@ class Drawers:
         for party in self._parties:
             party.answer()
         started = time.monotonic()
-        answers = tell(self._parties, do="draw")
+        answers = tell(self._parties, do="select")
         seconds = time.monotonic() - started
         if {a["place"] for a in answers} != {ideal(question, totals, words)}:
             raise LocalProtocolError("the parties drew something else than the ideal function")
@@ -113,8 +113,8 @@ class Drawers:
 
 def fastest(drawers: Drawers, question: Question, totals: Sequence[int], repeat: int) -> Drawn:
     """The fastest of a few draws after one that warms up: machines are shared."""
-    drawers.draw(question, totals)
-    return min(drawers.draw(question, totals) for _ in range(repeat))
+    drawers.select(question, totals)
+    return min(drawers.select(question, totals) for _ in range(repeat))
 
 
 def _shares(totals: Sequence[int], parties: int) -> list[NDArray[np.uint64]]:

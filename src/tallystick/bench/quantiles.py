@@ -49,7 +49,7 @@ def rows(quick: bool = False) -> list[dict[str, Any]]:
     with Drawers(3, network=WAN) as drawers:
         for question, n in ((window, records),) if quick else ((window, records), (whole, _WHOLE)):
             totals = some_totals(question, n)
-            drawn = drawers.draw(question, totals) if quick else fastest(drawers, question, totals, 2)
+            drawn = drawers.select(question, totals) if quick else fastest(drawers, question, totals, 2)
             table.append(_drawn(f"draw-3-{question.cells}-wan", drawn))
     table += _input(200 if quick else 20_000)
     return [*table, *counts(quick)]
