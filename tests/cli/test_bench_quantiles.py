@@ -43,7 +43,7 @@ def test_quick_rows(tmp_path: Path) -> None:
 def test_a_slow_network_holds_every_layer_back() -> None:
     question = planned_question(1000)
     with Drawers(3, network=Network(delay_seconds=0.01, bytes_per_second=1e7)) as drawers:
-        drawn = drawers.draw(question, some_totals(question, 1000))
+        drawn = drawers.select(question, some_totals(question, 1000))
     assert drawn.seconds >= 0.01 * drawn.layers
 
 

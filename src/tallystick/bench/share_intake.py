@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import deque
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from tallystick.core.identifiers import digest
 from tallystick.crypto.field import decode_signed, encode_signed, sum_vectors
 from tallystick.crypto.prg import system_stream
 from tallystick.crypto.signing import SigningKey
+from tallystick.privacy.mechanisms import discrete_laplace
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.messages import RoundOpen, model_digest
 from tallystick.protocol.secure_sum.open_round import NoiseSource
@@ -50,8 +52,8 @@ class Intake:
     """That the party was sent."""
 
 
-class _NoNoise(NoiseSource):
-    """A round that ends in a draw opens no sum, so none is noised."""
+class _Kept(NoiseSource):
+    """A round that ends in a draw opens no sum: what is kept at its opening stands for a party's random word."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -60,7 +62,7 @@ class _NoNoise(NoiseSource):
         return True
 
     def draw(self, round: int) -> NDArray[np.int64]:
-        return np.zeros(self._size, dtype=np.int64)
+        return discrete_laplace.sample(Fraction(64), self._size, system_stream())
 
 
 class _Party:
@@ -71,7 +73,7 @@ class _Party:
         self.share: NDArray[np.uint64] | None = None
         self._spool = SpoolShares(folder / name, party=name)
         self._machine = sums.ServerMachine(
-            parameters, name, key=key, noise=_NoNoise(parameters.size), blinds=system_stream(), shares=self._spool
+            parameters, name, key=key, noise=_Kept(parameters.size), blinds=system_stream(), shares=self._spool
         )
 
     def take(self, messages: list[tuple[str, bytes]]) -> list[sums.Send]:
