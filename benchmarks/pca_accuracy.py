@@ -10,7 +10,6 @@ the project's measurements has, the mark there for two servers without a public 
 from __future__ import annotations
 
 import argparse
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 
 import tallystick as ts
 
-DATA = Path(os.environ.get("TALLYSTICK_DATA", "/work/shared/data"))
+DATA = Path(__file__).parents[2] / "shared" / "data"
 EPSILONS = (0.1, 0.3, 0.5, 1.0)
 COMPONENTS = {"isolet": 50, "mnist": 50, "optdigits": 10, "cnae9": 50}
 BOUNDS = {"isolet": (-1, 1), "mnist": (0, 1), "optdigits": (0, 1), "cnae9": (0, 1)}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.quantile_runs import Case
 
-_FOLDERS = (Path("../shared/data"), Path("/work/shared/data"), Path("data"))
+_FOLDERS = (Path("../shared/data"), Path("data"))
 
 
 def adult(column: str) -> NDArray[np.int64] | None:

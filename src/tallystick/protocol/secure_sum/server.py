@@ -167,8 +167,7 @@ class ServerMachine(DrawingServer):
         return Start(boot=record.boot, value=record.boot_value, noise=record.noise_commitment)
 
     def _commit(self, round: int, noise: NDArray[np.int64]) -> bytes:
-        blind = self._blinds.bytes(SEED_BYTES)
-        raw = noise.astype("<i8").tobytes()
+        blind, raw = self._blinds.bytes(SEED_BYTES), noise.astype("<i8").tobytes()
         return noise_commitment(blind, self.parameters.study_hash, round, self._boot_value, raw)
 
     # -- collecting ------------------------------------------------------------------------------------------------
