@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from tallystick.core.errors import BoundsError
 from tallystick.privacy.clipping import clip_group
-from tallystick.privacy.contribution import Chunked, Dense, GridRows, _joined, total_by_person
+from tallystick.privacy.contribution import Chunked, Dense, GridRows, total_by_person
 from tallystick.privacy.grid import Grid, Group
+from tallystick.privacy.person_sums import _joined
 
 MOST = 2**40
 """What one record adds to a coordinate of a person's sum at most, in grid units."""

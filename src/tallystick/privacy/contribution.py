@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tallystick.core.errors import BoundsError, DataError
-from tallystick.privacy.clipping import MAX_BOUND, clip_record, grid_record
+from tallystick.privacy.clipping import MAX_BOUND, clip_group, clip_record, grid_record
 from tallystick.privacy.grid import Grid
 from tallystick.privacy.outer_products import (
     OuterProducts,
