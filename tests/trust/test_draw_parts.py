@@ -43,3 +43,11 @@ def test_no_more_is_kept_than_the_longest_message() -> None:
     assembler = Assembler(2 * PART_BYTES)
     assert [assembler.take("a", part) for part in cut(bytes(3 * PART_BYTES))] == [None] * 3
     assert assembler._under_way == {}
+
+
+def test_parts_that_are_too_short_to_be_parts_are_dropped() -> None:
+    """So that nobody makes a party count through tens of thousands of empty ones [hostile review]."""
+    assembler = Assembler(LIMIT)
+    for number in range(3):
+        assert assembler.take("mallory", number.to_bytes(2, "little") + b"\0") is None
+    assert assembler._under_way == {}

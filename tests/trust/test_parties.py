@@ -289,3 +289,25 @@ def test_public_facts_alone_decide() -> None:
     asked = study("age", "quantiles", 'q = [0.5]\ncolumn = ["age"]\nmethod = "exponential"')
     assert public_facts(asked, layout_of(asked)).records == 90
     assert public_budget(asked).epsilon == 1.0
+
+
+def test_more_records_than_stated_do_not_wrap_in_the_circuit() -> None:
+    """A total beyond the circuit's width would turn around, and one record with it [hostile review]."""
+    from tallystick.trust.parties.questions import most_records
+
+    study = Study.from_dict({"study": {"name": "n", "program": "summary"}, "data": {"records": 900, "columns": {}}})
+    assert most_records(study) >= 16 * 900
+
+
+def test_a_quantile_that_is_drawn_elsewhere_is_said() -> None:
+    from tallystick.algorithms.design import PublicBudget
+    from tallystick.algorithms.quantiles.settings import QuantileSettings
+    from tallystick.algorithms.selection.quantile_design import _notes, _rank
+
+    budget = PublicBudget(mechanism="exponential", rho=1.0, epsilon=0.1, neighbours="replace-one", variance_factor=3.0)
+    a, b = _rank(0.05, 100, budget)
+    assert a / b > 0.06
+    settings = QuantileSettings.__new__(QuantileSettings)
+    object.__setattr__(settings, "q", (0.05, 0.5))
+    (note,) = _notes(settings, 100, budget)
+    assert note.startswith("q = 0.05 is drawn as")

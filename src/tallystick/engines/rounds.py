@@ -81,6 +81,8 @@ def is_lost_tick(plan: SumPlan, error: TallystickError) -> bool:
     skipped = error.rule == SPENT or (plan.claim.parallel and error.rule in LOST)
     if not skipped or error.round is None:
         return False
+    if plan.open is not None or any(isinstance(r, DrawRound) for r in plan.rounds):
+        return False  # a search that is priced as it goes, or counts its steps, has paid for what it did not hear
     this, following = plan.rounds[error.round - 1], plan.rounds[error.round : error.round + 1]
     return all(this == other for other in following)
 

@@ -135,7 +135,12 @@ def _inside(records: float, budget: PublicBudget) -> float:
 
 
 def _notes(settings: QuantileSettings, records: float, budget: PublicBudget) -> tuple[str, ...]:
-    if not {0.0, 1.0} & set(settings.q):
-        return ()
-    beyond = max(_inside(records, budget), records / _FINEST)
-    return (f"min and max are the values with about {beyond:,.0f} records beyond them: one record is hidden",)
+    notes = []
+    if {0.0, 1.0} & set(settings.q):
+        beyond = max(_inside(records, budget), records / _FINEST)
+        notes.append(f"min and max are the values with about {beyond:,.0f} records beyond them: one record is hidden")
+    for q in sorted(set(settings.q) - {0.0, 1.0}):
+        numerator, denominator = _rank(q, records, budget)
+        if abs(numerator / denominator - q) > 1e-3 * min(q, 1 - q):
+            notes.append(f"q = {q:g} is drawn as {numerator / denominator:.4g}: nearer to the end a draw cannot tell")
+    return tuple(notes)

@@ -120,16 +120,16 @@ class Bfv(Scheme):
         return BfvSecret(self, secrets, BfvPublic(self, b"".join(publics)))
 
     def _public_key(self, raw: bytes, party: str | None) -> EncryptingKey:
-        """Range, and that it is not degenerate. That a small secret lies behind it cannot be seen; who made it without
-        one can decrypt nothing, which harms nobody but itself."""
+        """Range, and that neither polynomial is zero. What lies behind it cannot be seen: a data user can make a key
+        under which the proxy reads, too, as it could hand its own key over. The two are assumed not to collude."""
         if len(raw) != self.public_bytes:
             bad_key_size(len(raw), self.public_bytes, party)
         for part in _parts(raw, len(self.moduli)):
             words = np.frombuffer(part, dtype="<u8").reshape(2, len(PRIME_BITS), DEGREE)
             if (words >= self.key_primes).any():
                 bad_key("a coefficient is not below its prime", party)
-            if not words[1].any(axis=-1).all():
-                bad_key("it would encrypt nothing (its second polynomial is zero)", party)
+            if not words.any(axis=-1).all():
+                bad_key("it would encrypt nothing (one of its polynomials is zero)", party)
         return BfvPublic(self, raw)
 
     def secret_key(self, raw: Secret) -> DecryptingKey:
@@ -251,16 +251,20 @@ def _parts(raw: bytes, count: int) -> list[bytes]:
 
 
 def _signed(residues: list[Words], moduli: list[int]) -> Integers:
-    """The integers of least absolute value with these residues; |they| < 2^63 by the check of room."""
+    """The integers with these residues, next to 0; with two moduli cut at ±2^62, far beyond any study's limit.
+
+    Cut, and not wrapped: a total is judged once its last noise is in it, and one beyond the range stays beyond it.
+    """
     if len(moduli) == 1:
         found, half = residues[0].astype(np.int64), moduli[0] // 2
         return np.where(found > half, found - np.int64(moduli[0]), found)
     # Garner: v = a + t1·k with k = (b − a)·t1⁻¹ mod t2 of least absolute value. The moduli have 35 bits at most, so the
-    # product is taken in two halves; |v| < 2^63, so that what wraps modulo 2^64 on the way is right at its end.
+    # product is taken in two halves.
     (a, b), (t1, t2) = [r.astype(np.int64) for r in residues], [np.int64(t) for t in moduli]
     inverse = pow(moduli[0], -1, moduli[1])
     difference = (b - a) % t2
     high, low = np.int64(inverse >> _HALF), np.int64(inverse & ((1 << _HALF) - 1))
     k = (((difference * high) % t2) * np.int64(1 << _HALF) + difference * low) % t2
     k = np.where(k > t2 // 2, k - t2, k)
-    return a + t1 * k
+    most = np.int64((1 << 62) // moduli[0] + 1)
+    return a + t1 * np.clip(k, -most, most)

@@ -16,8 +16,12 @@ _WORD = 8
 
 
 def slot_bytes(limit: int) -> int:
-    """How wide a slot is for totals of at most ``limit``."""
-    return -(-((limit + 1).bit_length() + 1) // 8)
+    """How wide a slot is for totals of at most ``limit``, with as much room again.
+
+    Whether a total is out of range is decided after the last noise is in it: one that has left the range of its slot
+    must not come back into it by noise. Slots end at twice the limit or beyond, and the limit is far above all noise.
+    """
+    return -(-((2 * limit + 1).bit_length() + 1) // 8)
 
 
 def slots_for(limit: int) -> int:
@@ -40,11 +44,9 @@ def pack(values: NDArray[np.int64], slots: int, width: int) -> int:
 
 
 def unpack(packed: int, slots: int, width: int) -> NDArray[np.int64]:
-    """The integers of all slots; ``ValueError`` if a slot has overflowed beyond all of them."""
-    try:
-        raw = (packed + _offset(slots, width)).to_bytes(slots * width, "little")
-    except OverflowError:
-        raise ValueError("a packed total is larger than its slots") from None
+    """The integers of all slots. What has overflowed beyond all of them wraps around, and is not told here: a total
+    is judged once its last noise is in it, and not before."""
+    raw = ((packed + _offset(slots, width)) % (1 << 8 * slots * width)).to_bytes(slots * width, "little")
     shifted = np.frombuffer(raw, dtype=np.uint8).reshape(slots, width).copy()
     shifted[:, width - 1] ^= 0x80
     words = np.zeros((slots, max(width, _WORD)), dtype=np.uint8)

@@ -144,7 +144,7 @@ class DataUserMachine(AgreeingDataUser):
         # Own noise first: nothing is decided by a total that has only the proxy's noise in it.
         noisy = total + noise
         self._total = None
-        if (np.abs(noisy) > p.result_limit).any():
+        if ((noisy > p.result_limit) | (noisy < -p.result_limit)).any():
             cause = "the total is outside what honest owners can produce; it is withheld"
             return self._abort(Code.OUT_OF_RANGE, self.name, cause)
         record = ResultRecord(round=self.round, agreement=agreed.digest(), clients=mine.clients, total=noisy)

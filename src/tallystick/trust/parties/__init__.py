@@ -59,8 +59,9 @@ class Parties(TrustModel):
         group = "any one" if t <= 1 else f"any {t}"
         words = (
             f"holds against the aggregator, every client and {group} of the {m} computing parties together, as long as "
-            "all parties follow the protocol and most of them keep what they see to themselves: they are "
-            "semi-honest. Opened are the selected places and the noisy counts that the plan lists, and nothing else."
+            "all parties and all clients' software follow the protocol and most parties keep what they see to "
+            "themselves: they are semi-honest. Opened are the selected places and the noisy counts that the plan "
+            "lists, and nothing else."
         )
         return Trust(
             makers=NoiseMakers(count=m, honest=honest),

@@ -38,6 +38,7 @@ class Assembler:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._under_way: dict[str, list[bytes]] = {}
+        """Parts of one length, but for the last: so their number says how long they are together."""
 
     def take(self, sender: str, part: bytes) -> bytes | None:
         """The message, if this is the last of its parts; None if more are to come, or if it is dropped."""
@@ -45,8 +46,9 @@ class Assembler:
             return None
         number, last = _HEAD.unpack_from(part)
         pieces = self._under_way.pop(sender, []) if number else []
-        size = sum(map(len, pieces)) + len(part) - _HEAD.size
-        if number != len(pieces) or last > 1 or size > self.limit:
+        size = len(part) - _HEAD.size
+        whole = size == PART_BYTES or last == 1
+        if number != len(pieces) or last > 1 or not whole or number * PART_BYTES + size > self.limit:
             return None
         pieces.append(part[_HEAD.size :])
         if last:

@@ -27,8 +27,8 @@ from tallystick.trust.servers.server import ServerPart, ServerProcess
 _log = logging.getLogger("tallystick.roles")
 LEAST_PATIENCE = 10.0
 """Seconds that a silent peer has, however short the rounds are."""
-_MOST_EARLY = 256
-"""Messages of a draw that wait here for its beginning; whoever sent more says them again."""
+_MOST_EARLY = 4
+"""Messages of a draw that wait here for its beginning, of each peer; whoever sent more says them again."""
 
 
 class PartyPart(ServerPart):
@@ -61,7 +61,7 @@ class PartyPart(ServerPart):
         machine = self.drawing
         if machine is not None and machine.round == codec.decode(raw, limit=self.message_limit).round:
             self.drive_draw(machine.receive_bytes(sender, raw, self.session.process.now()))
-        elif len(self._early) < _MOST_EARLY:
+        elif sum(name == sender for name, _ in self._early) < _MOST_EARLY:
             self._early.append((sender, raw))  # a peer that heard of the agreement first has begun
 
     def tick(self) -> None:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import LocalProtocolError
+from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.privacy.draws import WORD_ENTRIES, DrawRound
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.selection.machine import message_limit
 from tallystick.protocol.selection.question import MAX_WIDTH, MIN_WIDTH, Question
 from tallystick.study import Study
 
-_RECORDS = 1 << 36
+_RECORDS = 1 << 30
 """As many as there may be where nobody states it."""
 
 
 def most_records(study: Study) -> int:
-    """No more records than this can be counted: from what the study states, with room where that is a figure to plan
-    with."""
+    """No more records than this can be counted: from what the study states, with room for statements that are wrong.
+
+    A total that left the width of the circuit would wrap around, and one record could then move a distance from one end
+    to the other.
+    """
     stated = study.data.records
-    if stated is None:
-        return _RECORDS
-    return stated if study.counts_are_public else min(_RECORDS, 16 * stated + (1 << 20))
+    return _RECORDS if stated is None else min(_RECORDS, 16 * stated + (1 << 20))
 
 
 def question_of(study: Study, plan: SumPlan, round: int) -> Question:
@@ -32,13 +33,20 @@ def question_of(study: Study, plan: SumPlan, round: int) -> Question:
         raise LocalProtocolError("this round is not drawn from", round=round)
     choice = drawn.choice
     most = most_records(study) * drawn.grid.largest_coordinates[0] * choice.denominator
+    width = max(MIN_WIDTH, choice.shift + 2, most.bit_length() + 1)
+    if width > MAX_WIDTH:
+        raise StudyError(
+            f"totals of {width} bits are more than the computing parties can compare",
+            rule="bad-question",
+            remedy="State the number of records under [data], ask for rounder quantiles, or bound scores more tightly.",
+        )
     return Question(
         cells=choice.cells,
         kind=choice.kind,
         numerator=choice.numerator,
         denominator=choice.denominator,
         shift=choice.shift,
-        width=min(MAX_WIDTH, max(MIN_WIDTH, choice.shift + 2, most.bit_length() + 1)),
+        width=width,
         table=choice.table,
     )
 

@@ -59,8 +59,9 @@ class ProxyTrust(TrustModel):
         flooded = section.scheme == "bfv"
         aside = " (a thousandth of delta is for what the errors of ciphertexts could tell the data user)"
         words = (
-            "holds against every client, the proxy, the data user and everybody else, as long as proxy and data user "
-            f"do not collude; the full noise of each of the two alone carries it{aside if flooded else ''}."
+            "holds against every client, a proxy that follows the protocol, the data user and everybody else, as long "
+            "as proxy and data user do not collude; the full noise of each of the two alone carries it"
+            f"{aside if flooded else ''}."
         )
         return Trust(
             makers=NoiseMakers(count=2, honest=1),

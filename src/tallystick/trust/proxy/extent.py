@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tallystick.core.errors import PrivacyRefused
-from tallystick.crypto.field import HALF
 from tallystick.crypto.homomorphic.bfv_parameters import (
     DEGREE,
     budget_left,
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 EXACT_DELTA = 1e-6
 """Where a study has no δ, because it has no noise: errors are drowned all the same, as if it had this one."""
+
+_MOST = 1 << 60
+"""No total is larger: beyond it a scheme has room in which what is out of range stays out of range."""
 
 
 def flooding_of(section: ProxySection, plan: SumPlan, limit: int) -> Flooding | None:
@@ -50,7 +52,7 @@ def size_of(plan: SumPlan) -> int:
 
 def extent_of(section: ProxySection, plan: SumPlan, records: int | None) -> Extent:
     """The extent of the study's sums: the same at every party that has the study."""
-    limit = HALF if records is None else min(result_limit(plan, records), HALF)
+    limit = _MOST if records is None else min(result_limit(plan, records), _MOST)
     flooding = flooding_of(section, plan, limit)
     return Extent(
         size=size_of(plan),

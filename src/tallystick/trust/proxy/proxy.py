@@ -59,7 +59,8 @@ class ProxyPart(EncryptedPart):
         workers = max(1, process.parts.config.workers, cpu_count() or 1)
 
         def made(index: int) -> bytes:
-            return job.chunk(index, process.parts.streams(study, b"flood", job.round.to_bytes(8, "little")))
+            labels = (b"flood", job.round.to_bytes(8, "little"), index.to_bytes(8, "little"))
+            return job.chunk(index, process.parts.streams(study, *labels))
 
         digests: list[bytes] = []
         waiting: deque[Future[bytes]] = deque()
