@@ -9,10 +9,10 @@ from tallystick.application.party_files import PartyFiles, client_ledger
 from tallystick.application.text_layout import at_most_sure, day, paragraph
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import format_hash
-from tallystick.privacy.accountant import epsilon_from_rho
 from tallystick.privacy.ledger import Budget
 from tallystick.privacy.ranges import BUDGET_EPSILON
-from tallystick.privacy.totals import Spent, UnitSpent
+from tallystick.privacy.spent import Spent, UnitSpent
+from tallystick.privacy.totals import UnitTotals
 from tallystick.roles.identity.identity_files import unix_time
 from tallystick.roles.ledger.account import StudyCharge
 from tallystick.roles.ledger.budget_groups import BudgetView
@@ -86,7 +86,8 @@ def _failed(entry: StudyCharge, files: PartyFiles | None) -> bool:
 
 def _study(entry: StudyCharge, delta: float) -> dict[str, Any]:
     charge = entry.charge
-    alone = float(charge.pure_epsilon) if charge.pure_epsilon is not None else epsilon_from_rho(charge.rho, delta)
+    pure = charge.pure_epsilon
+    alone = float(pure) if pure is not None else UnitTotals.of(charge).to_convert().promise(delta)[0]
     return {
         "name": entry.name,
         "hash": format_hash(charge.study),

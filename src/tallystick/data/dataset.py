@@ -6,7 +6,7 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 from tallystick.privacy.ledger import Budget, Ledger
-from tallystick.privacy.totals import Spent
+from tallystick.privacy.spent import Spent
 from tallystick.study.schema import Schema
 
 

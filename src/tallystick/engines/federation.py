@@ -27,7 +27,7 @@ from tallystick.engines.engine import Computation, Engine, Progress, Result, Sim
 from tallystick.engines.planning import layout_of, plan_study, public_facts
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
-from tallystick.privacy.totals import Spent
+from tallystick.privacy.spent import Spent
 from tallystick.study import Study
 from tallystick.study.columns import Missing
 from tallystick.study.schema import Schema

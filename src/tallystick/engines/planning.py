@@ -14,12 +14,12 @@ from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError, TrustModelError
 from tallystick.engines.record_choice import sampling_notes
 from tallystick.engines.thresholding import threshold_notes
-from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS
 from tallystick.privacy.mechanisms.names import PURE
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sampling import sampled_budget
-from tallystick.privacy.sum_plan import SumPlan
+from tallystick.privacy.sum_plan import SumPlan, curve_budget
 from tallystick.study import Study
 from tallystick.study.columns import Column, Integer, Items
 from tallystick.study.schema import FeatureLayout
@@ -65,7 +65,7 @@ def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
     claim = study.claim(rounds=1, allow_not_private=True)
     pure, makers = claim.mechanism in PURE, claim.trust.makers
     private = claim.mechanism != "none"
-    rho = float(rho_from_epsilon(claim.epsilon, claim.noise_delta)) if private and not pure else math.inf
+    rho = float(curve_budget(claim)) if private and not pure else math.inf
     if claim.sampling is not None and claim.sampling < 1 and private and not pure:
         rho = _sampled_rho(claim, makers.honest, rounds)
     ticks = 1 if study.stream is None else study.stream.ticks

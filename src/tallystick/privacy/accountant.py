@@ -41,7 +41,7 @@ _SLACK = 2.0**-48
 
 def epsilon_from_rho(rho: float | Fraction, delta: float) -> float:
     """The smallest ε this conversion can promise for ρ-zCDP at δ (0 for ρ = 0); never below the true one."""
-    _check_delta(delta)
+    check_delta(delta)
     return _epsilon(_as_float(rho), delta)
 
 
@@ -65,9 +65,8 @@ def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
     The search goes by an estimate, which every study so far has its noise from; what it finds is taken if
     :func:`epsilon_from_rho` confirms it, as it does for ε from 10⁻⁴ on, and made smaller until it does otherwise.
     """
-    _check_delta(delta)
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise PrivacyRefused(f"epsilon = {epsilon} promises nothing", rule="epsilon-is-positive-and-finite")
+    check_delta(delta)
+    check_epsilon(epsilon)
     return _rho(epsilon, delta)
 
 
@@ -149,7 +148,14 @@ def rounded_up(value: Fraction) -> float:
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
-def _check_delta(delta: float) -> None:
+def check_epsilon(epsilon: float | Fraction) -> None:
+    """Refuse an ε that promises nothing."""
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise PrivacyRefused(f"epsilon = {epsilon} promises nothing", rule="epsilon-is-positive-and-finite")
+
+
+def check_delta(delta: float | Fraction) -> None:
+    """Refuse a δ that is no probability."""
     if not (0 < delta < 1):
         raise PrivacyRefused(
             f"delta = {delta} is not a probability in (0, 1)",

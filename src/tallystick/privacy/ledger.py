@@ -3,7 +3,8 @@
 An entry is a Rényi curve at fixed public orders, in exact rationals rounded up, so that sampled and pure mechanisms fit
 the same account: ρ-zCDP is ρ·α, pure ε is min(ε, ε²α/2) and ε at order ∞. Curves add up; a charge is admitted when some
 order stays under its cap. At order α a budget (ε, δ) caps the curve at  ε − [ln(1/δ) + (α−1)ln(1−1/α) − ln α]/(α−1)
-[CKS20, Prop. 12]. Exact comparison: equality is allowed, anything above is refused.
+[CKS20, Prop. 12]. Exact comparison: equality is allowed, anything above is refused. Charges whose noise is all Gaussian
+are told apart, and admitted by the exact Gaussian curve as well (:mod:`tallystick.privacy.conversion`).
 
 reserve → commit. A reservation counts as spent from the moment it is made; it may be withdrawn only while nothing
 noised has left. What charges add up to, each for the unit it protects, is in :mod:`tallystick.privacy.totals`; a budget
@@ -20,8 +21,10 @@ from functools import lru_cache
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
 from tallystick.privacy.accountant import ORDERS, pure_rho, rho_from_epsilon
+from tallystick.privacy.gaussian_curve import RESERVED, gaussian_rho
 from tallystick.privacy.plan import Plan
-from tallystick.privacy.totals import STEPS, Charge, Spent, Totals, UnitTotals, steps
+from tallystick.privacy.spent import Spent
+from tallystick.privacy.totals import STEPS, Charge, Totals, UnitTotals, steps
 from tallystick.privacy.units import Unit
 
 
@@ -71,6 +74,8 @@ def charge_of(study: bytes, plan: Plan) -> Charge:
         person=plan.claim.person,
         max_records=plan.claim.max_records,
         max_institutions=plan.claim.max_institutions,
+        gaussian_distance=plan.gaussian_distance,
+        distance_aside=plan.claim.distance_aside,
     )
 
 
@@ -102,7 +107,7 @@ def admit(totals: Totals, charge: Charge, budget: Budget, *, allow_not_private: 
 def typical_charge(epsilon: float, delta: float, unit: Unit, neighbours: str) -> Charge:
     """What a study of (ε, δ) costs that uses all it asks for: Gaussian rounds, or pure ε where δ is 0."""
     pure = None if delta > 0 else Fraction(repr(float(epsilon)))
-    rho = rho_from_epsilon(epsilon, delta) if pure is None else pure_rho(pure)
+    rho = gaussian_rho(epsilon, Fraction(delta) * (1 - RESERVED)) if pure is None else pure_rho(pure)
     costs = [rho * order if pure is None else min(rho * order, pure) for order in ORDERS]
     return Charge(
         study=b"",
@@ -114,6 +119,7 @@ def typical_charge(epsilon: float, delta: float, unit: Unit, neighbours: str) ->
         person=unit.person,
         max_records=unit.max_records,
         max_institutions=unit.max_institutions,
+        gaussian_distance=Fraction(0) if pure is None else None,
     )
 
 
@@ -138,16 +144,20 @@ def covers(budget: Budget, totals: Totals) -> bool:
 
 def covers_sum(budget: Budget, totals: UnitTotals) -> bool:
     """Whether charges that all bound one unit stay within the budget; equality is within."""
-    totals = totals.composed()
-    if not totals.not_pure and totals.pure_epsilon <= budget.exact_epsilon:
+    whole = totals.to_convert()
+    if whole.all_pure and not whole.aside and whole.pure_epsilon <= budget.exact_epsilon:
         return True
-    if budget.delta <= 0:
+    left = whole.delta_left(budget.epsilon, budget.delta)
+    if left <= 0:
         return False
     # Every charge is zCDP: Σρ under the budget's own ρ is the same test at every real order at once, so that a
     # study asking for exactly the whole budget is admitted (equality is allowed).
-    if totals.rho <= rho_from_epsilon(budget.epsilon, budget.delta):
+    if whole.rho <= rho_from_epsilon(budget.epsilon, left):
         return True
-    return any(spent <= cap for spent, cap in zip(totals.curve, _caps(budget.epsilon, budget.delta)))
+    # A study asking for exactly the whole budget has the curve's ρ at 0.999 δ, and a distance that the rest covers.
+    if whole.on_curve(budget.exact_epsilon, budget.delta):
+        return True
+    return any(spent <= cap for spent, cap in zip(totals.composed().curve, _caps(budget.epsilon, left)))
 
 
 @lru_cache(maxsize=256)

@@ -8,11 +8,13 @@ that would exceed the reservation. All of it is integers and fractions: nobody r
 
 THEOREM (filter). If every round r is ρ_r-zCDP given the past, where ρ_r may depend on what was released before, and
 rounds stop before Σρ_r exceeds ρ, then the whole is ρ-zCDP [WRRW23, Thm. 1; FZ21, Thm. 3.1 at every order]. For pure ε
-likewise, by basic composition [RRUV16, Thm. 3.6].
+likewise, by basic composition [RRUV16, Thm. 3.6]. Gaussian rounds that stop before Σρ_r exceeds ρ keep the exact curve
+of ρ as well (mechanisms/rounded_gaussian.md, Lemma 2: ``on_curve``).
 
 Noise. Gaussian: a price of k parts gives group g  ρ_g = ρ·k/PARTS·(its share), and a share variance of at least
 D²/(2ρ_g h), and of at least 4 where h > 1. A sum of h shares is not exactly discrete Gaussian: [KLS21, Thm. 1] charges
 τd/4 more, τ ≤ 10(h − 1)e^(−π²·4) < 10(h − 1)2^−56. That much is set aside for every round before the rest is divided.
+On the curve v = s² − 1/12 takes the place of s²: share variances are 1/(12h) larger, and cost D²/(2v).
 Laplace: scale D/ε_g, each maker the whole of it.
 """
 
@@ -26,6 +28,7 @@ from typing import assert_never
 
 from tallystick.core.errors import PrivacyRefused, VerificationError
 from tallystick.privacy.mechanisms import Mechanism, round_up_scale, round_up_variance
+from tallystick.privacy.mechanisms.rounded_gaussian import ROUNDING
 from tallystick.privacy.round_plan import MIN_SHARE_VARIANCE, GroupNoise, RoundPlan
 
 PARTS = 2**20
@@ -48,6 +51,8 @@ class OpenBudget:
     least: int
     """No price is lower: so the largest noise, and with it the room a sum needs, is known beforehand."""
     honest: int
+    on_curve: bool = False
+    """Whether the promise is the exact Gaussian curve's."""
 
     def price_in(self, model: bytes, round: int) -> int:
         """The price that a round's public state begins with."""
@@ -62,10 +67,23 @@ class OpenBudget:
         return int(stated)
 
     def costs(self, round_plan: RoundPlan) -> list[Fraction]:
-        """c_g, such that noise of parameter p costs c_g/p: D²/(2h) for the Gaussian's variance, D for Laplace's."""
+        """c_g, such that noise of parameter p costs c_g/p: D²/(2h) for the Gaussian's variance, D for Laplace's.
+
+        On the curve p is the continuous share of the variance, :attr:`rounding` less.
+        """
         if round_plan.mechanism is Mechanism.LAPLACE:
             return [Fraction(n.sensitivity) for n in round_plan.noise]
         return [Fraction(n.sensitivity**2, 2 * self.honest) for n in round_plan.noise]
+
+    @property
+    def rounding(self) -> Fraction:
+        """What of a maker's variance stands for the rounding: 1/(12h) on the curve."""
+        return ROUNDING / self.honest if self.on_curve else Fraction(0)
+
+    def gaussian_distance(self, round_plan: RoundPlan, rounds: int) -> Fraction | None:
+        """How far all rounds may be from rounded Gaussians, whatever their prices: each as if it had the whole."""
+        one = self.priced(round_plan, PARTS).gaussian_distance(self.honest)
+        return None if one is None else rounds * one
 
     def least_parameter(self, mechanism: Mechanism) -> Fraction:
         """No maker adds less, whatever is paid: below it a sum of h > 1 shares may cost more than was set aside."""
@@ -82,8 +100,10 @@ class OpenBudget:
     def _noise(self, mechanism: Mechanism, noise: GroupNoise, amount: Fraction, cost: Fraction) -> GroupNoise:
         match mechanism:
             case Mechanism.GAUSSIAN:
-                variance = round_up_variance(max(cost / amount, self.least_parameter(mechanism)))
-                return replace(noise, parameter=variance, variance=float(variance), rho=cost / variance)
+                wanted = cost / amount + self.rounding
+                variance = round_up_variance(max(wanted, self.least_parameter(mechanism)))
+                charged = cost / (variance - self.rounding)
+                return replace(noise, parameter=variance, variance=float(variance), rho=charged)
             case Mechanism.LAPLACE:
                 return noise.with_scale(round_up_scale(cost / amount))
             case Mechanism.NONE:

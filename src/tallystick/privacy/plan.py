@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rounded_up
+from tallystick.privacy.gaussian_curve import distance_delta, gaussian_epsilon
 from tallystick.privacy.rules import Claim
 from tallystick.privacy.sampling import curve_epsilon
 
@@ -23,6 +24,9 @@ class Plan(ABC):
 
     claim: Claim
     notes: tuple[str, ...] = ()
+    gaussian_distance: Fraction | None = None
+    """Where all noise is Gaussian and the promise is the exact curve's of μ² = 2ρ: how far, in total variation, what is
+    released may be from rounded Gaussians (mechanisms/rounded_gaussian.md). None: the promise is by Rényi curves."""
     hopeless: str | None = None
     """Why the planner expects nothing but noise, if it does."""
     details: dict[str, Any] = field(default_factory=dict)
@@ -68,6 +72,9 @@ class Plan(ABC):
             return None
         if self.pure_epsilon is not None:
             return rounded_up(self.pure_epsilon)
+        if self.gaussian_distance is not None:
+            aside = distance_delta(self.gaussian_distance, Fraction(self.claim.epsilon))
+            return gaussian_epsilon(self.rho, Fraction(self.claim.noise_delta) - aside)
         curve = self.renyi_curve()
         if curve is not None:
             return curve_epsilon(curve, ORDERS, self.claim.noise_delta)

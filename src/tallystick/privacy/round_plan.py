@@ -6,6 +6,9 @@ them that are honest and not itself (:mod:`tallystick.privacy.trust`); so the *h
 * Gaussian: each adds N_Z(0, s²/h); s² = D²/(2ρ_g). A sum of h discrete Gaussians is not exactly discrete
   Gaussian; the difference is charged [KLS21, Prop. 4 and Thm. 1]:
   ε_c = min( √(D²/s² + τd/2), D/s + τ√d ), ρ = ε_c²/2, τ = 10 Σ_{k<h} exp(−2π² (s²/h) k/(k+1)); share variance ≥ 4.
+  Where the promise is the exact Gaussian curve's (``on_curve``), ρ is that of the Gaussian of variance v = s² − 1/12
+  whose rounding stands for the noise (mechanisms/rounded_gaussian.md): s² = D²/(2ρ_g) + 1/12, ρ = D²/(2v). As v < s²
+  this is zCDP as well.
 * Laplace: pure ε, and no exact way to split the noise, so each adds the full discrete Laplace of scale D/ε_g.
 """
 
@@ -20,6 +23,7 @@ from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import pure_rho, rho_for
 from tallystick.privacy.grid import Grid, Group, Norm, fraction_bits_for
 from tallystick.privacy.mechanisms import Mechanism, round_up_scale, round_up_variance
+from tallystick.privacy.mechanisms.rounded_gaussian import ROUNDING, coordinate_distance
 from tallystick.privacy.rules import Claim
 from tallystick.privacy.sensitivity import (
     Neighbours,
@@ -88,6 +92,21 @@ class RoundPlan:
         """Standard deviation on a coordinate of the total, all noise makers together, in real units."""
         return self.per_maker_std * math.sqrt(self.makers)
 
+    def gaussian_distance(self, honest: int) -> Fraction | None:
+        """How far, in total variation, the round may be from one of rounded Gaussians; None if nothing is proved.
+
+        Noise is independent of everything, so the distances of coordinates add up.
+        """
+        if self.mechanism is not Mechanism.GAUSSIAN:
+            return None
+        total = Fraction(0)
+        for n in self.noise:
+            one = coordinate_distance(n.parameter * honest, honest)
+            if one is None:
+                return None
+            total += n.group.size * one
+        return total
+
     def std_of(self, name: str) -> float:
         """Standard deviation on the total of one group's coordinates, in real units."""
         variance = next(n.variance for n in self.noise if n.group.name == name)
@@ -95,9 +114,15 @@ class RoundPlan:
 
 
 def plan_round(
-    claim: Claim, groups: tuple[Group, ...], norm: Norm, budget: Fraction, fraction_bits: int | None
+    claim: Claim,
+    groups: tuple[Group, ...],
+    norm: Norm,
+    budget: Fraction,
+    fraction_bits: int | None,
+    *,
+    on_curve: bool = False,
 ) -> RoundPlan:
-    """The round whose groups share ``budget``: a ρ, or an ε for Laplace."""
+    """The round whose groups share ``budget``: a ρ (``on_curve``: of the exact Gaussian curve), or an ε for Laplace."""
     # Unit "person": the SUM of a person's records at one institution is clipped to max_records times the record's
     # bound, and the sensitivity is multiplied by the number of institutions a person may be known to.
     persons = claim.unit == "person" or claim.max_records > 1
@@ -120,7 +145,7 @@ def plan_round(
             case Mechanism.GAUSSIAN | Mechanism.LAPLACE if group.outer:
                 noise.append(silent)  # below: the groups of a row's products are noised together
             case Mechanism.GAUSSIAN:
-                noise.append(_gaussian(silent, part, honest))
+                noise.append(_gaussian(silent, part, honest, on_curve))
             case Mechanism.LAPLACE:
                 noise.append(silent.with_scale(round_up_scale(Fraction(sensitivity) / part)))
             case Mechanism.NONE:
@@ -131,7 +156,7 @@ def plan_round(
         first = len(groups) - len(grid.outer_groups)
         part = budget * sum(Fraction(g.share) for g in grid.outer_groups) / whole
         last, gaussian = noise[first:], mechanism is Mechanism.GAUSSIAN
-        noise[first:] = outer_noise(last, part, honest) if gaussian else _outer_laplace(last, part)
+        noise[first:] = outer_noise(last, part, honest, on_curve=on_curve) if gaussian else _outer_laplace(last, part)
     return RoundPlan(grid=grid, noise=tuple(noise), mechanism=mechanism, makers=claim.trust.makers.count)
 
 
@@ -162,18 +187,24 @@ def _sensitivity(group: Group, bound: int, count: int, ceiling: int, neighbours:
     return vector_sensitivity(bound, neighbours)
 
 
-def _gaussian(silent: GroupNoise, rho: Fraction, honest: int) -> GroupNoise:
+def _gaussian(silent: GroupNoise, rho: Fraction, honest: int, on_curve: bool) -> GroupNoise:
     sensitivity, size = silent.sensitivity, silent.group.size
-    variance = round_up_variance(Fraction(sensitivity) ** 2 / (2 * rho * honest))
-    while honest > 1 and (variance < MIN_SHARE_VARIANCE or _charged_rho(sensitivity, variance, honest, size) > rho):
+    rounding = ROUNDING if on_curve else Fraction(0)
+
+    def charge(variance: Fraction) -> Fraction:
+        charged = _charged_rho(sensitivity, variance, honest, size)
+        return max(charged, rho_for(sensitivity, variance * honest - rounding)) if on_curve else charged
+
+    variance = round_up_variance((Fraction(sensitivity) ** 2 / (2 * rho) + rounding) / honest)
+    while honest > 1 and (variance < MIN_SHARE_VARIANCE or charge(variance) > rho):
         variance = round_up_variance(max(Fraction(MIN_SHARE_VARIANCE), variance * Fraction(1001, 1000)))
-    charged = _charged_rho(sensitivity, variance, honest, size)
+    charged = charge(variance)
     if charged > rho:
         raise PrivacyRefused("the noise of a group falls short of its budget", rule="noise-covers-budget")
     return replace(silent, parameter=variance, variance=float(variance), rho=charged)
 
 
-def outer_noise(silent: list[GroupNoise], rho: Fraction, honest: int) -> list[GroupNoise]:
+def outer_noise(silent: list[GroupNoise], rho: Fraction, honest: int, *, on_curve: bool = False) -> list[GroupNoise]:
     """Symmetric Gaussian noise on the upper triangle of Σ u·uᵀ: variance s² on the diagonal and s²/2 beside it.
 
     THEOREM. A symmetric D has ‖D‖_F² = Σ D_ii² + 2 Σ_{i<j} D_ij². Independent N(0, s²) on the diagonal and N(0, s²/2)
@@ -183,15 +214,21 @@ def outer_noise(silent: list[GroupNoise], rho: Fraction, honest: int) -> list[Gr
 
     ``equal`` groups have s² everywhere, as Analyze Gauss is published [DTTZ14]: the upper triangle of D is no longer
     than D, so Δ²/(2s²) is enough, and beside the diagonal twice as much noise as is needed.
+
+    ``on_curve`` the same with v = s² − 1/12 of each: Δ²/2 · max(1/v_d, 1/(2 v_b)).
     """
+    rounding = ROUNDING if on_curve else Fraction(0)
     sensitivity, size = silent[0].sensitivity, sum(n.group.size for n in silent)
     least = Fraction(MIN_SHARE_VARIANCE if honest > 1 else 0)
-    diagonal = round_up_variance(max(Fraction(sensitivity) ** 2 / (2 * rho * honest), 2 * least))
+    diagonal = round_up_variance(max((Fraction(sensitivity) ** 2 / (2 * rho) + 2 * rounding) / honest, 2 * least))
     while True:
         beside = diagonal if silent[0].group.equal else round_up_variance(diagonal / 2)
         exact = min(diagonal, 2 * beside) * honest  # s² such that Δ²/(2s²) bounds the cost
         # [KLS21] as in _charged_rho; τ falls with the variance, so the smaller of both is taken for all coordinates.
         charged = _charged_rho(sensitivity, exact / honest, honest, size, share=min(diagonal, beside))
+        if on_curve:
+            continuous = min(diagonal * honest - rounding, 2 * (beside * honest - rounding))
+            charged = max(charged, rho_for(sensitivity, continuous))
         if charged <= rho:
             break
         diagonal = round_up_variance(diagonal * Fraction(1001, 1000))

@@ -43,9 +43,23 @@ class Claim:
 
     @property
     def noise_delta(self) -> float:
-        """The δ that the noise is planned with: all of it, but for what the trust model sets aside."""
+        """The δ that the noise is planned with: all of it, but for what the trust model sets aside.
+
+        A part in 2^30 less than that, so that a ledger that adds :attr:`distance_aside`, rounded up, stays below δ.
+        """
         share = self.trust.delta_share
-        return self.delta if not share else float(Fraction(self.delta) * (1 - share))
+        return self.delta if not share else float(Fraction(self.delta) * (1 - share) * (1 - Fraction(1, 2**30)))
+
+    @property
+    def distance_aside(self) -> Fraction:
+        """How far, in total variation, what the trust model's own means tell may be from telling nothing: at most
+        share·δ/(1 + e^ε), for which its share of δ was set aside. Rounded up to 64 bits or so."""
+        share = self.trust.delta_share
+        if not share:
+            return Fraction(0)
+        told = Fraction(self.delta) * share / Fraction(1 + math.exp(min(self.epsilon, 700.0)))
+        bits = 64 + max(0, told.denominator.bit_length() - told.numerator.bit_length())
+        return Fraction(math.ceil(told * (1 + Fraction(1, 2**40)) * 2**bits), 2**bits)
 
 
 def default_delta(records: int | None, mechanism: str) -> float:

@@ -1,8 +1,9 @@
 """The plan of a sum: noise, clipping and budget of every round, derived once from public facts.
 
-Budget: ρ_total from (ε, δ) by the tight conversion (or ε itself for Laplace) is split over rounds by ``weights`` and
-within a round over groups by their shares; both splits are exact rationals that never add up to more than the whole.
-Or the rounds' prices are left open, and only what they may cost together is planned
+Budget: ρ_total from (ε, δ) by the exact Gaussian curve where all noise is Gaussian, fine enough and on whole records
+(:mod:`tallystick.privacy.gaussian_curve`), else by the conversion from zCDP (or ε itself for Laplace), is split over
+rounds by ``weights`` and within a round over groups by their shares; both splits are exact rationals that never add up
+to more than the whole. Or the rounds' prices are left open, and only what they may cost together is planned
 (:mod:`tallystick.privacy.open_budget`).
 """
 
@@ -18,8 +19,10 @@ from typing import Any
 
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import ORDERS, pure_rho, rho_from_epsilon
+from tallystick.privacy.gaussian_curve import RESERVED, distance_delta, gaussian_rho
 from tallystick.privacy.grid import Group, Norm
 from tallystick.privacy.mechanisms.names import EXPONENTIAL
+from tallystick.privacy.mechanisms.rounded_gaussian import short
 from tallystick.privacy.open_budget import PARTS, OpenBudget, Prices, shares_overhead
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.round_plan import RoundPlan, plan_round
@@ -105,7 +108,7 @@ class SumPlan(Plan):
         rate = self.claim.sampling
         if rate is None or self.renyi_curve() is None:
             return None
-        whole = rho_from_epsilon(self.claim.epsilon, self.claim.noise_delta)
+        whole = curve_budget(self.claim)
         return math.sqrt(whole / self.rho) / rate
 
     def round_at(self, number: int, model: bytes) -> RoundPlan:
@@ -174,27 +177,78 @@ def make_plan(
     whole = Fraction(1) if claim.parallel else sum(shares)
     if claim.parallel:
         shares = [Fraction(1)] * len(groups)  # every tick has records of its own, and so the whole budget
-    budget = _budget(claim, [share / whole for share in shares])
     norm: Norm = "l1" if claim.mechanism == "laplace" else "l2"
-    cache: dict[tuple[tuple[Group, ...], Fraction], RoundPlan] = {}
-    rounds = []
-    for round_groups, share in zip(groups, shares):
-        key = (tuple(round_groups), share)
-        if key not in cache:
-            cache[key] = plan_round(claim, tuple(round_groups), norm, budget * share / whole, fraction_bits)
-        rounds.append(cache[key])
-    plan = SumPlan(
-        claim=claim,
-        rounds=tuple(rounds),
-        notes=tuple(notes),
-        hopeless=hopeless,
-        threshold=threshold,
-        details=dict(details or {}),
-    )
-    return plan if least_price is None else _opened(plan, budget, least_price)
+
+    def planned(budget: Fraction, *, on_curve: bool) -> SumPlan:
+        cache: dict[tuple[tuple[Group, ...], Fraction], RoundPlan] = {}
+        rounds = []
+        for round_groups, share in zip(groups, shares):
+            key = (tuple(round_groups), share)
+            if key not in cache:
+                part = budget * share / whole
+                cache[key] = plan_round(claim, tuple(round_groups), norm, part, fraction_bits, on_curve=on_curve)
+            rounds.append(cache[key])
+        plan = SumPlan(
+            claim=claim,
+            rounds=tuple(rounds),
+            notes=tuple(notes),
+            hopeless=hopeless,
+            threshold=threshold,
+            details=dict(details or {}),
+        )
+        return plan if least_price is None else _opened(plan, budget, least_price, on_curve=on_curve)
+
+    coarse: tuple[str, ...] = ()
+    if is_all_gaussian(claim):
+        plan = planned(curve_budget(claim), on_curve=True)
+        distance = _distance(plan)
+        if distance is not None and distance_delta(distance, Fraction(claim.epsilon)) <= _most_distance(claim):
+            return replace(plan, gaussian_distance=distance)
+        coarse = (_COARSE,)
+    plan = planned(_budget(claim, [share / whole for share in shares]), on_curve=False)
+    return replace(plan, notes=(*plan.notes, *coarse)) if coarse else plan
 
 
-def _opened(plan: SumPlan, budget: Fraction, least: int) -> SumPlan:
+_COARSE = (
+    "the noise is so small on this grid that the exact Gaussian curve cannot be used: it is planned by the conversion "
+    "from zCDP, which needs some more noise; more fraction bits would avoid that"
+)
+
+
+def is_all_gaussian(claim: Claim) -> bool:
+    """Whether all noise of such a study of sums is Gaussian, on sums over all its records."""
+    return claim.mechanism == "gaussian" and (claim.sampling is None or claim.sampling >= 1)
+
+
+def curve_budget(claim: Claim) -> Fraction:
+    """The ρ of the exact Gaussian curve at (ε, δ), a thousandth of δ being kept for what is not exactly Gaussian."""
+    return gaussian_rho(claim.epsilon, Fraction(claim.noise_delta) * (1 - RESERVED))
+
+
+def _most_distance(claim: Claim) -> Fraction:
+    """A little less than what is kept, so that nothing ever depends on the last digit of either."""
+    return Fraction(claim.noise_delta) * RESERVED * Fraction(15, 16)
+
+
+def _distance(plan: SumPlan) -> Fraction | None:
+    """How far the whole may be from rounded Gaussians: distances of rounds add up, whatever each is chosen by.
+
+    Of a stream's ticks one has the record that differs; the others have the same law given the past, as they are, so
+    that only its own distance counts (mechanisms/rounded_gaussian.md, Theorem).
+    """
+    if plan.open is not None:
+        found = plan.open.gaussian_distance(plan.rounds[0], len(plan.rounds))
+        return None if found is None else short(found)
+    costs = []
+    for r, times in plan._distinct_rounds():
+        distance = r.gaussian_distance(plan.honest)
+        if distance is None:
+            return None
+        costs.append((distance, times))
+    return short(plan._composed(costs))
+
+
+def _opened(plan: SumPlan, budget: Fraction, least: int, *, on_curve: bool) -> SumPlan:
     """The same rounds with their prices left open."""
     rounds, honest = plan.rounds, plan.honest
     joined = any(r.grid.outer_groups for r in rounds)  # their prices are not per group
@@ -209,7 +263,7 @@ def _opened(plan: SumPlan, budget: Fraction, least: int) -> SumPlan:
     whole = budget - len(rounds) * shares_overhead(rounds[0], honest) if splits else budget
     if plan.differentially_private and whole <= 0:
         raise PrivacyRefused("the noise of a group falls short of its budget", rule="noise-covers-budget")
-    made = OpenBudget(whole=whole, least=least, honest=honest)
+    made = OpenBudget(whole=whole, least=least, honest=honest, on_curve=on_curve)
     return replace(plan, open=made, reserved=budget, rounds=(made.priced(rounds[0], least),) * len(rounds))
 
 

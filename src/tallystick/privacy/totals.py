@@ -15,7 +15,9 @@ from functools import reduce
 from typing import Any
 
 from tallystick.core.errors import LocalProtocolError
-from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rounded_up
+from tallystick.privacy.accountant import ORDERS
+from tallystick.privacy.conversion import Composed
+from tallystick.privacy.spent import Spent, UnitSpent
 from tallystick.privacy.units import RECORD, Unit
 
 STEPS = 2**70
@@ -41,6 +43,10 @@ class Charge:
     person: str | None = None
     max_records: int = 1
     max_institutions: int = 1
+    gaussian_distance: Fraction | None = None
+    """Where all noise is Gaussian, with μ² = 2ρ: how far it is from a rounded Gaussian (:class:`Plan`); else None."""
+    distance_aside: Fraction = Fraction(0)
+    """What the trust model's own means may tell, as a total variation (:attr:`Claim.distance_aside`)."""
 
     @property
     def protects(self) -> Unit:
@@ -56,56 +62,6 @@ class Charge:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UnitSpent:
-    """What an account has spent, for one unit."""
-
-    unit: Unit
-    neighbours: str
-    rho: float
-    epsilon: float | None
-    """None if a study without noise is among them."""
-    delta: float
-    fits: int
-    """Fits that this figure bounds."""
-    left_out: int
-    """Fits for other units that bound nothing for this one."""
-
-    @property
-    def whom(self) -> str:
-        """For whom, in words."""
-        change = "adding or removing" if self.neighbours == "add-remove" else "replacing"
-        return f"{change} any one {self.unit.words}"
-
-    @property
-    def figure(self) -> str:
-        """How much, in words."""
-        return (
-            f"epsilon = {self.epsilon:.6g}, delta = {self.delta:g}"
-            if self.epsilon is not None
-            else "NOT differentially private"
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spent:
-    """The composition of everything on a ledger.
-
-    ``unit``, ``rho`` and ``epsilon`` are those of the largest figure that bounds every fit; ``units`` has one figure
-    for each unit on the account.
-    """
-
-    rho: float
-    epsilon: float | None
-    delta: float
-    fits: int
-    differentially_private: bool
-    statement: str
-    unit: Unit = RECORD
-    neighbours: str = "replace-one"
-    units: tuple[UnitSpent, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class UnitTotals:
     """The exact sum of charges that all say something about one unit; ``curve`` counts in 1/:data:`STEPS`.
 
@@ -118,12 +74,21 @@ class UnitTotals:
     added_rho: Fraction = Fraction(0)
     added_pure: Fraction = Fraction(0)
     added_curve: tuple[int, ...] = (0,) * len(ORDERS)
+    added_gaussian_rho: Fraction = Fraction(0)
+    added_distance: Fraction = Fraction(0)
+    added_aside: Fraction = Fraction(0)
     charges: int = 0
     not_pure: int = 0
     not_private: int = 0
     rho: Fraction = Fraction(0)
     pure_epsilon: Fraction = Fraction(0)
     curve: tuple[int, ...] = (0,) * len(ORDERS)
+    gaussian: int = 0
+    """Charges whose noise is all Gaussian, the Σρ of these, and their distances from rounded Gaussians."""
+    gaussian_rho: Fraction = Fraction(0)
+    distance: Fraction = Fraction(0)
+    aside: Fraction = Fraction(0)
+    """What trust models' own means may tell, in all, as a total variation."""
 
     @classmethod
     def of(cls, charge: Charge) -> UnitTotals:
@@ -131,6 +96,7 @@ class UnitTotals:
         if len(charge.curve) != len(ORDERS):
             raise LocalProtocolError(f"a charge has a curve at {len(ORDERS)} orders, this one has {len(charge.curve)}")
         pure = charge.pure_epsilon
+        normal = charge.private and charge.gaussian_distance is not None
         alone = cls(
             charges=1,
             not_pure=int(pure is None and charge.private),
@@ -138,10 +104,23 @@ class UnitTotals:
             rho=charge.rho,
             pure_epsilon=pure or Fraction(0),
             curve=tuple([steps(value) for value in charge.curve]),
+            gaussian=int(normal),
+            gaussian_rho=charge.rho if normal else Fraction(0),
+            distance=(charge.gaussian_distance or Fraction(0)) if normal else Fraction(0),
+            aside=charge.distance_aside,
         )
         if charge.neighbours != "add-remove":
             return alone
-        return replace(alone, added=1, added_rho=alone.rho, added_pure=alone.pure_epsilon, added_curve=alone.curve)
+        return replace(
+            alone,
+            added=1,
+            added_rho=alone.rho,
+            added_pure=alone.pure_epsilon,
+            added_curve=alone.curve,
+            added_gaussian_rho=alone.gaussian_rho,
+            added_distance=alone.distance,
+            added_aside=alone.aside,
+        )
 
     def joined(self, other: UnitTotals, sign: int = 1) -> UnitTotals:
         """With (+1) or without (−1) the other: field by field."""
@@ -157,6 +136,8 @@ class UnitTotals:
         """For groups of so many units: k²ρ and kε [BS16, Prop. 1.9; DR14, Thm. 2.2].
 
         Curves that are not ρα (of sampled rounds, of pure ε) have no such rule here and are bounded by their k²ρα.
+        Gaussian rounds that are shifted k times as far have k²ρ. A distance is that of every data set's own law,
+        however far apart two are, but for a stream, where k records may be in k ticks: k times.
         """
         if size == 1:
             return self
@@ -169,6 +150,12 @@ class UnitTotals:
             rho=square * self.rho,
             pure_epsilon=size * self.pure_epsilon,
             curve=_zcdp(square * self.rho),
+            added_gaussian_rho=square * self.added_gaussian_rho,
+            added_distance=size * self.added_distance,
+            added_aside=size * self.added_aside,
+            gaussian_rho=square * self.gaussian_rho,
+            distance=size * self.distance,
+            aside=size * self.aside,
         )
 
     @property
@@ -186,6 +173,7 @@ class UnitTotals:
 
         To replace a record is to remove one and to add one: ρ-zCDP for add-remove is 4ρ-zCDP for replace-one, pure ε
         is 2ε [BS16, Prop. 1.9]; the other way round there is nothing, for replace-one says nothing about numbers.
+        Gaussian rounds and distances as for groups of two (:meth:`grouped`).
         """
         if not self.mixed:
             return self
@@ -195,19 +183,30 @@ class UnitTotals:
             rho=self.rho + 3 * self.added_rho,
             pure_epsilon=self.pure_epsilon + self.added_pure,
             curve=tuple([whole - part + more for whole, part, more in zip(self.curve, self.added_curve, twice)]),
+            gaussian_rho=self.gaussian_rho + 3 * self.added_gaussian_rho,
+            distance=self.distance + self.added_distance,
+            aside=self.aside + self.added_aside,
             added=0,
+        )
+
+    def to_convert(self) -> Composed:
+        """What a figure for one unit is made of, as one promise (:mod:`tallystick.privacy.conversion`)."""
+        one = self.composed()
+        return Composed(
+            rho=one.rho,
+            pure_epsilon=one.pure_epsilon,
+            all_pure=not one.not_pure,
+            # Every charge that is not pure is Gaussian: then the exact curve holds, with Σε of the pure ones on top.
+            gaussian_rho=one.gaussian_rho if one.gaussian == one.not_pure else None,
+            distance=one.distance,
+            aside=one.aside,
         )
 
     def spent(self, unit: Unit, delta: float, left_out: int) -> UnitSpent:
         """The same as a figure for this unit at δ."""
         if self.mixed:
             return self.composed().spent(unit, delta, left_out)
-        by_rho = epsilon_from_rho(self.rho, delta) if self.rho else 0.0
-        epsilon: float | None = by_rho
-        if self.charges > self.not_private and not self.not_pure:
-            by_sum = rounded_up(self.pure_epsilon)
-            epsilon = min(by_sum, by_rho)
-            delta = 0.0 if by_sum <= by_rho else delta
+        epsilon, delta = self.to_convert().promise(delta)
         return UnitSpent(
             unit=unit,
             neighbours=self.neighbours,

@@ -12,7 +12,8 @@ from tallystick.algorithms.quantiles.posterior import Target
 from tallystick.algorithms.quantiles.program import QuantileProgram, Series
 from tallystick.algorithms.quantiles.schedule import LEAST_PRICE, MOST_ROUNDS, Noise, Schedule
 from tallystick.algorithms.quantiles.settings import QuantileSettings, with_columns
-from tallystick.privacy.accountant import pure_rho, rho_from_epsilon
+from tallystick.privacy.accountant import pure_rho
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.grid import Group
 from tallystick.privacy.open_budget import PARTS
 
@@ -80,7 +81,7 @@ def _notes(
     ]
     pure, normal = pure_rho(Fraction(budget.epsilon)) if math.isfinite(budget.epsilon) else None, budget.rho
     if pure is not None and budget.mechanism == "laplace":
-        normal = float(rho_from_epsilon(budget.epsilon, _DELTA))
+        normal = float(gaussian_rho(budget.epsilon, _DELTA))
     if pure is not None:
         of_delta = f" at delta = {_DELTA:g}" if budget.mechanism == "laplace" else ""
         notes.append(

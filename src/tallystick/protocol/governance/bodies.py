@@ -138,7 +138,8 @@ def check_plan(value: Any) -> str | None:
         return "has noise for more rounds than it has"
     if "open" in value:  # what rounds of open prices may cost: read as numbers by whoever checks a receipt
         left = value["open"] if type(value["open"]) is dict else {}
-        if set(left) != set(_OPEN) or any(check(left[field]) is not None for field, check in _OPEN.items()):
+        told = _OPEN | ({"rounding": _fraction} if "rounding" in left else {})
+        if set(left) != set(told) or any(check(left[field]) is not None for field, check in told.items()):
             return "has prices left open without saying what they may cost"
     return check_value({key: v for key, v in value.items() if key not in _PLAN})
 

@@ -47,11 +47,17 @@ def summarise(plan: Plan) -> dict[str, Any]:
         "rounds": plan.claim.rounds,
         "rho": _written(plan.rho),
         "noise": noise_of(plan.noise_parameters()),
+        **_on_curve(plan),
         **_left_open(plan),
         **_draws(plan),
         "privacy": privacy,
         "words": [privacy["statement"], *plan.notes, *([plan.hopeless] if plan.hopeless else [])],
     }
+
+
+def _on_curve(plan: Plan) -> dict[str, Any]:
+    """Where the promise is the exact Gaussian curve's: the noise's total variation from rounded Gaussians."""
+    return {} if plan.gaussian_distance is None else {"gaussian_distance": _written(plan.gaussian_distance)}
 
 
 def _draws(plan: Plan) -> dict[str, Any]:
@@ -63,25 +69,26 @@ def _draws(plan: Plan) -> dict[str, Any]:
 
 def _left_open(plan: Plan) -> dict[str, Any]:
     """What rounds whose prices are left open may cost together, what a noise parameter p costs (c/p, per group), and
-    the least that p may be."""
+    the least that p may be. With a ``rounding`` r, on the exact Gaussian curve, c/(p − r)."""
     if not isinstance(plan, SumPlan) or plan.open is None or not plan.differentially_private:
         return {}
     costs, least = plan.open.costs(plan.rounds[0]), plan.open.least_parameter(plan.rounds[0].mechanism)
-    return {
-        "open": {"whole": _written(plan.open.whole), "costs": [_written(c) for c in costs], "least": _written(least)}
-    }
+    told = {"whole": _written(plan.open.whole), "costs": [_written(c) for c in costs], "least": _written(least)}
+    return {"open": told | ({"rounding": _written(plan.open.rounding)} if plan.open.on_curve else {})}
 
 
 def within_reservation(left_open: Mapping[str, Any], noise: Sequence[Sequence[Any]], rounds: int) -> bool:
     """Whether noise that was attested to, round by round, costs no more than was reserved: exact."""
     costs, least = [Fraction(c) for c in left_open["costs"]], Fraction(left_open["least"])
+    rounding = Fraction(left_open.get("rounding", 0))
     terms = [(0, 1)]
     for parameters, times in Counter(map(tuple, unfold(noise, rounds))).items():
         added = [Fraction(p) for p in parameters]
-        if len(added) != len(costs) or any(p <= 0 or p < least for p in added):
+        if len(added) != len(costs) or any(p <= rounding or p < least for p in added):
             return False
-        if any(max(x.numerator, x.denominator) > _LARGEST for x in (*added, *costs)):
+        if any(max(x.numerator, x.denominator) > _LARGEST for x in (*added, *costs, rounding)):
             return False
+        added = [p - rounding for p in added]
         terms += [(times * c.numerator * p.denominator, c.denominator * p.numerator) for c, p in zip(costs, added)]
     while len(terms) > 1:  # by halves and unreduced: one after the other, a stranger's fractions would take hours
         halves = [(a * d + c * b, b * d) for (a, b), (c, d) in zip(terms[::2], terms[1::2])]

@@ -22,7 +22,7 @@ from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_ROUNDS
-from tallystick.privacy.totals import Spent
+from tallystick.privacy.spent import Spent
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.analyst.told_progress import ToldProgress
 from tallystick.roles.governance.results import MAX_BYTES

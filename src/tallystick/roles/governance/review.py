@@ -17,7 +17,8 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.engines.setup import Setup, set_up
 from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.plan import Plan
-from tallystick.privacy.totals import Charge, Spent
+from tallystick.privacy.spent import Spent
+from tallystick.privacy.totals import Charge
 from tallystick.protocol.governance import policy as governance
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import summarise

@@ -28,6 +28,7 @@ from tallystick.privacy.totals import STEPS, Charge, Totals, steps
 from tallystick.protocol.governance.bodies import MAX_DIGITS
 from tallystick.study.schema import Schema
 
+_GAUSSIAN, _ASIDE = "gaussian_distance", "distance_aside"
 _OF_A_PERSON = ("person", "max_records", "max_institutions")
 
 
@@ -122,6 +123,9 @@ def charge_facts(charge: Charge) -> dict[str, Any]:
         "unit": charge.unit,
         # Only where persons are the unit: links about records stay what they were, to the byte.
         **(dict(zip(_OF_A_PERSON, named)) if charge.protects.kind == "person" and charge.protects.noted else {}),
+        # Only where there is one: a charge without the first was not made by the exact Gaussian curve.
+        **({} if charge.gaussian_distance is None else {_GAUSSIAN: ratio(charge.gaussian_distance)}),
+        **({_ASIDE: ratio(charge.distance_aside)} if charge.distance_aside else {}),
     }
 
 
@@ -273,6 +277,8 @@ def _charge(body: Mapping[str, Any]) -> Charge:
         person=person,
         max_records=records,
         max_institutions=institutions,
+        gaussian_distance=_exact(body[_GAUSSIAN]) if _GAUSSIAN in body else None,
+        distance_aside=_exact(body.get(_ASIDE, "0/1")),
     )
 
 

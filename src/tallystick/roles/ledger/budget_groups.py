@@ -15,10 +15,11 @@ from fractions import Fraction
 from typing import Any
 
 from tallystick.core.errors import BudgetExceeded, StudyError
-from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.gaussian_curve import RESERVED, gaussian_epsilon
 from tallystick.privacy.ledger import Budget, covers, how_many_fit, typical_charge
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
-from tallystick.privacy.totals import Charge, Spent, Totals
+from tallystick.privacy.spent import Spent
+from tallystick.privacy.totals import Charge, Totals
 from tallystick.roles.ledger.account import Account, DataSet, Group, StudyCharge, dataset_facts
 from tallystick.roles.ledger.datasets import check_dataset, check_distinct, check_words
 from tallystick.roles.ledger.file import LedgerFile
@@ -43,18 +44,10 @@ class BudgetView:
         """Of the ρ (or pure ε) that is left, as much as the charge takes: the largest share, where it counts for
         several units; above 1 if it does not fit. What is left is counted without a charge that is ``on_account``."""
         shares = []
+        epsilon, exact, delta = self.budget.epsilon, self.budget.exact_epsilon, self.budget.delta
         for unit, part in self.totals.plus(charge).whole():
-            after, before = part.composed(), self.totals.figure(unit)[0].composed()
-            if self.budget.delta > 0:
-                taken = after.rho - before.rho
-                left = rho_from_epsilon(self.budget.epsilon, self.budget.delta) - before.rho
-            elif after.not_pure:
-                return math.inf
-            else:
-                taken = after.pure_epsilon - before.pure_epsilon
-                left = self.budget.exact_epsilon - before.pure_epsilon
-            left += taken if on_account else 0
-            shares.append(float(taken / left) if left > 0 else math.inf)
+            before = self.totals.figure(unit)[0].to_convert()
+            shares.append(before.share(part.to_convert(), epsilon, exact, delta, on_account=on_account))
         return max(shares)
 
     def how_many_fit(self, epsilon: float) -> int:
@@ -219,7 +212,7 @@ def _grant_facts(group: str, budget: Budget, by: str, reason: str) -> dict[str, 
 
 
 def _left(budget: Budget, totals: Totals) -> float:
-    """The ε of what is left for one more study of the account's unit: of the ρ that the budget's (ε, δ) stands for, or
+    """The ε of what is left for one more study of the account's unit: of the ρ that the budget's (ε, δ) leaves, or
     of ε itself for a pure budget. Where the study would count for several units, the least that any of them leaves."""
     if not totals.rho:
         return budget.epsilon
@@ -229,15 +222,17 @@ def _left(budget: Budget, totals: Totals) -> float:
         size = asked.chain(unit, records=totals.person_records)
         if size is None:
             continue
-        whole = part.composed()
+        whole = part.to_convert()
         if budget.delta <= 0:
-            lefts.append(Fraction(0) if whole.not_pure else (budget.exact_epsilon - whole.pure_epsilon) / size)
+            lefts.append((budget.exact_epsilon - whole.pure_epsilon) / size if whole.all_pure else Fraction(0))
         else:
-            lefts.append((rho_from_epsilon(budget.epsilon, budget.delta) - whole.rho) / size**2)
+            lefts.append(whole.rho_left(budget.epsilon, budget.exact_epsilon, budget.delta) / size**2)
     left = min(lefts)
     if left <= 0:
         return 0.0
-    return float(left) if budget.delta <= 0 else min(budget.epsilon, epsilon_from_rho(left, budget.delta))
+    if budget.delta <= 0:
+        return float(left)
+    return min(budget.epsilon, gaussian_epsilon(left, Fraction(budget.delta) * (1 - RESERVED)))
 
 
 def _words(group: Group, spent: Spent, left: float, entries: tuple[StudyCharge, ...]) -> str:

@@ -6,8 +6,8 @@ counts every open reservation as released, and closes every budget until the ste
 was spent is forgotten, nothing more is admitted on figures that may be incomplete, and the servers can follow.
 
 Known from elsewhere: links that verify by themselves though one before them does not, and this client's own signed
-``charge`` statements, whose ρ bounds the whole curve (ρ·α at order α). For whom such a charge was is said by the study
-that was proposed, if that statement is kept; otherwise by the data set's registration.
+``charge`` statements, whose ρ bounds the whole curve (ρ·α at order α) and is not taken for Gaussian. For whom such a
+charge was is said by the study that was proposed, if that statement is kept; otherwise by the data set's registration.
 
 The damaged files are put aside, never deleted. Whoever has them open is told that they were replaced.
 """
@@ -30,6 +30,7 @@ from tallystick.privacy.accountant import ORDERS, epsilon_from_rho
 from tallystick.privacy.chain import Head, Link, parse_body
 from tallystick.privacy.totals import steps
 from tallystick.protocol.governance.statements import Statement, verify
+from tallystick.roles.ledger.account import ratio
 from tallystick.roles.ledger.anchor import Anchor
 from tallystick.roles.ledger.countersignatures import head_of
 from tallystick.roles.ledger.datasets import check_words
@@ -115,15 +116,17 @@ def _check_needed(path: Path, party: str, signing: SigningKey, heads: Sequence[H
 
 
 def _unit_of(study: str) -> dict[str, Any]:
-    """How a proposed study names and caps what it protects; nothing if its text is no study."""
+    """How a proposed study names and caps what it protects, and what its trust model sets aside; nothing if its text is
+    no study."""
     try:
         claim = Study.from_canonical(study).claim(rounds=1)
     except (TallystickError, ValueError, RecursionError, TypeError):
         return {}
+    aside = {"distance_aside": ratio(claim.distance_aside)} if claim.distance_aside else {}
     if claim.unit != "person":
-        return {"unit": "record"}
+        return {"unit": "record", **aside}
     caps = {"max_records": claim.max_records, "max_institutions": claim.max_institutions}
-    return {"unit": "person", "person": claim.person, **caps}
+    return {"unit": "person", "person": claim.person, **caps, **aside}
 
 
 def _link(

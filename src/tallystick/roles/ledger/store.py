@@ -22,7 +22,8 @@ from tallystick.core.identifiers import format_hash
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.chain import Head
 from tallystick.privacy.ledger import Entry, admit
-from tallystick.privacy.totals import Charge, Spent, Totals
+from tallystick.privacy.spent import Spent
+from tallystick.privacy.totals import Charge, Totals
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.ledger import countersignatures
 from tallystick.roles.ledger.account import Account, Group, StudyCharge, charge_facts, ratio
