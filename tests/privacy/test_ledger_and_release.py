@@ -10,7 +10,8 @@ from tests.claims import servers_claim
 
 import tallystick
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError
-from tallystick.privacy.accountant import ORDERS, epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.accountant import ORDERS, rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_epsilon, gaussian_rho
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import Budget, Ledger, charge_of, covers
 from tallystick.privacy.payment import Payment, paid_from
@@ -36,7 +37,7 @@ def plan_for(epsilon, mechanism="gaussian"):
 def test_admission_at_the_cap_and_just_over_it():
     ledger = Ledger(Budget(epsilon=1.0, delta=1e-6))
     # Composition in rho: 1.0 buys about rho(1.0)/rho(0.3) studies at 0.3, more than the 3 of plain addition.
-    fits = int(rho_from_epsilon(1.0, 1e-6) / plan_for(0.3).rho)
+    fits = int(gaussian_rho(1.0, 1e-6) / plan_for(0.3).rho)
     assert fits > 3
     for _ in range(fits):
         ledger.commit(ledger.reserve(charge_of(STUDY, plan_for(0.3))))
@@ -74,7 +75,7 @@ def test_composed_statement():
     for _ in range(4):
         ledger.commit(ledger.reserve(charge_of(STUDY, plan_for(0.5))))
     spent = ledger.spent(1e-6)
-    assert spent.epsilon == pytest.approx(epsilon_from_rho(4 * plan_for(0.5).rho, 1e-6))
+    assert spent.epsilon == pytest.approx(gaussian_epsilon(4 * plan_for(0.5).rho, 1e-6))
     assert spent.epsilon < 4 * 0.5
     assert "4 fit(s)" in spent.statement
     ledger.reserve(charge_of(STUDY, plan_for(1.0, "none")))

@@ -19,7 +19,7 @@ from tests.claims import servers_claim
 
 from tallystick.core.errors import PrivacyRefused, VerificationError
 from tallystick.privacy import open_budget
-from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.grid import Group
 from tallystick.privacy.ledger import charge_of
 from tallystick.privacy.open_budget import PARTS, Prices
@@ -78,7 +78,7 @@ def test_admitted_rounds_cost_no_more_than_was_reserved(facts: dict[str, Any], p
 
 def test_the_whole_budget_is_charged_and_nothing_less() -> None:
     made = plan()
-    assert made.rho == rho_from_epsilon(made.claim.epsilon, made.claim.delta)
+    assert made.rho == gaussian_rho(made.claim.epsilon, Fraction(made.claim.delta) * Fraction(999, 1000))
     assert charge_of(bytes(32), made).rho == made.rho
     pure = plan(mechanism="laplace", delta=0.0)
     assert pure.pure_epsilon == Fraction(pure.claim.epsilon)

@@ -17,8 +17,8 @@ from tests.claims import servers_claim
 
 from tallystick.core.errors import BoundsError, DataError, PrivacyRefused
 from tallystick.core.randomness import SystemSource
-from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.contribution import Dense, densify, total, total_by_person
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.grid import Grid, Group, outer_groups_for
 from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.outer_products import OuterProducts, matrix_of
@@ -183,7 +183,7 @@ def test_the_charge_covers_what_the_noise_costs_and_is_tight(
     columns: int, servers: int, honest: int, neighbours: str
 ) -> None:
     plan = plan_of(columns, servers=servers, neighbours=neighbours)
-    budget = float(rho_from_epsilon(1.0, 1e-6))
+    budget = float(gaussian_rho(1.0, 1e-6))
     assert cost(plan, honest) <= float(plan.rho) * (1 + 1e-12)
     assert float(plan.rho) <= budget
     if columns > 1 or neighbours == "add-remove":

@@ -9,6 +9,7 @@ from tests.claims import servers_claim
 
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_epsilon, gaussian_rho
 from tallystick.privacy.grid import Group
 from tallystick.privacy.sum_plan import make_plan
 from tallystick.trust.servers import honest_servers
@@ -43,7 +44,7 @@ def test_noise_per_server_follows_the_table(setting, expected):
     assert honest_servers(servers, colluding) == honest
     plan = make_plan(claim(servers=servers, colluding=colluding), [ONE])
     noise = plan.rounds[0].noise[0]
-    ideal = noise.sensitivity**2 / (2 * float(rho_from_epsilon(1.0, 1e-6)))
+    ideal = noise.sensitivity**2 / (2 * float(gaussian_rho(1.0, 1e-6)))
     assert servers * noise.variance / ideal == pytest.approx(ratio, rel=1e-3)
 
 
@@ -89,8 +90,10 @@ def test_the_spent_budget_never_exceeds_the_claim(epsilon, weights, mechanism, n
     assert plan.spent_epsilon() <= epsilon
     assert plan.spent_epsilon() >= 0.97 * epsilon  # and little is wasted
     if mechanism == "gaussian":
-        assert plan.rho <= rho_from_epsilon(epsilon, 1e-6)
-        assert epsilon_from_rho(plan.rho, 1e-6) <= epsilon
+        assert plan.gaussian_distance is not None or epsilon > 20  # where e^ε times the distance is no longer small
+        exact = plan.gaussian_distance is not None
+        assert plan.rho <= (gaussian_rho if exact else rho_from_epsilon)(epsilon, 1e-6)
+        assert (gaussian_epsilon if exact else epsilon_from_rho)(plan.rho, 1e-6) <= epsilon
 
 
 def test_add_remove_needs_half_the_noise():
@@ -120,7 +123,7 @@ def test_planted_bug_noise_split_over_all_servers_is_refused_by_the_table():
     plan = make_plan(claim(servers=2, colluding=1), [ONE])
     noise = plan.rounds[0].noise[0]
     halved = Fraction(noise.sensitivity) ** 2 / (2 * (noise.parameter / 2))
-    assert epsilon_from_rho(halved, 1e-6) > 1.4
+    assert gaussian_epsilon(halved, 1e-6) > 1.4
 
 
 def test_none_has_no_noise_and_says_so():

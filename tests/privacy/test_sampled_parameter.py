@@ -1,4 +1,4 @@
-"""What the samplers are asked for, compared as exact fractions with D²/(2ρh) (Gaussian) and D/ε (Laplace).
+"""What the samplers are asked for, as exact fractions: (D²/(2ρ) + 1/12)/h (Gaussian) and D/ε (Laplace).
 
 From the study's claim to the call of the sampler, by way of the very object that a server draws from; nothing here is
 statistical. The audits (tests/statistical) look at what comes out.
@@ -19,7 +19,7 @@ from tests.claims import servers_claim
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.privacy import noise as noises
-from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.grid import Group
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.sum_plan import make_plan
@@ -60,7 +60,7 @@ def asked_of_the_samplers(plan: Plan, mechanism: str) -> list[list[tuple[Fractio
 
 def check(mechanism: str, servers: int, colluding: int, neighbours: str) -> None:
     honest = servers - max(1, colluding)
-    whole = Fraction(1) if mechanism == "laplace" else rho_from_epsilon(1.0, 1e-6)
+    whole = Fraction(1) if mechanism == "laplace" else gaussian_rho(1.0, Fraction(1e-6) * Fraction(999, 1000))
     asked = asked_of_the_samplers(plan_of(mechanism, servers, colluding, neighbours), mechanism)
     assert [[size for _, size in calls] for calls in asked] == [[3, 5]] * len(WEIGHTS)
     for weight, calls in zip(WEIGHTS, asked):
@@ -68,7 +68,7 @@ def check(mechanism: str, servers: int, colluding: int, neighbours: str) -> None
             bound = Fraction(int(group.bound)) * 2**BITS
             moved = 2 * bound if neighbours == "replace-one" else bound
             part = whole * share * Fraction(weight, sum(WEIGHTS))
-            needed = moved / part if mechanism == "laplace" else moved**2 / (2 * part * honest)
+            needed = moved / part if mechanism == "laplace" else (moved**2 / (2 * part) + Fraction(1, 12)) / honest
             assert needed <= parameter <= needed * (1 + Fraction(1, 2**31)), (mechanism, servers, colluding, group.name)
 
 

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 from tests.claims import servers_claim
 
+from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.grid import Group
 from tallystick.privacy.sum_plan import make_plan
+
+CONVERSION = float(gaussian_rho(0.1, 1e-6) / rho_from_epsilon(0.1, 1e-6)) ** 0.5
+"""More noise by Rényi curves, as sampled rounds have it, than by the exact Gaussian curve."""
 
 
 def plan(rate: float | None, rounds: int, epsilon: float, *, servers: int = 2, weights: Any = None) -> Any:
@@ -31,18 +36,18 @@ def measured(rate: float, rounds: int, epsilon: float, **options: Any) -> float:
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
 def test_many_rounds_at_a_small_epsilon_cost_hardly_more(rate: float, epsilon: float) -> None:
-    assert 1.0 <= measured(rate, 200, epsilon) < 1.3
+    assert 1.0 <= measured(rate, 200, epsilon) < 1.4
 
 
 def test_one_round_or_a_large_epsilon_costs_much_more() -> None:
-    assert measured(0.02, 1, 5.0) == pytest.approx(27.0, abs=0.1)
-    assert measured(0.02, 200, 5.0) == pytest.approx(2.65, abs=0.01)
-    assert measured(0.1, 1, 1.0) == pytest.approx(3.59, abs=0.01)
+    assert measured(0.02, 1, 5.0) == pytest.approx(28.6, abs=0.1)
+    assert measured(0.02, 200, 5.0) == pytest.approx(2.81, abs=0.01)
+    assert measured(0.1, 1, 1.0) == pytest.approx(3.85, abs=0.01)
 
 
 def test_several_honest_servers_may_save_nothing() -> None:
-    """The general bound [ZW19] is no better than no sampling here: the whole 1/rate is lost."""
-    assert measured(0.1, 200, 0.1, servers=3) == pytest.approx(10.0, rel=0.02)
+    """The general bound [ZW19] is no better than no sampling here: 1/rate is lost, and the exact curve."""
+    assert measured(0.1, 200, 0.1, servers=3) == pytest.approx(10.0 * CONVERSION, rel=0.02)
 
 
 def test_uneven_rounds_are_compared_alike() -> None:

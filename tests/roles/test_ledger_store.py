@@ -27,8 +27,9 @@ from ledger_examples import (
 
 from tallystick.core.errors import BudgetExceeded, LocalProtocolError, RoundAborted, StudyError, VerificationError
 from tallystick.core.identifiers import format_hash
-from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from tallystick.privacy.accountant import epsilon_from_rho
 from tallystick.privacy.chain import extend, genesis
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.ledger import Budget, Entry
 from tallystick.privacy.totals import STEPS
 from tallystick.protocol.governance.statements import make, verify
@@ -209,8 +210,8 @@ def test_what_is_said_to_fit_fits(ledger: LedgerStore) -> None:
     ledger.reserve("default", charge(1, WHOLE / 3))
     left = ledger.view("default").left_epsilon
     with pytest.raises(BudgetExceeded):
-        ledger.preview("default", charge(2, rho_from_epsilon(left * 1.001, 1e-6)))
-    ledger.reserve("default", charge(2, rho_from_epsilon(left * 0.999999, 1e-6)))
+        ledger.preview("default", charge(2, gaussian_rho(left * 1.001, 1e-6)))
+    ledger.reserve("default", charge(2, gaussian_rho(left * 0.999999, 0.999e-6)))
 
 
 # -- cap and races -----------------------------------------------------------------------------------------------------

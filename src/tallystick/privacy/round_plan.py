@@ -187,7 +187,7 @@ def _sensitivity(group: Group, bound: int, count: int, ceiling: int, neighbours:
     return vector_sensitivity(bound, neighbours)
 
 
-def _gaussian(silent: GroupNoise, rho: Fraction, honest: int, on_curve: bool) -> GroupNoise:
+def _gaussian(silent: GroupNoise, rho: Fraction, honest: int, on_curve: bool = False) -> GroupNoise:
     sensitivity, size = silent.sensitivity, silent.group.size
     rounding = ROUNDING if on_curve else Fraction(0)
 

@@ -210,8 +210,8 @@ def make_plan(
 
 
 _COARSE = (
-    "the noise is so small on this grid that the exact Gaussian curve cannot be used: it is planned by the conversion "
-    "from zCDP, which needs some more noise; more fraction bits would avoid that"
+    "the noise is so small on this grid, or epsilon so large, that the exact Gaussian curve cannot be used: it is planned "
+    "by the conversion from zCDP, which takes some more noise; more fraction bits or a smaller epsilon would avoid that"
 )
 
 
