@@ -31,6 +31,8 @@ RESERVED = Fraction(1, 1000)
 _DIGITS = 50
 _UNSURE = Decimal("1e-36")
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
+_LEAST = Decimal("1e-400")
+"""No δ is told that is smaller: a fraction of it would take all the memory there is."""
 _GRID = 2**80
 """ρ is found in whole steps of 2^-80, as by :func:`tallystick.privacy.accountant.rho_from_epsilon`."""
 _KEPT = 44
@@ -56,7 +58,7 @@ def gaussian_delta(rho: Fraction, epsilon: Fraction) -> Fraction:
     """δ(ε) of Gaussian rounds of that ρ, never below the true one."""
     if rho < 0 or epsilon < 0:
         raise PrivacyRefused(f"no curve has rho = {float(rho):g}, epsilon = {float(epsilon):g}", rule="rho-is-finite")
-    return Fraction(_delta(_up(rho), _down(epsilon)))
+    return Fraction(max(_delta(_up(rho), _down(epsilon)), _LEAST)) if rho else Fraction(0)
 
 
 def _delta(rho: Decimal, epsilon: Decimal) -> Decimal:

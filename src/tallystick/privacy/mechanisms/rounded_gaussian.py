@@ -22,7 +22,7 @@ def coordinate_distance(variance: Fraction, honest: int) -> Fraction | None:
     """Total variation between the sum of ``honest`` discrete Gaussians of s² = ``variance`` in all and that rounded
     Gaussian, at most; None where nothing is proved.
 
-    1/(900 s⁴) for s² ≥ 4 (Lemma 1), and for h > 1 shares of σ² = s²/h ≥ 4 besides [KLS21, Thm. 1]: log-ratios of at
+    1/(900 s⁴) for s² ≥ 4 (Lemma 1), and for h > 1 shares of σ² = s²/h ≥ 4 besides [KLS21, Prop. 4]: log-ratios of at
     most τ = 10 Σ_{k<h} e^{−2π²σ²k/(k+1)} ≤ 10(h − 1)e^{−π²σ²} ≤ 10(h − 1)2^{−14σ²}, so a total variation of
     (e^τ − 1)/2 ≤ τ.
     """
