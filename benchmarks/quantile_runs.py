@@ -22,7 +22,7 @@ from tallystick.algorithms.quantiles.design import design_quantiles
 from tallystick.algorithms.quantiles.program import QuantileProgram, Query
 from tallystick.algorithms.quantiles.settings import QuantileSettings
 from tallystick.bench.central_draw import expected_rank_error
-from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.open_budget import PARTS
 
 DELTA = 1e-6
@@ -53,7 +53,7 @@ def budget_of(epsilon: float, *, mechanism: str = "laplace", neighbours: str = "
     """Two servers, one of which may collude: twice the variance that one trusted curator would need."""
     return PublicBudget(
         mechanism=mechanism,
-        rho=math.inf if mechanism == "laplace" else float(rho_from_epsilon(epsilon, DELTA)),
+        rho=math.inf if mechanism == "laplace" else float(gaussian_rho(epsilon, DELTA)),
         epsilon=epsilon,
         neighbours=neighbours,
         variance_factor=2.0,

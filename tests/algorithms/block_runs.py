@@ -17,8 +17,8 @@ from tests.claims import servers_claim
 from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.program import BlockProgram, Public, pack_state, unpack_state
 from tallystick.crypto.field import to_real
-from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.contribution import total
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.round_plan import RoundPlan
 from tallystick.privacy.sum_plan import make_plan
@@ -101,7 +101,7 @@ def budget_of(
     gaussian = mechanism == "gaussian"
     return PublicBudget(
         mechanism=mechanism,
-        rho=float(rho_from_epsilon(epsilon, 1e-6)) if gaussian else math.inf,
+        rho=float(gaussian_rho(epsilon, 1e-6)) if gaussian else math.inf,
         epsilon=epsilon if mechanism != "none" else math.inf,
         neighbours=neighbours,
         variance_factor=2.0,

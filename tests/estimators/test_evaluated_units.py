@@ -10,7 +10,7 @@ import pytest
 import tallystick as ts
 from tallystick.core.errors import DataError
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.privacy.accountant import epsilon_from_rho
+from tallystick.privacy.gaussian_curve import gaussian_epsilon
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.study import Study
 
@@ -53,7 +53,7 @@ def test_a_model_for_persons_is_evaluated_for_the_same_persons(neighbours: str) 
         assert noise.sensitivity / found.plan.rounds[0].grid.scale == pytest.approx(record * 4 * 3, rel=1e-6)
     spent = fed.spent
     assert (spent.fits, spent.unit, len(spent.units)) == (2, PID, 1)
-    assert spent.epsilon == pytest.approx(epsilon_from_rho(model.plan_.rho + found.plan.rho, 1e-6))
+    assert spent.epsilon == pytest.approx(gaussian_epsilon(model.plan_.rho + found.plan.rho, 1e-6))
     assert PID.words in spent.statement
     assert {entry.charge.protects for entry in fed.ledger.entries} == {PID}
 

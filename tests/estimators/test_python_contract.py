@@ -13,7 +13,7 @@ import pytest
 from sklearn.base import clone
 
 import tallystick as ts
-from tallystick.privacy.accountant import epsilon_from_rho
+from tallystick.privacy.gaussian_curve import gaussian_epsilon
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::tallystick.DataWarning"),  # odd data on purpose
@@ -114,7 +114,7 @@ def test_a_fit_states_its_privacy_in_words_and_as_data() -> None:
     assert (privacy.mechanism, privacy.rounds, privacy.differentially_private) == ("gaussian", 5, True)
     assert privacy.trust == {"model": "servers", "servers": 3, "colluding": 1, "honest": 2}
     assert privacy.noise_std["total"] == pytest.approx(privacy.noise_std["per_server"] * math.sqrt(3))
-    assert epsilon_from_rho(model.plan_.rho, 1e-7) <= 1.5
+    assert gaussian_epsilon(model.plan_.rho, 1e-7) <= 1.5
     assert "epsilon = 1.5, delta = 1e-07" in privacy.statement
     assert "any one of the 3 servers" in privacy.statement
     as_dict = privacy.as_dict()
@@ -138,7 +138,7 @@ def test_two_fits_compose_on_the_federation() -> None:
     assert (once.fits, twice.fits) == (1, 2)
     assert twice.rho == pytest.approx(2 * once.rho, rel=1e-6)
     assert once.epsilon <= 1.0 < twice.epsilon < 2.0  # better than the sum, worse than one
-    assert twice.epsilon == pytest.approx(epsilon_from_rho(twice.rho, 1e-6))
+    assert twice.epsilon == pytest.approx(gaussian_epsilon(twice.rho, 1e-6))
     assert "2 fit(s)" in twice.statement
 
 

@@ -78,7 +78,7 @@ def test_admitted_rounds_cost_no_more_than_was_reserved(facts: dict[str, Any], p
 
 def test_the_whole_budget_is_charged_and_nothing_less() -> None:
     made = plan()
-    assert made.rho == gaussian_rho(made.claim.epsilon, Fraction(made.claim.delta) * Fraction(999, 1000))
+    assert made.rho == gaussian_rho(made.claim.epsilon, Fraction(made.claim.delta) * (1 - Fraction(1, 10**6)))
     assert charge_of(bytes(32), made).rho == made.rho
     pure = plan(mechanism="laplace", delta=0.0)
     assert pure.pure_epsilon == Fraction(pure.claim.epsilon)

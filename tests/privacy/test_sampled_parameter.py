@@ -60,7 +60,7 @@ def asked_of_the_samplers(plan: Plan, mechanism: str) -> list[list[tuple[Fractio
 
 def check(mechanism: str, servers: int, colluding: int, neighbours: str) -> None:
     honest = servers - max(1, colluding)
-    whole = Fraction(1) if mechanism == "laplace" else gaussian_rho(1.0, Fraction(1e-6) * Fraction(999, 1000))
+    whole = Fraction(1) if mechanism == "laplace" else gaussian_rho(1.0, Fraction(1e-6) * (1 - Fraction(1, 10**6)))
     asked = asked_of_the_samplers(plan_of(mechanism, servers, colluding, neighbours), mechanism)
     assert [[size for _, size in calls] for calls in asked] == [[3, 5]] * len(WEIGHTS)
     for weight, calls in zip(WEIGHTS, asked):

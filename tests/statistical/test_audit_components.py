@@ -26,8 +26,8 @@ from tallystick.algorithms.components.settings import component_settings
 from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.program import Public
 from tallystick.crypto.prg import AesStream, derive
-from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.contribution import total
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.round_plan import RoundPlan
 from tallystick.privacy.sum_plan import SumPlan
@@ -46,7 +46,7 @@ def planned(neighbours: str, mechanism: str = "gaussian", **own: Any) -> tuple[A
     gaussian = mechanism == "gaussian"
     budget = PublicBudget(
         mechanism=mechanism,
-        rho=float(rho_from_epsilon(EPSILON, DELTA)) if gaussian else np.inf,
+        rho=float(gaussian_rho(EPSILON, DELTA)) if gaussian else np.inf,
         epsilon=EPSILON,
         neighbours=neighbours,
         variance_factor=2.0,

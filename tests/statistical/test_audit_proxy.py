@@ -16,7 +16,7 @@ from tests.statistical.audit_bounds import Outputs, find_bound
 from tallystick.core.identifiers import digest
 from tallystick.crypto.homomorphic.scheme import Extent, scheme_for
 from tallystick.crypto.prg import system_stream
-from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.mechanisms import discrete_gaussian
 from tallystick.protocol.noise_source import NoiseSource
 from tallystick.trust.proxy.memory_rounds import DATA_USER, PROXY, MemoryRounds
@@ -32,7 +32,7 @@ class Drawn(NoiseSource):
         self.silent, self.last = silent, np.zeros(SIZE, dtype=np.int64)
 
     def draw(self, round: int) -> np.ndarray:
-        variance = Fraction(SENSITIVITY) ** 2 / (2 * rho_from_epsilon(EPSILON, 0.999 * DELTA))
+        variance = Fraction(SENSITIVITY) ** 2 / (2 * gaussian_rho(EPSILON, 0.999 * DELTA))
         if not self.silent:
             self.last = discrete_gaussian.sample(variance, SIZE, system_stream())
         return self.last

@@ -12,7 +12,7 @@ import tallystick as ts
 from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import PrivacyRefused
 from tallystick.estimators.from_study import estimator_for
-from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.study import Study
 
 # Not those whose coins or batches are drawn under the study's hash, which names its trust model.
@@ -62,7 +62,7 @@ def test_the_plan_sets_a_thousandth_of_delta_aside_and_prints_the_bound() -> Non
     (note,) = [n for n in model.plan_.notes if "drowned" in n]
     assert "1 + e^epsilon" in note
     assert "bits of noise budget are left" in note
-    assert model.plan_.rho <= rho_from_epsilon(1.0, 0.999e-6) < rho_from_epsilon(1.0, 1e-6)
+    assert model.plan_.rho <= gaussian_rho(1.0, 0.999e-6) < gaussian_rho(1.0, 1e-6)
     assert model.privacy_.trust == {"model": "proxy", "scheme": "bfv", "max_clients": 1000, "honest": 1}
     assert "do not collude" in model.privacy_.statement
     packed = ts.LogisticRegression(epsilon=1.0, delta=1e-6, rounds=3).fit(federation(scheme="paillier"), target="y")

@@ -26,7 +26,7 @@ from functools import lru_cache
 from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.accountant import check_delta, check_epsilon
 
-RESERVED = Fraction(1, 1000)
+RESERVED = Fraction(1, 10**6)
 """Of δ, for the distance between what is drawn and a rounded Gaussian; nearly always far more than it needs."""
 _DIGITS = 50
 _UNSURE = Decimal("1e-36")
@@ -141,12 +141,12 @@ def _rho(epsilon: Fraction, delta: Fraction) -> Fraction:
     return Fraction(low, _GRID)
 
 
-def gaussian_epsilon(rho: Fraction, delta: float | Fraction) -> float:
+def gaussian_epsilon(rho: float | Fraction, delta: float | Fraction) -> float:
     """The smallest ε (to :data:`_KEPT` bits, rounded up) that Gaussian rounds of this ρ promise at δ; 0 for ρ = 0."""
     check_delta(delta)
     if rho < 0:
         raise PrivacyRefused(f"a zCDP budget of {float(rho):g} does not exist", rule="rho-is-finite")
-    return _epsilon(_up(rho), _down(Fraction(delta)))
+    return _epsilon(_up(Fraction(rho)), _down(Fraction(delta)))
 
 
 @lru_cache(maxsize=4096)

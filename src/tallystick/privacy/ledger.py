@@ -154,7 +154,7 @@ def covers_sum(budget: Budget, totals: UnitTotals) -> bool:
     # study asking for exactly the whole budget is admitted (equality is allowed).
     if whole.rho <= rho_from_epsilon(budget.epsilon, left):
         return True
-    # A study asking for exactly the whole budget has the curve's ρ at 0.999 δ, and a distance that the rest covers.
+    # A study asking for exactly the whole budget has the curve's ρ at δ less a millionth, which covers its distance.
     if whole.on_curve(budget.exact_epsilon, budget.delta):
         return True
     return any(spent <= cap for spent, cap in zip(totals.composed().curve, _caps(budget.epsilon, left)))

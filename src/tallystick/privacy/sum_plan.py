@@ -210,8 +210,8 @@ def make_plan(
 
 
 _COARSE = (
-    "the noise is so small on this grid, or epsilon so large, that the exact Gaussian curve cannot be used; noise is set "
-    "by the conversion from zCDP, which takes some more of it; more fraction bits or a smaller epsilon would avoid that"
+    "the noise is so small on this grid, or epsilon so large, that the exact Gaussian curve does not apply: it is set by "
+    "the conversion from zCDP, which takes some more of it; more fraction bits or a smaller epsilon would avoid that"
 )
 
 
@@ -221,7 +221,7 @@ def is_all_gaussian(claim: Claim) -> bool:
 
 
 def curve_budget(claim: Claim) -> Fraction:
-    """The ρ of the exact Gaussian curve at (ε, δ), a thousandth of δ being kept for what is not exactly Gaussian."""
+    """The ρ of the exact Gaussian curve at (ε, δ), a millionth of δ being kept for what is not exactly Gaussian."""
     return gaussian_rho(claim.epsilon, Fraction(claim.noise_delta) * (1 - RESERVED))
 
 
