@@ -148,16 +148,21 @@ def covers_sum(budget: Budget, totals: UnitTotals) -> bool:
     if whole.all_pure and not whole.aside and whole.pure_epsilon <= budget.exact_epsilon:
         return True
     left = whole.delta_left(budget.epsilon, budget.delta)
-    if left <= 0:
+    if left > 0:
+        # Every charge is zCDP: Σρ under the budget's own ρ is the same test at every real order at once, so that a
+        # study asking for exactly the whole budget is admitted (equality is allowed).
+        if whole.rho <= rho_from_epsilon(budget.epsilon, left):
+            return True
+        # The same by the exact curve: such a study has its ρ at δ less a millionth, which covers its distance.
+        if whole.on_curve(budget.exact_epsilon, budget.delta):
+            return True
+        if any(spent <= cap for spent, cap in zip(totals.composed().curve, _caps(budget.epsilon, left))):
+            return True
+    if budget.delta <= 0 or not (whole.aside or whole.distance):
         return False
-    # Every charge is zCDP: Σρ under the budget's own ρ is the same test at every real order at once, so that a
-    # study asking for exactly the whole budget is admitted (equality is allowed).
-    if whole.rho <= rho_from_epsilon(budget.epsilon, left):
-        return True
-    # A study asking for exactly the whole budget has the curve's ρ at δ less a millionth, which covers its distance.
-    if whole.on_curve(budget.exact_epsilon, budget.delta):
-        return True
-    return any(spent <= cap for spent, cap in zip(totals.composed().curve, _caps(budget.epsilon, left)))
+    # Distances weigh less at a smaller ε, (1 + e^ε)·D: what is promised there is promised here.
+    epsilon, delta = whole.promise(budget.delta)
+    return epsilon <= budget.epsilon and delta <= budget.delta
 
 
 @lru_cache(maxsize=256)

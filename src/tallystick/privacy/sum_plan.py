@@ -210,8 +210,8 @@ def make_plan(
 
 
 _COARSE = (
-    "noise is so small on this grid, or epsilon so large, that the exact Gaussian curve does not apply: it is set by the "
-    "conversion from zCDP, which takes some more of it; more fraction bits or a smaller epsilon would avoid that"
+    "noise is so small on this grid, or epsilon so large, that the exact Gaussian curve does not apply: it is set by "
+    "the conversion from zCDP, which takes some more of it; more fraction bits or a smaller epsilon would avoid that"
 )
 
 
