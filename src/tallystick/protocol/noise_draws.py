@@ -34,7 +34,7 @@ class Drawn:
 def draw_once(
     source: NoiseSource, record: Any, *, round: int, admitted: bytes | None, kept: Any, size: int, party: str
 ) -> Drawn:
-    """The noise of a round that was admitted; ``record`` is the type that keeps it, ``kept`` one of before a restart."""
+    """The noise of a round that was admitted; ``record`` is the type that keeps it, ``kept`` an earlier start's."""
     reused = kept is not None and kept.round == round
     noise = kept.noise if reused else source.draw(round)
     if noise.dtype != np.int64 or noise.shape != (size,):
