@@ -109,19 +109,19 @@ def check_counts(clients: int, colluding: int, dropping: int) -> None:
     if clients < MIN_CLIENTS:
         raise StudyError(
             f"{clients} clients cannot hide behind each other's masks",
-            rule="too-few-clients",
+            rule="mask-clients",
             remedy=f"Masked sums need at least {MIN_CLIENTS} clients.",
         )
     if colluding < 0 or dropping < 0 or clients - colluding - dropping < 2:
         raise StudyError(
             f"of {clients} clients, {colluding} colluding and {dropping} dropping out leave fewer than two honest ones",
-            rule="too-many-colluders",
+            rule="mask-colluders",
             remedy="A sum hides a value only behind another honest client's; allow fewer of either.",
         )
     if clients - dropping < (clients + colluding) // 2 + 1:
         raise StudyError(
             f"of {clients} clients, {colluding} colluding, a round cannot lose {dropping} and agree on who is left",
-            rule="too-many-dropouts",
+            rule="mask-dropouts",
             remedy="More than half of clients and colluders together must sign who is left; allow fewer drop-outs.",
         )
 
@@ -138,7 +138,7 @@ def complete_plan(*, clients: int, colluding: int, dropping: int) -> GraphPlan:
     if threshold < max(2, colluding + 1):
         raise StudyError(
             f"of {clients} clients, {colluding} colluding, a round cannot lose {dropping} and still be unmasked",
-            rule="too-many-dropouts",
+            rule="mask-dropouts",
             remedy="More neighbours must be left than collude, and two at least; allow fewer drop-outs.",
         )
     return GraphPlan(
