@@ -83,6 +83,11 @@ def wrapped(keys: dict[str, bytes], wrapping_key: bytes, study: bytes, round: in
     return gcm(wrapping_key, bytes(12), b"".join(keys[name] for name in names), context)
 
 
+def packet(secret: bytes, nonce: bytes, payload: bytes, study: bytes, round: int, sender: str, to: str) -> bytes:
+    key = hkdf_expand(secret, sha256_parts(b"tallystick/mask-packet/v1", *ends(study, round, sender, to)))
+    return nonce + gcm(key, nonce, payload, b"")
+
+
 def circle(names: list[str], seed: bytes) -> list[str]:
     return sorted(names, key=lambda name: sha256_parts(b"tallystick/mask-graph-order/v1", seed, name.encode()))
 
@@ -121,14 +126,17 @@ def masking_cases() -> list[dict[str, Any]]:
     for round in (0, 7):
         secrets = source_bytes(hashlib.sha256(b"round %d" % round).digest(), b"", [32] * 8)
         for at, party in enumerate(names):
-            keys = {}
-            for other in names:
+            keys, packets = {}, {}
+            source = hashlib.sha256(b"nonces %d %d" % (round, at)).digest()
+            nonces = iter(source_bytes(source, b"", [12] * 3))
+            for other in sorted(names):
                 if other != party:
                     first, second = sorted((party, other))
                     shared = pair_secret(
                         private[party], public[other], study, (first, second), (public[first], public[second])
                     )
                     keys[other] = round_key(shared, study, round, first, second)
+                    packets[other] = packet(shared, next(nonces), other.encode(), study, round, party, other).hex()
             seed, wrapping = secrets[2 * at : 2 * at + 2]
             values = [at, -1, 2**40 + round, 0, -(2**62)]
             sent = masked([v % P for v in values], keys, seed, study, round, party)
@@ -140,6 +148,8 @@ def masking_cases() -> list[dict[str, Any]]:
                     "private": private[party].hex(),
                     "publics": {name: public[name].hex() for name in names},
                     "round_keys": {name: key.hex() for name, key in sorted(keys.items())},
+                    "source_key": source.hex(),
+                    "packets_of_the_names": packets,
                     "self_seed": seed.hex(),
                     "wrapping_key": wrapping.hex(),
                     "values": values,

@@ -17,7 +17,7 @@ from scipy import stats
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.core.identifiers import digest
 from tallystick.core.redaction import Secret
-from tallystick.crypto import field, masking, shamir
+from tallystick.crypto import field, mask_keys, masking, shamir
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey
 from tallystick.crypto.masking import PairSecret, RoundKey, RoundSecrets
 from tallystick.crypto.prg import AesStream
@@ -141,6 +141,7 @@ def test_a_reused_round_key_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PairSecret, "round_key", forgetful)
     first, second = masks_of_two_rounds()
     assert not (first == second).any()  # the round in the mask's context still separates them
+    monkeypatch.setattr(mask_keys, "digest", same_context)
     monkeypatch.setattr(masking, "digest", same_context)
     first, second = masks_of_two_rounds()
     assert (first == second).all()
@@ -195,7 +196,7 @@ def test_a_revealed_round_does_not_open_another() -> None:
 def test_the_study_long_secret_has_no_way_out() -> None:
     pair = triangle()[0].pairs["B"]
     public = {name for name in dir(pair) if not name.startswith("_")}
-    assert public == {"erase", "first", "round_key", "second", "study_hash"}
+    assert public == {"erase", "first", "open", "round_key", "seal", "second", "study_hash"}
     key = bytes(pair._key)
     assert key.hex() not in repr(pair)
     assert not isinstance(pair, Secret)
@@ -234,6 +235,37 @@ def test_every_part_of_the_derivation_counts() -> None:
         key.add(acc, key.first)
         masks.add(acc.tobytes())
     assert len(masks) == 5
+
+
+def test_packets_open_at_the_other_end_only() -> None:
+    source = AesStream(bytes(32))
+    pair = PairSecret(study_hash=STUDY, first="A", second="B", key=bytes(32))
+    sealed = pair.seal(b"shares", round=1, sender="B", source=source)
+    assert len(sealed) == len(b"shares") + mask_keys.NONCE_BYTES + mask_keys.TAG_BYTES
+    assert pair.open(sealed, round=1, sender="B") == b"shares"
+    assert pair.seal(b"shares", round=1, sender="B", source=source) != sealed  # sealed again, under another nonce
+    stranger = PairSecret(study_hash=STUDY, first="A", second="B", key=bytes([1]) * 32)
+    elsewhere = PairSecret(study_hash=digest(b"another"), first="A", second="B", key=bytes(32))
+    changed = bytes([sealed[0] ^ 1]) + sealed[1:]
+    for who, raw, round, sender in (
+        (pair, sealed, 2, "B"),
+        (pair, sealed, 1, "A"),
+        (stranger, sealed, 1, "B"),
+        (elsewhere, sealed, 1, "B"),
+        (pair, changed, 1, "B"),
+        (pair, sealed[:-1], 1, "B"),
+        (pair, sealed[:27], 1, "B"),
+        (pair, b"", 1, "B"),
+    ):
+        with pytest.raises(RemoteProtocolError) as refusal:
+            who.open(raw, round=round, sender=sender)
+        assert (refusal.value.rule, refusal.value.party) == ("bad-packet", sender)
+    for sender in ("C", ""):
+        with pytest.raises(LocalProtocolError, match="no end"):
+            pair.seal(b"shares", round=1, sender=sender, source=source)
+    key = pair.round_key(1).reveal()  # a round key that was revealed opens no packet
+    with pytest.raises(RemoteProtocolError):
+        PairSecret(study_hash=STUDY, first="A", second="B", key=key).open(sealed, round=1, sender="B")
 
 
 def study_key(name: str, public: bytes, study: bytes = STUDY) -> StudyKey:

@@ -51,6 +51,11 @@ def test_masking(case: dict[str, Any]) -> None:
     }
     others = sorted(public.keys() - {party})
     pairs = [masking.agree_pair(own, mine=public[party], theirs=public[other]) for other in others]
+    source = AesStream(bytes.fromhex(case["source_key"]))
+    for pair, other in zip(pairs, others):
+        sealed = pair.seal(other.encode(), round=round, sender=party, source=source)
+        assert sealed.hex() == case["packets_of_the_names"][other]
+        assert pair.open(sealed, round=round, sender=party) == other.encode()
     keys = [pair.round_key(round) for pair in pairs]
     assert {key.other(party): key.reveal().hex() for key in keys} == case["round_keys"]
     seed, wrapping = (Secret(bytes.fromhex(case[name])) for name in ("self_seed", "wrapping_key"))

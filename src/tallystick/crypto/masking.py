@@ -1,20 +1,12 @@
-"""Pairwise masks and self-masks that cancel in a sum [BIK17], with keys that end with their round [MWAPR23].
+"""Pairwise masks and self-masks that cancel in a sum [BIK17], of keys that end with their round [MWAPR23].
 
-Two clients A and B, A's name before B's, agree once for a whole study, and derive a key for every round::
+With the round key of the clients A and B (:mod:`tallystick.crypto.mask_keys`), A's name before B's::
 
-    pair secret  = HKDF-SHA256( X25519(own secret, other public),
-                                info = digest("tallystick/mask-pair/v1", study, A, B, A's key, B's key) )
-    round key    = HKDF-Expand-SHA256( pair secret, info = digest("tallystick/mask-round/v1", study, round, A, B) )
     pair mask    = expand( round key, digest("tallystick/pair-mask/v1", study, round, A, B) )      A adds, B subtracts
     self-mask    = expand( self seed, digest("tallystick/self-mask/v1", study, round, client) )    the client adds
 
 ``expand`` is :mod:`tallystick.crypto.prg`'s AES-128-CTR keystream taken into Z_p by rejection, added 256 KB at a time,
-so a mask never exists in memory. Masked vectors of both ends of a pair sum to a vector without the pair's mask.
-
-**What may be revealed is of one round only.** HKDF-Expand is a pseudo-random function of its info [RFC 5869, Kra10]:
-the round keys of other rounds stay indistinguishable from random to whoever is given one. :class:`PairSecret` hands
-out round keys and nothing else; it has no way to its own bytes, is not serialised, and there is nothing here that
-shares or wraps it. A client that comes back from a crash derives it again from its study key.
+so a mask never exists in memory. The masked vectors of both ends of a pair sum to a vector without the pair's mask.
 
 A client draws two fresh secrets a round (:class:`RoundSecrets`) and Shamir-shares both among its neighbours: the self
 seed, rebuilt if the client is among the survivors, and a wrapping key, rebuilt if it is not. Under the wrapping key
@@ -26,137 +18,37 @@ be revealed in a round, and a round number masks one vector: two vectors under o
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NoReturn
+from dataclasses import dataclass
 
-import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
-from tallystick.core.identifiers import HASH_BYTES, digest
+from tallystick.core.identifiers import digest
 from tallystick.core.randomness import WordSource
 from tallystick.core.redaction import Secret
 from tallystick.crypto import prg
-from tallystick.crypto.key_agreement import AgreementKey, StudyKey
+from tallystick.crypto.mask_keys import KEY_BYTES, TAG_BYTES, PairSecret, RoundKey, Vector, agree_pair, round_parts
 
-KEY_BYTES = 32
-TAG_BYTES = 16
-_PAIR = b"tallystick/mask-pair/v1"
-_ROUND = b"tallystick/mask-round/v1"
-_PAIR_MASK = b"tallystick/pair-mask/v1"
+__all__ = [
+    "KEY_BYTES",
+    "TAG_BYTES",
+    "PairSecret",
+    "RoundKey",
+    "RoundSecrets",
+    "add_self_mask",
+    "agree_pair",
+    "mask",
+    "remove_self_mask",
+    "unmask",
+    "unwrap_round_keys",
+    "wrap_round_keys",
+]
+
 _SELF_MASK = b"tallystick/self-mask/v1"
 _WRAP = b"tallystick/mask-key-wrap/v1"
 _NO_NONCE = bytes(12)  # a wrapping key seals once
-
-Vector = NDArray[np.uint64]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class RoundKey:
-    """The key of one pair for one round: what a drop-out's neighbours may help to reveal, and no more than that."""
-
-    study_hash: bytes
-    round: int
-    first: str
-    second: str
-    _key: bytes = field(repr=False)
-
-    def __post_init__(self) -> None:
-        _check_round(self.study_hash, self.round)
-        if not self.first < self.second:
-            raise LocalProtocolError("the ends of a pair are named in order", remedy="Name the smaller one first.")
-        if len(self._key) != KEY_BYTES:
-            raise LocalProtocolError(
-                f"a round key has {KEY_BYTES} bytes", remedy="Derive it with PairSecret.round_key."
-            )
-
-    def reveal(self) -> bytes:
-        """The key bytes, for the cipher and the wrapping alone."""
-        return self._key
-
-    def other(self, party: str) -> str:
-        """The other end."""
-        return self.second if self._is_first(party) else self.first
-
-    def add(self, acc: Vector, party: str) -> None:
-        """acc + the mask if ``party`` is the first of the pair, acc − the mask if it is the second."""
-        self._change(acc, negate=not self._is_first(party))
-
-    def remove(self, acc: Vector, party: str) -> None:
-        """Take off again what ``party`` added: for the reducer, where ``party`` survived and the other end did not."""
-        self._change(acc, negate=self._is_first(party))
-
-    def _change(self, acc: Vector, *, negate: bool) -> None:
-        context = digest(_PAIR_MASK, *_ends(self.study_hash, self.round, self.first, self.second))
-        (prg.subtract_expanded if negate else prg.add_expanded)(acc, self._key, context)
-
-    def _is_first(self, party: str) -> bool:
-        if party not in (self.first, self.second):
-            raise LocalProtocolError(
-                f"{party} is no end of the pair {self.first} and {self.second}", remedy="Use the keys of its own pairs."
-            )
-        return party == self.first
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("round keys are not serialised")
-
-
-class PairSecret:
-    """What two clients share for a whole study; gives round keys, never itself. ``erase()`` ends it."""
-
-    __slots__ = ("_key", "first", "second", "study_hash")
-
-    def __init__(self, *, study_hash: bytes, first: str, second: str, key: bytes) -> None:
-        self.study_hash, self.first, self.second = study_hash, first, second
-        self._key = bytearray(key)
-
-    def round_key(self, round: int) -> RoundKey:
-        """HKDF-Expand to one block, T(1) = HMAC(pair secret, info ‖ 1) [RFC 5869 §2.3]."""
-        if not self._key:
-            raise LocalProtocolError("this pair's secret was erased", remedy="Keys end with their study.")
-        _check_round(self.study_hash, round)
-        info = digest(_ROUND, *_ends(self.study_hash, round, self.first, self.second))
-        key = hmac.digest(self._key, info + b"\x01", "sha256")
-        return RoundKey(self.study_hash, round, self.first, self.second, key)
-
-    def erase(self) -> None:
-        """Overwrite the secret; no round key can be derived any more."""
-        self._key[:] = bytes(len(self._key))
-        self._key = bytearray()
-
-    def __repr__(self) -> str:
-        return f"PairSecret({self.first}, {self.second}{'' if self._key else ', erased'})"
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("pair secrets are not serialised")
-
-
-def agree_pair(own: AgreementKey, *, mine: StudyKey, theirs: StudyKey) -> PairSecret:
-    """The secret of a pair for a whole study; one X25519 agreement. Verify both study keys first.
-
-    Refused: a key of low order or in a second spelling, one's own key sent back, a key of another study.
-    """
-    if own.public != mine.public:
-        raise LocalProtocolError("a pair needs the key of one of its ends", remedy="Pass this party's own key.")
-    if mine.study_hash != theirs.study_hash or mine.party == theirs.party:
-        raise RemoteProtocolError(
-            "a study key is of another study" if mine.party != theirs.party else "a pair has two different ends",
-            rule="bad-study-key",
-            party=theirs.party,
-            remedy="The key was not used; let that party draw a fresh one for this study.",
-        )
-    shared = own.agree(theirs.public, party=theirs.party)
-    first, second = sorted((mine, theirs), key=lambda key: key.party)
-    ends = (first.party.encode(), second.party.encode(), first.public, second.public)
-    info = digest(_PAIR, mine.study_hash, *ends)
-    key = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(shared.reveal())
-    return PairSecret(study_hash=mine.study_hash, first=first.party, second=second.party, key=key)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -257,26 +149,12 @@ def unwrap_round_keys(
     return found
 
 
-def _ends(study_hash: bytes, round: int, *names: str) -> tuple[bytes, ...]:
-    return (study_hash, round.to_bytes(8, "little"), *(name.encode() for name in names))
-
-
 def _self_context(study_hash: bytes, round: int, party: str) -> bytes:
-    _check_round(study_hash, round)
-    return digest(_SELF_MASK, *_ends(study_hash, round, party))
+    return digest(_SELF_MASK, *round_parts(study_hash, round, party))
 
 
 def _wrap_context(study_hash: bytes, round: int, party: str, names: Sequence[str]) -> bytes:
-    _check_round(study_hash, round)
-    return digest(_WRAP, *_ends(study_hash, round, party, *names))
-
-
-def _check_round(study_hash: bytes, round: int) -> None:
-    if len(study_hash) != HASH_BYTES or not 0 <= round < 2**63:
-        raise LocalProtocolError(
-            "masks belong to a study's hash of 32 bytes and a round of zero or more",
-            remedy="Pass the SHA-256 of the study and the number of the round.",
-        )
+    return digest(_WRAP, *round_parts(study_hash, round, party, *names))
 
 
 def _check_same_round(key: RoundKey, study_hash: bytes, round: int) -> None:
