@@ -26,7 +26,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.core.redaction import Secret
 from tallystick.crypto.field import add_into, encode_signed, to_bytes
 from tallystick.crypto.key_agreement import AgreementKey
-from tallystick.crypto.masking import PairSecret, RoundKey, RoundSecrets, agree_pair, mask, wrap_round_keys
+from tallystick.crypto.masking import PairSecret, RoundSecrets, agree_pair, mask, wrap_round_keys
 from tallystick.crypto.prg import SEED_BYTES
 from tallystick.crypto.shamir import split
 from tallystick.crypto.signing import SigningKey
@@ -204,15 +204,13 @@ class MaskingClient(MaskedSumMachine):
                     key_share=key_shares[p.point(name, other) - 1],
                     seed_share=seed_shares[p.point(name, other) - 1],
                 ),
-                p,
-                self._agreement,
+                self._pair(other),
                 sender=name,
-                to=other,
                 source=source,
             )
             for other in near
         ]
-        keys = [self._round_key(other, round) for other in near]
+        keys = [self._pair(other).round_key(round) for other in near]
         seed = secrets.self_seed.reveal()
         self._dealing = Dealing(
             study_hash=p.study_hash,
@@ -232,12 +230,12 @@ class MaskingClient(MaskedSumMachine):
             Persist("dealing", encode(self._dealing)),
         ]
 
-    def _round_key(self, other: str, round: int) -> RoundKey:
-        """One agreement with each neighbour for the whole study; of a round only its own key is ever used."""
+    def _pair(self, other: str) -> PairSecret:
+        """One agreement with each neighbour for the whole study; each round has keys of its own from it."""
         if other not in self._pairs:
             mine, theirs = self.parameters.session_key(self.name), self.parameters.session_key(other)
             self._pairs[other] = agree_pair(self._agreement, mine=mine, theirs=theirs)
-        return self._pairs[other].round_key(round)
+        return self._pairs[other]
 
     # -- masking -----------------------------------------------------------------------------------------------------
 
@@ -271,7 +269,7 @@ class MaskingClient(MaskedSumMachine):
         noted = [step for dealer, packet in packets.items() for step in self._seen.note(dealer, packet.start)]
         vector = encode_signed(values)
         add_into(vector, encode_signed(noise))
-        keys = [self._round_key(p.clients[dealer], self.round) for dealer in packets]
+        keys = [self._pair(p.clients[dealer]).round_key(self.round) for dealer in packets]
         mask(vector, keys, Secret(secrets.seed), study_hash=p.study_hash, round=self.round, party=self.name)
         self._relay, self._packets = relay, packets
         self._masked = Masked(
@@ -307,8 +305,8 @@ class MaskingClient(MaskedSumMachine):
         found = {}
         for at, dealer in enumerate(there):
             sealed = relay.packets[PACKET_BYTES * at : PACKET_BYTES * (at + 1)]
-            own, round = self._agreement, self.round
-            found[dealer] = open_packet(sealed, p, own, dealer=dealer, receiver=self.name, round=round)
+            name = p.clients[dealer]
+            found[dealer] = open_packet(sealed, self._pair(name), dealer=dealer, sender=name, round=self.round)
         return found
 
     def _judge(self, packets: dict[int, Packet]) -> tuple[Code, str, str] | None:

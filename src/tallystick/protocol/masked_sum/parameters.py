@@ -9,12 +9,11 @@ from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import HASH_BYTES, check_party_name
 from tallystick.crypto.key_agreement import StudyKey
 from tallystick.crypto.mask_graph import MaskGraph
-from tallystick.crypto.sealing import sealed_size
+from tallystick.crypto.mask_keys import NONCE_BYTES, TAG_BYTES
 from tallystick.crypto.shamir import SHARE_BYTES
 from tallystick.crypto.signing import VerifyKey
 
-PACKET_PLAIN = 4 + 4 + 32 + 52 + 2 * SHARE_BYTES
-PACKET_BYTES = sealed_size(PACKET_PLAIN)
+PACKET_BYTES = NONCE_BYTES + 4 + 4 + 32 + 52 + 2 * SHARE_BYTES + TAG_BYTES
 _MAX_U32 = (1 << 32) - 1
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.crypto.field import add_into, from_bytes, to_bytes
+from tallystick.crypto.mask_keys import KEY_BYTES, TAG_BYTES
 from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.masked_sum.codec import encode
 from tallystick.protocol.masked_sum.machine import Instruction, MaskedSumMachine, check_model
@@ -37,8 +38,6 @@ from tallystick.protocol.masked_sum.messages import (
 )
 from tallystick.protocol.masked_sum.parameters import PACKET_BYTES, MaskedSumParameters
 from tallystick.protocol.masked_sum.records import DealersRecord, SumRecord
-
-KEY_BYTES, TAG_BYTES = 32, 16
 
 
 @unique

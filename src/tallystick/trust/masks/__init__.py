@@ -2,10 +2,10 @@
 
 Masks cancel in the sum [ADMM; BIK17], so no second server has to be trusted, and the clients make the noise: each adds
 a discrete Gaussian share of variance s²/h. Who looks at a total is the reducer with c = ``colluding`` clients, whose
-noise it knows; a client that is merely curious knows its own, a coalition of one. Of the ``min_clients`` that every total has
-at least, h = min_clients − max(1, c) are honest and not the observer; min_clients − (c + 1) where the reducer is run by
-one of the clients, which counts as a colluder besides c [spec 5.1]. h ≥ 2: a sum that hides one client's behind nobody
-else's hides nothing. Noise on top of that (of more survivors, of colluders) is post-processing.
+noise it knows; a client that is merely curious knows its own, a coalition of one. Every total has the noise of
+``min_clients`` or more; of these h = min_clients − max(1, c) are honest and not the observer, min_clients − (c + 1)
+where the reducer is run by one of the clients, which counts as a colluder besides c [spec 5.1]. h ≥ 2: a sum that hides
+one client's behind nobody else's hides nothing. Noise on top (of more survivors, of colluders) is post-processing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tallystick.core.errors import PrivacyRefused, StudyError
+from tallystick.core.errors import PrivacyRefused, StudyError, TrustModelError
 from tallystick.privacy.trust import NoiseMakers, Problem, Trust
 from tallystick.study.trust import Role, TrustModel, register
 
@@ -82,6 +82,11 @@ class Masks(TrustModel):
     def fitted(self, section: MasksSection, plan: Plan, *, records: int | None) -> Plan:
         from tallystick.trust.masks.graphs import graph_words
 
+        if plan.claim.parallel:
+            raise TrustModelError(
+                "a stream does not run under trust = 'masks' yet: its clients keep no watch over each other's ticks",
+                remedy="It runs under: servers.",
+            )
         if plan.claim.mechanism == "laplace":
             raise PrivacyRefused(
                 "discrete Laplace noise cannot be split among clients: each would have to add all of it",

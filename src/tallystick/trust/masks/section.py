@@ -15,7 +15,9 @@ class MasksSection(TrustSection):
 
     model: Literal["masks"] = "masks"
     clients: Whole = Field(default=3, description="noise and masks are planned for so many, or fewer")
-    colluding: Whole | None = Field(default=None, description="clients that may collude with the reducer; 1 if left out")
+    colluding: Whole | None = Field(
+        default=None, description="clients that may collude with the reducer; 1 if left out"
+    )
     reducer: str = Field(
         default=REDUCER,
         min_length=1,
