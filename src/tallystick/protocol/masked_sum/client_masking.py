@@ -145,7 +145,8 @@ class MaskingClient(MaskedSumMachine):
         if wrong is not None:
             return self._object(message.round, Code.BAD_MODEL, p.reducer, wrong)
         if message.round == self.round and (self.state is not _S.IDLE or self._secrets is None):
-            return self._say_again()  # a repetition, or this client's part is over
+            self._stored = False  # the reducer may have been killed before it kept what it had
+            return self._say_again()  # nothing, if this client's part is over
         out = self._end() if message.round > self.round else []
         self.round, self._model_hash, self._opened = message.round, message.model_hash, message
         self._move(_E.OPEN)
@@ -248,6 +249,7 @@ class MaskingClient(MaskedSumMachine):
             if message != self._relay:
                 cause = "the reducer named two different sets of dealers in one round"
                 return self._object(self.round, Code.SET_DISAGREEMENT, sender, cause)
+            self._stored = False
             return self._say_again()
         if self.state is _S.DEALT:
             return self._mask(message, now)
