@@ -69,11 +69,13 @@ def test_those_who_drop_out_are_left_out_whether_they_have_dealt_or_not() -> Non
     """One of the two is gone from the beginning, the other falls silent once it has dealt: its masks are recovered."""
     schema = ts.Schema({"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])})
     fed = ts.Federation.simulate(frames(12), schema=schema, trust="masks", seed=5, drop=0.2)
-    made = ts.Summary(mechanism="none").fit(fed)
+    made = ts.Summary(mechanism="none", neighbours="add-remove").fit(fed)
     (gone,) = made.dropped_
     assert len(gone) == 2
     left = [frame for i, frame in enumerate(frames(12), start=1) if f"client-{i:02d}" not in gone]
-    alone = ts.Summary(mechanism="none").fit(ts.Federation.simulate(left, schema=schema, seed=5))
+    alone = ts.Summary(mechanism="none", neighbours="add-remove").fit(
+        ts.Federation.simulate(left, schema=schema, seed=5)
+    )
     assert histograms(made) == histograms(alone)
     assert sum(histograms(made)) > 0
 
