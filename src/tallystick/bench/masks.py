@@ -76,8 +76,8 @@ def _case(case: Case) -> list[dict[str, Any]]:
     agreed = world.seconds["agree"]
     world.run(0)
     spent: list[dict[str, float]] = []
-    for round in range(1, _ROUNDS + 1):
-        world.run(round)
+    for number in range(1, _ROUNDS + 1):
+        world.run(number)
         spent.append(dict(world.seconds))
     best = min(spent, key=lambda steps: sum(steps.values()))
     total = sum(best.values())
