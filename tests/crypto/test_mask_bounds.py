@@ -229,6 +229,18 @@ def test_neighbours_are_mutual_and_of_the_degree() -> None:
             assert [graph.point(name, other) for other in near] == list(range(1, degree + 1))
 
 
+@pytest.mark.parametrize("degree", [4, 10, 20, 22])
+def test_neighbours_left_are_counted_as_listed(degree: int) -> None:
+    names = [f"client {i:02}" for i in range(23)]
+    random = np.random.default_rng(degree)
+    for threshold in (2, degree // 2, degree):
+        graph = MaskGraph(names, some_plan(23, degree, threshold=threshold, dropping=20), bytes(32))
+        for _ in range(40):
+            left = {names[i] for i in random.choice(23, size=random.integers(3, 24), replace=False)}
+            short = any(sum(near in left for near in graph.neighbours(name)) < threshold for name in names)
+            assert ("rebuild" in str(graph.refusal(left))) == short
+
+
 def test_gaps_on_a_random_circle_agree_with_a_walk() -> None:
     """``refusal`` judges parts by gaps; here by walking, over random survivor sets."""
     names = [f"client {i:02}" for i in range(24)]
