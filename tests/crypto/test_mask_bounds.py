@@ -15,6 +15,7 @@ from tallystick.crypto.mask_bounds import (
     RECOVERY,
     SECRECY,
     GraphPlan,
+    circle_plan,
     complete_plan,
     disconnection,
     plan_graph,
@@ -128,6 +129,16 @@ def test_chosen_dropouts_cost_about_twice_the_degree() -> None:
     assert (plan.degree, plan.threshold, plan.window) == (90, 37, 26)
     assert 1000 * tail(1000, 100, 45, 26) <= SECRECY / 2
     assert plan.secrecy_failure <= SECRECY
+
+
+def test_a_given_degree() -> None:
+    facts = {"clients": 1000, "colluding": 100, "dropping": 100}
+    assert circle_plan(**facts, degree=44, chosen_dropouts=False) is None
+    assert circle_plan(**facts, degree=46, chosen_dropouts=True) is None
+    wide = circle_plan(**facts, degree=60, chosen_dropouts=False)
+    assert wide is not None
+    assert 900 * tail(999, 100, 60, wide.threshold) <= SECRECY / 2 < 900 * tail(999, 100, 60, wide.threshold - 1)
+    assert wide.recovery_failure < RECOVERY / 1000
 
 
 @pytest.mark.parametrize("chosen", [False, True])
