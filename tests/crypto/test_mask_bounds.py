@@ -15,6 +15,7 @@ from tallystick.crypto.mask_bounds import (
     RECOVERY,
     SECRECY,
     GraphPlan,
+    circle_plan,
     complete_plan,
     disconnection,
     plan_graph,
@@ -130,6 +131,16 @@ def test_chosen_dropouts_cost_about_twice_the_degree() -> None:
     assert plan.secrecy_failure <= SECRECY
 
 
+def test_a_given_degree() -> None:
+    facts = {"clients": 1000, "colluding": 100, "dropping": 100}
+    assert circle_plan(**facts, degree=44, chosen_dropouts=False) is None
+    assert circle_plan(**facts, degree=46, chosen_dropouts=True) is None
+    wide = circle_plan(**facts, degree=60, chosen_dropouts=False)
+    assert wide is not None
+    assert 900 * tail(999, 100, 60, wide.threshold) <= SECRECY / 2 < 900 * tail(999, 100, 60, wide.threshold - 1)
+    assert wide.recovery_failure < RECOVERY / 1000
+
+
 @pytest.mark.parametrize("chosen", [False, True])
 def test_one_neighbour_pair_less_breaks_a_bound(chosen: bool) -> None:
     """The degree is the smallest: with two less no threshold and no window keeps all bounds."""
@@ -227,6 +238,18 @@ def test_neighbours_are_mutual_and_of_the_degree() -> None:
             assert name not in near
             assert all(name in graph.neighbours(other) for other in near)
             assert [graph.point(name, other) for other in near] == list(range(1, degree + 1))
+
+
+@pytest.mark.parametrize("degree", [4, 10, 20, 22])
+def test_neighbours_left_are_counted_as_listed(degree: int) -> None:
+    names = [f"client {i:02}" for i in range(23)]
+    random = np.random.default_rng(degree)
+    for threshold in (2, degree // 2, degree):
+        graph = MaskGraph(names, some_plan(23, degree, threshold=threshold, dropping=20), bytes(32))
+        for _ in range(40):
+            left = {names[i] for i in random.choice(23, size=random.integers(3, 24), replace=False)}
+            short = any(sum(near in left for near in graph.neighbours(name)) < threshold for name in names)
+            assert ("rebuild" in str(graph.refusal(left))) == short
 
 
 def test_gaps_on_a_random_circle_agree_with_a_walk() -> None:

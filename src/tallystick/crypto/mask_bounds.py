@@ -156,29 +156,35 @@ def complete_plan(*, clients: int, colluding: int, dropping: int) -> GraphPlan:
 def regular_plan(*, clients: int, colluding: int, dropping: int, chosen_dropouts: bool) -> GraphPlan | None:
     """The smallest even degree below n − 1 that keeps both bounds; None if only a complete graph does."""
     check_counts(clients, colluding, dropping)
-    n, c, d = clients, colluding, dropping
-    for degree in range(4, n - 1, 2):
-        threshold, crowded = _smallest_count(n - 1, c, degree, SECRECY / (2 * (n - c)))
-        unrecovered = n * tail(n - 1, d, degree, degree - threshold + 1)
-        window = 0
-        if chosen_dropouts:
-            window, covered = _smallest_count(n, c, degree // 2, SECRECY / (2 * n))
-            parted = n * covered
-            unrecovered += n * tail(n, d, degree // 2, degree // 2 - window + 1)
-        else:
-            parted = disconnection(n, c + d, degree)
-        if 2 <= threshold <= degree and unrecovered <= RECOVERY and parted <= SECRECY / 2:
-            return GraphPlan(
-                clients=n,
-                colluding=c,
-                dropping=d,
-                degree=degree,
-                threshold=threshold,
-                window=window,
-                secrecy_failure=(n - c) * crowded + parted,
-                recovery_failure=unrecovered,
-            )
-    return None
+    facts = {"clients": clients, "colluding": colluding, "dropping": dropping}
+    plans = (circle_plan(**facts, degree=k, chosen_dropouts=chosen_dropouts) for k in range(4, clients - 1, 2))
+    return next((plan for plan in plans if plan is not None), None)
+
+
+def circle_plan(*, clients: int, colluding: int, dropping: int, degree: int, chosen_dropouts: bool) -> GraphPlan | None:
+    """The plan of a given even degree: the least threshold, and window, that secrecy takes; None if a bound fails."""
+    n, c, d, half = clients, colluding, dropping, degree // 2
+    threshold, crowded = _smallest_count(n - 1, c, degree, SECRECY / (2 * (n - c)))
+    unrecovered = n * tail(n - 1, d, degree, degree - threshold + 1)
+    window = 0
+    if chosen_dropouts:
+        window, covered = _smallest_count(n, c, half, SECRECY / (2 * n))
+        parted = n * covered
+        unrecovered += n * tail(n, d, half, half - window + 1)
+    else:
+        parted = disconnection(n, c + d, degree)
+    if threshold > degree or window > half or unrecovered > RECOVERY or parted > SECRECY / 2:
+        return None
+    return GraphPlan(
+        clients=n,
+        colluding=c,
+        dropping=d,
+        degree=degree,
+        threshold=threshold,
+        window=window,
+        secrecy_failure=(n - c) * crowded + parted,
+        recovery_failure=unrecovered,
+    )
 
 
 def tail(population: int, marked: int, drawn: int, count: int) -> Fraction:

@@ -69,13 +69,12 @@ class MaskGraph:
         left = {self._known(name) for name in survivors}
         if len(left) < self.plan.min_survivors:
             return f"{len(left)} clients are left, and {self.plan.min_survivors} are needed"
-        for name in self.circle:
-            near = sum(other in left for other in self._neighbours[name])
+        present = [name in left for name in self.circle]
+        for name, near in zip(self.circle, self._near_counts(present)):
             if near < self.plan.threshold:
                 return f"{name} has {near} neighbours left, and {self.plan.threshold} are needed to rebuild its secret"
         if self.plan.complete:
             return None
-        present = [name in left for name in self.circle]
         half = self.plan.degree // 2
         long_gaps = sum(gap >= half for gap in _gaps(present))
         if long_gaps > 1:
@@ -83,6 +82,14 @@ class MaskGraph:
         if any(count < self.plan.window for count in _windows(present, half)):
             return f"some {half} places in a row on the circle hold fewer than {self.plan.window} clients that are left"
         return None
+
+    def _near_counts(self, present: Sequence[bool]) -> list[int]:
+        """How many neighbours each client on the circle has left: the stretch around it, less itself."""
+        if self.plan.complete:
+            return [sum(present) - there for there in present]
+        half = self.plan.degree // 2
+        around = _windows(present, 2 * half + 1)  # the one that starts at ``at`` has its middle at ``at + half``
+        return [around[at - half] - there for at, there in enumerate(present)]
 
     def _known(self, client: str) -> str:
         if client not in self._place:

@@ -22,7 +22,7 @@ REDUCER = "reducer"
 class MemoryRounds(MemoryParties):
     """All parties of a study's masked sums, made once; :meth:`run_round` sums once.
 
-    ``noise`` has every client's; ``source`` gives keys, secrets and blinds.
+    ``noise`` has every client's; ``source`` gives keys, secrets and blinds; ``seed`` the order of a plan's circle.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class MemoryRounds(MemoryParties):
         noise: Mapping[str, NoiseSource],
         source: WordSource,
         plan: GraphPlan,
+        seed: bytes = b"",
         **options: Any,
     ) -> None:
         identities = {name: SigningKey.generate(source) for name in clients}
@@ -46,7 +47,7 @@ class MemoryRounds(MemoryParties):
                 name: key.sign(identities[name], study_hash=study_hash, party=name, role="client")
                 for name, key in agreements.items()
             },
-            graph=MaskGraph(clients, plan),
+            graph=MaskGraph(clients, plan, seed),
             **options,
         )
         machines: dict[str, Any] = {
