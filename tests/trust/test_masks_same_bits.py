@@ -66,12 +66,12 @@ def histograms(made: Any) -> list[float]:
 
 
 def test_those_who_drop_out_are_left_out_whether_they_have_dealt_or_not() -> None:
-    """One of the two is gone from the beginning, the other falls silent once it has dealt: its masks are recovered."""
+    """Two of the four are gone from the beginning, two fall silent once they have dealt: their masks are recovered."""
     schema = ts.Schema({"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])})
     fed = ts.Federation.simulate(frames(12), schema=schema, trust="masks", seed=5, drop=0.2)
     made = ts.Summary(mechanism="none", neighbours="add-remove").fit(fed)
     (gone,) = made.dropped_
-    assert len(gone) == 2
+    assert len(gone) == 4
     left = [frame for i, frame in enumerate(frames(12), start=1) if f"client-{i:02d}" not in gone]
     alone = ts.Summary(mechanism="none", neighbours="add-remove").fit(
         ts.Federation.simulate(left, schema=schema, seed=5)
@@ -155,3 +155,18 @@ def test_streams_are_refused_in_words() -> None:
     study = Study.from_dict(text)
     with pytest.raises(TrustModelError, match="stream"):
         plan_study(study, design_of(study, layout_of(study), None), allow_not_private=True)
+
+
+def test_beyond_a_hundred_clients_each_masks_with_neighbours_on_a_circle() -> None:
+    schema = ts.Schema({"x": ts.Number(-1, 1)})
+    some = [{"x": [math.sin(i), math.cos(i)]} for i in range(120)]
+    fed = ts.Federation.simulate(some, schema=schema, trust="masks", seed=3, drop=0.03, min_clients=60, dropout=0.1)
+    made = ts.Summary(mechanism="none", neighbours="add-remove").fit(fed)
+    (gone,) = made.dropped_
+    assert gone
+    left = [frame for i, frame in enumerate(some, start=1) if f"client-{i:03d}" not in gone]
+    alone = ts.Summary(mechanism="none", neighbours="add-remove").fit(ts.Federation.simulate(left, schema=schema))
+    assert histograms(made) == histograms(alone)
+    notes = " ".join(made.plan_.notes)
+    assert "18 neighbours on a random circle" in notes
+    assert "2^-40 with 1 colluding" in notes

@@ -90,15 +90,18 @@ class GraphPlan:
 
 
 @lru_cache(maxsize=64)
-def plan_graph(*, clients: int, colluding: int, dropping: int, chosen_dropouts: bool) -> GraphPlan:
+def plan_graph(
+    *, clients: int, colluding: int, dropping: int, chosen_dropouts: bool, secrecy: Fraction = SECRECY
+) -> GraphPlan:
     """The complete graph up to 100 clients, else the smallest even degree that keeps the bounds.
 
     ``dropping`` is the number of clients that a round can lose and still end. ``chosen_dropouts``: the reducer may lie
-    about who dropped out, see above.
+    about who dropped out, see above. ``secrecy``: a smaller chance than 2^-40, where a seed can be tried out.
     """
     check_counts(clients, colluding, dropping)
     if clients > COMPLETE_UP_TO:
-        plan = regular_plan(clients=clients, colluding=colluding, dropping=dropping, chosen_dropouts=chosen_dropouts)
+        facts = {"clients": clients, "colluding": colluding, "dropping": dropping}
+        plan = regular_plan(**facts, chosen_dropouts=chosen_dropouts, secrecy=secrecy)
         if plan is not None:
             return plan
     return complete_plan(clients=clients, colluding=colluding, dropping=dropping)
@@ -153,27 +156,40 @@ def complete_plan(*, clients: int, colluding: int, dropping: int) -> GraphPlan:
     )
 
 
-def regular_plan(*, clients: int, colluding: int, dropping: int, chosen_dropouts: bool) -> GraphPlan | None:
+def regular_plan(
+    *, clients: int, colluding: int, dropping: int, chosen_dropouts: bool, secrecy: Fraction = SECRECY
+) -> GraphPlan | None:
     """The smallest even degree below n − 1 that keeps both bounds; None if only a complete graph does."""
     check_counts(clients, colluding, dropping)
     facts = {"clients": clients, "colluding": colluding, "dropping": dropping}
-    plans = (circle_plan(**facts, degree=k, chosen_dropouts=chosen_dropouts) for k in range(4, clients - 1, 2))
+    plans = (
+        circle_plan(**facts, degree=k, chosen_dropouts=chosen_dropouts, secrecy=secrecy)
+        for k in range(4, clients - 1, 2)
+    )
     return next((plan for plan in plans if plan is not None), None)
 
 
-def circle_plan(*, clients: int, colluding: int, dropping: int, degree: int, chosen_dropouts: bool) -> GraphPlan | None:
+def circle_plan(
+    *,
+    clients: int,
+    colluding: int,
+    dropping: int,
+    degree: int,
+    chosen_dropouts: bool,
+    secrecy: Fraction = SECRECY,
+) -> GraphPlan | None:
     """The plan of a given even degree: the least threshold, and window, that secrecy takes; None if a bound fails."""
     n, c, d, half = clients, colluding, dropping, degree // 2
-    threshold, crowded = _smallest_count(n - 1, c, degree, SECRECY / (2 * (n - c)))
+    threshold, crowded = _smallest_count(n - 1, c, degree, secrecy / (2 * (n - c)))
     unrecovered = n * tail(n - 1, d, degree, degree - threshold + 1)
     window = 0
     if chosen_dropouts:
-        window, covered = _smallest_count(n, c, half, SECRECY / (2 * n))
+        window, covered = _smallest_count(n, c, half, secrecy / (2 * n))
         parted = n * covered
         unrecovered += n * tail(n, d, half, half - window + 1)
     else:
         parted = disconnection(n, c + d, degree)
-    if threshold > degree or window > half or unrecovered > RECOVERY or parted > SECRECY / 2:
+    if threshold > degree or window > half or unrecovered > RECOVERY or parted > secrecy / 2:
         return None
     return GraphPlan(
         clients=n,

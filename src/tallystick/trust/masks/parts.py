@@ -19,7 +19,6 @@ from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.crypto.field import HALF
 from tallystick.crypto.key_agreement import AgreementKey
-from tallystick.crypto.mask_graph import MaskGraph
 from tallystick.engines.round_vectors import RoundNoise, result_limit
 from tallystick.engines.setup import Setup
 from tallystick.protocol import masked_sum as sums
@@ -42,7 +41,7 @@ from tallystick.roles.processes.part import ROUNDS, ClientPart, CoordinatorPart,
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
-from tallystick.trust.masks.graphs import plan_for
+from tallystick.trust.masks.graphs import graph_for
 
 _log = logging.getLogger("tallystick.roles")
 RETRY_SECONDS = 2.0
@@ -64,14 +63,13 @@ def parameters_of(session: Any, setup: Setup, roster: Roster) -> sums.MaskedSumP
     """The masked sum's parameters: the same at every party whose study and roster are the same."""
     section, records = setup.study.trust, setup.study.data.records
     limit = HALF if records is None else result_limit(setup.sum_plan, records)
-    plan = plan_for(section, len(roster.clients))  # type: ignore[arg-type]
     return sums.MaskedSumParameters(
         study_hash=roster.session,
         clients=roster.clients,
         reducer=roster.coordinator,
         identities={name: session.cast.identities[name] for name in roster.clients},
         keys=roster.keys,
-        graph=MaskGraph(roster.clients, plan),
+        graph=graph_for(section, roster.clients, roster.session),  # type: ignore[arg-type]
         size=setup.size,
         min_clients=roster.min_clients,
         result_limit=min(limit, HALF),

@@ -41,6 +41,7 @@ class SimulatedMasks(SimulatedRounds):
             noise={name: RoundNoise(plan, self._size, name, simulated.keyed) for name in names},
             source=simulated.keyed(b"masks"),
             plan=plan_for(section, len(names)),  # type: ignore[arg-type]
+            seed=simulated.keyed(b"circle").bytes(32),
             size=self._size,
             min_clients=simulated.min_clients,
             result_limit=min(result_limit(plan, sum(map(len, simulated.records.values()))), HALF),
