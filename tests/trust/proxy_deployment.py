@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -60,10 +60,10 @@ def histogram() -> str:
     return summary.replace(f"rounds = {ROUNDS}\nstandardise = false", "bins = 1000")
 
 
-def frames() -> list[dict[str, Any]]:
+def frames(clients: int = 3) -> list[dict[str, Any]]:
     x = np.linspace(-1, 1, RECORDS)
     y = np.where(x > 0.1, "b", "a")
-    return [{"x": x[i::3], "y": y[i::3]} for i in range(3)]
+    return [{"x": x[i::clients], "y": y[i::clients]} for i in range(clients)]
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -75,19 +75,24 @@ def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 
 class Deployment:
-    """The parties' files and processes."""
+    """The parties' files and processes; ``LISTENING`` are the roles beside clients and analyst, one party each."""
+
+    LISTENING: ClassVar[tuple[str, ...]] = ("proxy", "data-user")
+    CLIENTS: ClassVar[tuple[str, ...]] = CLIENTS
 
     def __init__(self, folder: Path) -> None:
         self.home, self.logs = folder / "consortium", folder
         now = datetime.now(UTC)
         enrolment.create("proxied", self.home, now=now)
         self.configs: dict[str, tuple[str, Path]] = {}
-        with socket.socket() as one, socket.socket() as other:
-            for role, held in (("proxy", one), ("data-user", other)):
-                held.bind(("127.0.0.1", 0))
-                address = f"127.0.0.1:{held.getsockname()[1]}"
-                self.configs[role] = (role, enrolment.enrol(role, role, self.home, now=now, address=address)[1])
-        for name, frame in zip(CLIENTS, frames()):
+        held = [socket.socket() for _ in self.LISTENING]
+        for role, port in zip(self.LISTENING, held):
+            port.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{port.getsockname()[1]}"
+            self.configs[role] = (role, enrolment.enrol(role, role, self.home, now=now, address=address)[1])
+        for port in held:
+            port.close()
+        for name, frame in zip(self.CLIENTS, frames(len(self.CLIENTS))):
             source = folder / f"{name}.csv"
             rows = ["x,y", *(f"{x!r},{y}" for x, y in zip(frame["x"].tolist(), frame["y"].tolist()))]
             source.write_text("\n".join(rows) + "\n")
@@ -97,7 +102,7 @@ class Deployment:
         declared = ts.Schema({"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])}).to_dict()
         told = {"name": "columns", "program": "summary"}
         columns = Study.from_dict({"study": told, "data": {"columns": declared}})
-        for name in CLIENTS:  # rules approve only what a person has accepted
+        for name in self.CLIENTS:  # rules approve only what a person has accepted
             accept_columns(columns, self.configs[name][1], by="steward")
         self._nursery = subprocess.Popen(
             [sys.executable, "-m", "tests.trust.proxy_role"],

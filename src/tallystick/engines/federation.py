@@ -57,12 +57,15 @@ class Federation(Engine):
         missing: Missing | None = None,
         round_timeout_s: float = 60,
         scheme: str | None = None,
+        reducer: str | None = None,
+        dropout: float | None = None,
     ) -> SimulatedFederation:
         """One frame (pandas, polars, Arrow, dict of arrays, or a path) is one institution.
 
         ``drop`` is the probability that an institution misses a round. ``min_clients=None`` means 3, or all of them if
         there are fewer: a simulation may be of one institution, a deployment never is. ``scheme`` is that of trust
-        model ``proxy``: "bfv" (the default) or "paillier".
+        model ``proxy``: "bfv" (the default) or "paillier". ``reducer`` and ``dropout`` are those of ``masks``: which
+        client runs the reducer, if one does, and how many may miss a round.
         """
         # A frame, a dict and a path can be gone through too, and their parts would be taken for institutions.
         if isinstance(frames, (str, bytes, PathLike, Mapping)) or hasattr(frames, "columns"):
@@ -81,7 +84,8 @@ class Federation(Engine):
                 parties=parties,
                 min_clients=min_clients,
                 round_timeout_s=round_timeout_s,
-                **({} if scheme is None else {"scheme": scheme}),
+                **_stated(scheme=scheme, reducer=reducer, dropout=dropout),
+                **({"clients": len(frames)} if isinstance(frames, Sequence) else {}),
             ),
             names=tuple(names) if names is not None else None,
             seed=seed,
@@ -254,6 +258,10 @@ def trust_settings(model: str, **given: Any) -> dict[str, Any]:
     """The keys of these that the trust model has; all of them if nobody knows it, which its study then says."""
     known = next((m.load(m.section).model_fields for m in registered() if m.name == model), given)
     return {"model": model, **{k: v for k, v in given.items() if k in known}}
+
+
+def _stated(**given: Any) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def seed_bytes(seed: int) -> bytes:

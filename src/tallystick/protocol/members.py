@@ -144,6 +144,11 @@ class Cast:
         """Who is asked to take part: helpers, then clients."""
         return (*self.helpers, *self.clients)
 
+    @property
+    def clients_make_noise(self) -> bool:
+        """Whether the noise is the clients' own: then each vouches for the rounds it was in."""
+        return CLIENT in self.model.maker_roles
+
     def role(self, name: str) -> str | None:
         """The role of a party that is asked to take part, or None for anyone else."""
         return self.members.role(name) if name in self.parties else None

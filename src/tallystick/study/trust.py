@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 DEFAULT_TRUST = "servers"
 _BUILT_IN = {
+    "masks": "tallystick.trust.masks",
     "parties": "tallystick.trust.parties",
     "proxy": "tallystick.trust.proxy",
     "servers": "tallystick.trust.servers",
 }
-_PLANNED = ("masks", "gossip")  # docs/roadmap.md
+_PLANNED = ("gossip",)  # docs/roadmap.md
 _REGISTERED: dict[str, TrustModel] = {}
 
 

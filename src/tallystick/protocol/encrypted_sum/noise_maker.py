@@ -18,6 +18,7 @@ from tallystick.protocol.encrypted_sum.messages import RoundOpen, noise_commitme
 from tallystick.protocol.encrypted_sum.parameters import EncryptedSumParameters
 from tallystick.protocol.encrypted_sum.records import NoiseRecord, RoundRecord
 from tallystick.protocol.instructions import Persist
+from tallystick.protocol.noise_draws import draw_once
 from tallystick.protocol.noise_source import NoiseSource
 
 PROXY, DATA_USER = 0, 1
@@ -59,25 +60,25 @@ class NoiseMaker(EncryptedSumMachine):
         """Admit, draw once (or take what was drawn and kept), commit. Raises ``PrivacyRefused`` before anything."""
         admitted = self._noise_source.admit(message.round, message.model)
         kept, self._drawn = self._drawn, None
-        reused = kept is not None and kept.round == message.round
-        noise = kept.noise if kept is not None and reused else self._noise_source.draw(message.round)
-        if noise.dtype != np.int64 or noise.shape != (self.parameters.size,):
-            raise LocalProtocolError("the noise does not have the sum's shape", party=self.name, round=message.round)
-        blind, raw = self._source.bytes(SEED_BYTES), noise.astype("<i8").tobytes()
-        commitment = noise_commitment(blind, self.study_hash, message.round, self._boot_value, raw)
+        drawn = draw_once(
+            self._noise_source,
+            NoiseRecord,
+            round=message.round,
+            admitted=admitted,
+            kept=kept,
+            size=self.parameters.size,
+            party=self.name,
+        )
+        blind = self._source.bytes(SEED_BYTES)
+        commitment = noise_commitment(blind, self.study_hash, message.round, self._boot_value, drawn.raw)
         self._record = RoundRecord(
             round=message.round,
             deadline_ms=message.deadline_ms,
             model_hash=message.model_hash,
             start=Start(boot=self._boot, value=self._boot_value, noise=commitment),
         )
-        self._noise, self.round = noise, message.round
-        out: list[Instruction] = []
-        if admitted is not None:  # before the noise: what is drawn at a price stays taken from the reservation
-            out.append(Persist("prices", admitted))
-        if not reused:
-            out.append(Persist("noise", NoiseRecord(round=message.round, noise=noise).to_bytes(), secret=True))
-        return [*out, Persist("round", self._record.to_bytes())]
+        self._noise, self.round = drawn.noise, message.round
+        return [*drawn.keep, Persist("round", self._record.to_bytes())]
 
     def _recall(self, records: dict[str, bytes]) -> None:
         """Round and noise as they were kept. Noise is read, never drawn anew for a round that was opened."""

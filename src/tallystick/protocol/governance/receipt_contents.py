@@ -16,6 +16,7 @@ from tallystick.core.errors import RemoteProtocolError, TallystickError
 from tallystick.core.identifiers import canonical
 from tallystick.privacy.payment import PaidHead, Payment
 from tallystick.protocol.governance.bodies import check_folded_names
+from tallystick.protocol.governance.client_attestations import attested_by_clients, unattested
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.plan_summary import fold, plan_digest, unfold, within_reservation
 from tallystick.protocol.governance.receipt import EARLY, study_facts
@@ -214,6 +215,10 @@ def attested(
     if EARLY in sections:
         yield from _vouched(sections, cast, proposal.study_hash, plan)
         return
+    if cast.clients_make_noise:
+        names = unfold(told, span)
+        yield from (finding(*one) for one in attested_by_clients(known, names, plan, cast.clients))
+        return
     for maker in cast.makers:
         where, own = f"attestation of {maker}", _of(known, "attestation", maker)
         if not own:
@@ -304,5 +309,8 @@ def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str,
         return ("the start: it is missing.",)
     clients = [c for c in cast.clients if any(c in names for names in participants)]
     found = [f"{f.where}: {f.what}" for f in paid(known, clients, cast.witnesses, None)]
+    if cast.clients_make_noise and proposal is not None:
+        missed = unattested(known, participants, proposal.body["plan"])
+        return (*found, *(f"attestation of {who}: {what}" for who, what in missed))
     found += [f"attestation of {s}: it is missing." for s in cast.makers if not _of(known, "attestation", s)]
     return tuple(found)

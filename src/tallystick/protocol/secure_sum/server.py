@@ -33,6 +33,7 @@ from tallystick.crypto.prg import SEED_BYTES
 from tallystick.protocol.fields import damaged
 from tallystick.protocol.instructions import Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
+from tallystick.protocol.noise_draws import draw_once
 from tallystick.protocol.secure_sum.instructions import Blame, Drop, Instruction, Sync
 from tallystick.protocol.secure_sum.machine import check_model
 from tallystick.protocol.secure_sum.messages import (
@@ -136,24 +137,26 @@ class ServerMachine(DrawingServer):
         if current is not None:
             self._previous = (self.round, current.received)
         kept, self._drawn = self._drawn, None
-        reused = kept is not None and kept.round == message.round
-        noise = kept.noise if kept is not None and reused else self._noise.draw(message.round)
-        if noise.dtype != np.int64 or noise.shape != (self.parameters.size,):
-            raise LocalProtocolError("the noise does not have the sum's shape", party=self.name, round=message.round)
+        drawn = draw_once(
+            self._noise,
+            NoiseRecord,
+            round=message.round,
+            admitted=admitted,
+            kept=kept,
+            size=self.parameters.size,
+            party=self.name,
+        )
         record = RoundRecord(
             round=message.round,
             deadline_ms=message.deadline_ms,
             boot=self._boot,
             boot_value=self._boot_value,
             model_hash=message.model_hash,
-            noise_commitment=self._commit(message.round, noise),
+            noise_commitment=self._commit(message.round, drawn.raw),
         )
         self._move(_E.OPEN)
-        if admitted is not None:  # before the noise: what is drawn at a price stays taken from the reservation
-            out.append(Persist("prices", admitted))
-        if not reused:
-            out.append(Persist("noise", NoiseRecord(round=message.round, noise=noise).to_bytes(), secret=True))
-        out += [Persist("round", record.to_bytes()), Drop(message.round - 1), *self._enter(record, noise, now)]
+        out += [*drawn.keep, Persist("round", record.to_bytes()), Drop(message.round - 1)]
+        out += self._enter(record, drawn.noise, now)
         return out + self._leave_out_absent(now)
 
     def _enter(self, record: RoundRecord, noise: NDArray[np.int64] | None, now: float) -> list[Instruction]:
@@ -166,9 +169,9 @@ class ServerMachine(DrawingServer):
     def _start(self, record: RoundRecord) -> Start:
         return Start(boot=record.boot, value=record.boot_value, noise=record.noise_commitment)
 
-    def _commit(self, round: int, noise: NDArray[np.int64]) -> bytes:
-        blind, raw = self._blinds.bytes(SEED_BYTES), noise.astype("<i8").tobytes()
-        return noise_commitment(blind, self.parameters.study_hash, round, self._boot_value, raw)
+    def _commit(self, round: int, noise: bytes) -> bytes:
+        blind = self._blinds.bytes(SEED_BYTES)
+        return noise_commitment(blind, self.parameters.study_hash, round, self._boot_value, noise)
 
     # -- collecting ------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ that all who sum had agreed on.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,11 @@ from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.governance.plan_summary import fold, noise_of, plan_digest, summarise
 from tallystick.roles.governance.exchange import Exchange
 from tallystick.roles.storage.stores import RoleStore
+
+
+def noted(store: RoleStore, study_hash: bytes) -> dict[int, dict[str, Any]]:
+    """What a party's part has noted of each round before anything of it left."""
+    return {round: json.loads(body) for round, body in store.releases(study_hash)}
 
 
 def attest(

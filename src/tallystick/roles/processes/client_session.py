@@ -19,9 +19,10 @@ from tallystick.core.errors import (
 from tallystick.data.encoding import Tallies, study_records
 from tallystick.engines.client_map import ChosenMap, ClientMap
 from tallystick.engines.data_check import study_quality
-from tallystick.engines.setup import Setup
+from tallystick.engines.setup import Setup, set_up
 from tallystick.privacy.ledger import charge_of
 from tallystick.protocol.instructions import Compute
+from tallystick.roles.governance.attestation import attest, noted
 from tallystick.roles.governance.clearance import ASK_SECONDS, CLEARANCE, Clearance
 from tallystick.roles.governance.messages import Op
 from tallystick.roles.governance.own_approval import check_own_approval, check_own_rules
@@ -181,6 +182,16 @@ class ClientSession(ParticipantSession):
             ledger.void(self.study_hash, reason="the study ended before anything was sent")
         elif standing == "released" and error is None and result is not None:
             ledger.commit(self.study_hash, result)
+        if error is None and result is not None and self.cast.clients_make_noise:
+            self._vouch()
+
+    def _vouch(self) -> None:
+        """Where clients make the noise: attest to the rounds that this one was in, once."""
+        store = self.process.store
+        stored = store.study(self.study_hash)
+        if stored is not None:
+            setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
+            attest(self.process.exchange, store, self.study_hash, setup, noted(store, self.study_hash))
 
     def compute(self, step: Compute) -> None:
         """A round asks for the sum of the records: let it out if it may leave, now or when it may."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tallystick.core.errors import TallystickError
 from tallystick.engines.setup import Setup, set_up
-from tallystick.roles.governance.attestation import attest
+from tallystick.roles.governance.attestation import attest, noted
 from tallystick.roles.processes.participant import ParticipantProcess, ParticipantSession
 
 
@@ -28,7 +27,7 @@ class HelperSession(ParticipantSession):
 
     def notes(self) -> dict[int, dict[str, Any]]:
         """What its part has noted of each round before anything of it left."""
-        return {round: json.loads(body) for round, body in self.process.store.releases(self.study_hash)}
+        return noted(self.process.store, self.study_hash)
 
 
 class HelperProcess(ParticipantProcess):

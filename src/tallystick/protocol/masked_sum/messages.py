@@ -1,0 +1,274 @@
+"""What clients and the reducer say to each other in a masked sum.
+
+One frozen type per message; ``codec`` gives each exactly one encoding. Clients travel as their index in the study's own
+list. Every message names the study by its session (which binds roster and study keys) and the round. Clients only dial
+out: what one client says to another is sealed to it and relayed by the reducer, which can neither read nor change it.
+
+A client's :class:`Dealing` is bound to the model it was shown, inside what each neighbour opens, too: neighbours that
+were shown different models meet in their first packet and stop [Pasquini22]. The survivor set is signed by the
+survivors before anything is unmasked; ``agreement_digest`` is all that they must have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, unique
+from struct import Struct
+
+from tallystick.core.identifiers import digest
+from tallystick.protocol.boots import Start
+
+_U32 = Struct("<I")
+
+
+@unique
+class Code(IntEnum):
+    """Why something was refused or a round given up; the number is what travels."""
+
+    MALFORMED = 1
+    OTHER_VERSION = 2
+    WRONG_STUDY = 3
+    PAST_ROUND = 4
+    TOO_EARLY = 5
+    LATE = 6
+    WRONG_SHAPE = 7
+    WRONG_PARTY = 8
+    BAD_SIGNATURE = 9
+    BAD_MODEL = 10
+    BAD_PACKET = 11
+    EQUIVOCATION = 12
+    TOO_FEW_CLIENTS = 13
+    THRESHOLD = 14
+    SET_DISAGREEMENT = 15
+    BAD_SHARE = 16
+    OUT_OF_RANGE = 17
+    NOT_EXPECTED = 18
+    REPLACED = 19
+    STALE_COPY = 20
+    ABSENT = 21
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOpen:
+    """Reducer to clients: compute on this model; dealings are taken for ``deadline_ms``."""
+
+    study_hash: bytes
+    round: int
+    deadline_ms: int
+    model_hash: bytes
+    model: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealing:
+    """Client to reducer: what the others need should I drop out, or survive; nothing of my data.
+
+    ``wrapped`` holds my round keys with all neighbours under this round's wrapping key; ``packets`` one sealed packet
+    of equal length for each neighbour, in the order of their names: a share of the wrapping key, one of the self seed.
+    ``seed_commitment`` tells the reducer whether the seed that it rebuilds is mine.
+    """
+
+    study_hash: bytes
+    round: int
+    client: int
+    model_hash: bytes
+    start: Start
+    seed_commitment: bytes
+    wrapped: bytes = field(repr=False)
+    packets: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relay:
+    """Reducer to client: these have dealt, mask with those of them that are your neighbours; here are their packets."""
+
+    study_hash: bytes
+    round: int
+    dealers: tuple[int, ...]
+    packets: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Masked:
+    """Client to reducer: my sum, my noise and all my masks, added up."""
+
+    study_hash: bytes
+    round: int
+    client: int
+    model_hash: bytes
+    dealers: bytes
+    size: int
+    vector: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Reducer to client: your masked vector is here."""
+
+    study_hash: bytes
+    round: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survivors:
+    """Reducer to the survivors: the round's sum is over exactly ``clients`` of ``dealers``. Sign it, if it is."""
+
+    study_hash: bytes
+    round: int
+    model_hash: bytes
+    dealers: tuple[int, ...]
+    clients: tuple[int, ...]
+    starts: tuple[Start, ...]
+
+    def digest(self) -> bytes:
+        """What the survivors must have in common."""
+        return agreement_digest(self.study_hash, self.round, self.model_hash, self.dealers, self.clients, self.starts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signed:
+    """Client to reducer, signed: this is the one survivor set that I help to unmask in this round."""
+
+    study_hash: bytes
+    round: int
+    client: int
+    agreement: bytes
+    signature: bytes = b""
+
+    def signed_part(self) -> bytes:
+        """The bytes under the signature."""
+        return signed_part(self.agreement, self.client)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quorum:
+    """Reducer to the survivors: so many have signed it. Reveal your shares of one secret of each dealer."""
+
+    study_hash: bytes
+    round: int
+    agreement: bytes
+    signers: tuple[int, ...]
+    signatures: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revealed:
+    """Client to reducer: my shares, for myself and my neighbours among the dealers in the order of their indices.
+
+    Of a survivor the share of its self seed, of anybody else the share of its wrapping key.
+    """
+
+    study_hash: bytes
+    round: int
+    client: int
+    agreement: bytes
+    shares: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """To whoever sent it: this was not accepted and nothing of it is kept.
+
+    From a client to the reducer with ``ABSENT``: I sit this round out, do not wait for me.
+    """
+
+    study_hash: bytes
+    round: int
+    code: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """The round is given up; ``party`` is whom it failed at, in plain words why and what to do."""
+
+    study_hash: bytes
+    round: int
+    code: int
+    party: str
+    cause: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundClosed:
+    """Reducer to all: the round has its one result, over the set of this agreement."""
+
+    study_hash: bytes
+    round: int
+    agreement: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inquiry:
+    """I am at this round and may have missed something: say again what you have said of it."""
+
+    study_hash: bytes
+    round: int
+
+
+Message = (
+    RoundOpen
+    | Dealing
+    | Relay
+    | Masked
+    | Stored
+    | Survivors
+    | Signed
+    | Quorum
+    | Revealed
+    | Refused
+    | Abort
+    | RoundClosed
+    | Inquiry
+)
+
+
+def _numbers(values: Sequence[int]) -> bytes:
+    return Struct(f"<{len(values)}I").pack(*values)
+
+
+def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:
+    """The hash clients bind into what they send: model, study and round."""
+    return digest(b"tallystick/masked-sum/model", study_hash, _U32.pack(round), model)
+
+
+def dealers_digest(study_hash: bytes, round: int, dealers: Sequence[int]) -> bytes:
+    """Names the set whose masks are in a masked vector."""
+    return digest(b"tallystick/masked-sum/dealers", study_hash, _U32.pack(round), _numbers(dealers))
+
+
+def agreement_digest(
+    study_hash: bytes,
+    round: int,
+    model_hash: bytes,
+    dealers: Sequence[int],
+    clients: Sequence[int],
+    starts: Sequence[Start],
+) -> bytes:
+    """Names the one thing that is unmasked in a round: which model, whose masks, whose sums, under which starts."""
+    return digest(
+        b"tallystick/masked-sum/agreement",
+        study_hash,
+        model_hash,
+        _U32.pack(round),
+        _numbers(dealers),
+        _numbers(clients),
+        b"".join(start.packed() for start in starts),
+    )
+
+
+def signed_part(agreement: bytes, client: int) -> bytes:
+    """What a survivor signs."""
+    return digest(b"tallystick/masked-sum/agree", agreement, _U32.pack(client))
+
+
+def seed_commitment(study_hash: bytes, round: int, client: int, seed: bytes) -> bytes:
+    """Binds a client to its self seed; a seed has 256 random bits, so its hash says nothing about it."""
+    return digest(b"tallystick/masked-sum/seed", study_hash, _U32.pack(round), _U32.pack(client), seed)
+
+
+def noise_commitment(blind: bytes, study_hash: bytes, round: int, value: bytes, noise: bytes) -> bytes:
+    """Binds a noise maker to its draw and hides it; the random ``blind`` is used here and never kept."""
+    return digest(b"tallystick/masked-sum/noise", blind, study_hash, _U32.pack(round), value, noise)

@@ -1,0 +1,319 @@
+"""The reducer's machine: open, relay, add up, name the survivors once, unmask what enough of them have signed.
+
+THEORY. The reducer is trusted with nothing. It sees sealed packets, masked vectors and, once the survivors have signed,
+one secret of each dealer; the total that comes out holds the noise of every survivor. It names one set of dealers and
+one survivor set a round, each kept before it is told. What it guards: a wrong answer is never returned as right. Seeds
+are compared with what their owners committed to, wrapped keys open or do not, and the total must lie within what honest
+clients could have produced; otherwise the round ends in a typed abort and nothing is handed on.
+
+Clients keep what they have said and say it again: so the reducer keeps only what it has itself decided (the dealings,
+the survivor set with the sum of the masked vectors, the result), and a restart asks for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, VerificationError
+from tallystick.core.redaction import Secret
+from tallystick.crypto.field import decode_signed, from_bytes
+from tallystick.crypto.masking import RoundKey, unmask, unwrap_round_keys
+from tallystick.crypto.shamir import SHARE_BYTES, Share, rebuild_all
+from tallystick.protocol.instructions import Aborted, Finished, NoisySum, Persist, Send, Wake
+from tallystick.protocol.machine import Transitions
+from tallystick.protocol.masked_sum.codec import decode, encode
+from tallystick.protocol.masked_sum.machine import Instruction, abort_error
+from tallystick.protocol.masked_sum.messages import (
+    Abort,
+    Code,
+    Dealing,
+    Inquiry,
+    Masked,
+    Message,
+    Refused,
+    Revealed,
+    RoundClosed,
+    RoundOpen,
+    Signed,
+    Survivors,
+    seed_commitment,
+)
+from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
+from tallystick.protocol.masked_sum.records import DealersRecord, ResultRecord, SumRecord
+from tallystick.protocol.masked_sum.reducer_collecting import ACTIVE, CollectingReducer, ReducerEvent, ReducerState
+from tallystick.protocol.masked_sum.vouchers import pack_vouchers
+
+_S, _E = ReducerState, ReducerEvent
+
+
+class ReducerMachine(CollectingReducer):
+    """Starts rounds, adds masked vectors and learns their noised totals."""
+
+    TRANSITIONS: ClassVar[Transitions] = {
+        (_S.IDLE, _E.OPEN): _S.DEALING,
+        (_S.DEALING, _E.RELAY): _S.MASKING,
+        (_S.MASKING, _E.FIX): _S.AGREEING,
+        (_S.AGREEING, _E.AGREE): _S.UNMASKING,
+        (_S.UNMASKING, _E.FINISH): _S.FINISHED,
+        (_S.DEALING, _E.ABORT): _S.ABORTED,
+        (_S.MASKING, _E.ABORT): _S.ABORTED,
+        (_S.AGREEING, _E.ABORT): _S.ABORTED,
+        (_S.UNMASKING, _E.ABORT): _S.ABORTED,
+        (_S.FINISHED, _E.OPEN): _S.DEALING,
+        (_S.ABORTED, _E.OPEN): _S.DEALING,
+    }
+
+    def __init__(self, parameters: MaskedSumParameters) -> None:
+        super().__init__(parameters)
+        self._handlers = {
+            Dealing: self._on_dealing,
+            Masked: self._on_masked,
+            Signed: self._on_signed,
+            Revealed: self._on_revealed,
+            Refused: self._on_refused,
+            Abort: self._on_abort,
+            Inquiry: self._on_inquiry,
+        }
+
+    # -- agreeing ----------------------------------------------------------------------------------------------------
+
+    def _on_signed(self, sender: str, message: Signed, now: float) -> list[Instruction]:
+        p, survivors = self.parameters, self._survivors
+        if self._check(sender, message) is not None:
+            return self._ended(sender, message)
+        if survivors is None or message.client not in survivors.clients or message.client in self._signed:
+            return []
+        if message.agreement != survivors.digest():
+            return self._abort(Code.SET_DISAGREEMENT, sender, "a client signed another survivor set than was named")
+        try:
+            p.identities[sender].verify(message.signed_part(), message.signature)
+        except VerificationError:
+            return self._refuse(sender, message, Code.BAD_SIGNATURE, "the signature does not verify")
+        self._signed[message.client] = message
+        return self._try_agree(now)
+
+    def _try_agree(self, now: float, *, patient: bool = True) -> list[Instruction]:
+        """Unmask what enough have signed; who is still to sign is waited for a moment, for the receipt's sake."""
+        survivors, quorum = self._survivors, self._quorum()
+        if self.state is not _S.AGREEING or survivors is None or quorum is None:
+            return []
+        if patient and len(self._signed) < len(survivors.clients):
+            return []
+        self._move(_E.AGREE)
+        return [*(Send(self.parameters.clients[i], quorum) for i in survivors.clients), self._phase(now)]
+
+    # -- unmasking ---------------------------------------------------------------------------------------------------
+
+    def _on_revealed(self, sender: str, message: Revealed, now: float) -> list[Instruction]:
+        survivors = self._survivors
+        if self._check(sender, message) is not None:
+            return self._ended(sender, message)
+        if survivors is None or self.state is not _S.UNMASKING or message.client not in survivors.clients:
+            return []
+        held = self.parameters.held_by(sender, self._dealers)
+        if message.agreement != survivors.digest() or len(message.shares) != SHARE_BYTES * len(held):
+            return self._refuse(sender, message, Code.WRONG_SHAPE, "the shares are not those of the agreed set")
+        if message.client not in self._revealed:
+            self._revealed[message.client] = message
+            self._told.update(held)
+        enough = all(self._told[dealer] >= self.parameters.threshold for dealer in self._dealers)
+        return self._unmask(self._shares()) if enough else []
+
+    def _shares(self) -> dict[int, list[Share]]:
+        """The shares that are in, by whose secret they are of."""
+        p, found = self.parameters, {dealer: list[Share]() for dealer in self._dealers}
+        for client, message in sorted(self._revealed.items()):
+            name = p.clients[client]
+            for at, dealer in enumerate(p.held_by(name, self._dealers)):
+                share = message.shares[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
+                found[dealer].append((p.point(p.clients[dealer], name), share))
+        return found
+
+    def _unmask(self, shares: dict[int, list[Share]]) -> list[Instruction]:
+        p, survivors = self.parameters, self._survivors
+        if survivors is None or self._total is None:
+            raise LocalProtocolError("nothing was added up", party=self.name, round=self.round)
+        try:
+            order = list(shares)
+            secrets = dict(zip(order, rebuild_all([shares[i] for i in order], threshold=p.threshold)))
+            seeds = self._seeds(secrets, survivors)
+            dropped = self._dropped(secrets, survivors)
+        except RemoteProtocolError as error:
+            return self._abort(Code.BAD_SHARE, error.party or self.name, error.cause)
+        total, self._total = self._total, None
+        unmask(total, study_hash=p.study_hash, round=self.round, seeds=seeds, dropped=dropped)
+        values = decode_signed(total)
+        if (np.abs(values) > p.result_limit).any():  # |values| <= (p-1)/2 < 2^63, abs is exact
+            cause = "the total is outside what honest clients can produce; it is withheld"
+            return self._abort(Code.OUT_OF_RANGE, self.name, cause)
+        record = ResultRecord(round=self.round, agreement=survivors.digest(), clients=survivors.clients, total=values)
+        self._move(_E.FINISH)
+        signatures = {p.clients[i]: said.signature for i, said in sorted(self._signed.items())}
+        return [Persist("result", record.to_bytes()), *self._finish(record, pack_vouchers(survivors, signatures))]
+
+    def _seeds(self, secrets: Mapping[int, Secret], survivors: Survivors) -> dict[str, Secret]:
+        p, found = self.parameters, {}
+        for client in survivors.clients:
+            seed = secrets[client]
+            if (
+                seed_commitment(p.study_hash, self.round, client, seed.reveal())
+                != self._dealings[client].seed_commitment
+            ):
+                raise RemoteProtocolError("shares do not give the seed that was committed to", party=p.clients[client])
+            found[p.clients[client]] = seed
+        return found
+
+    def _dropped(self, secrets: Mapping[int, Secret], survivors: Survivors) -> dict[str, dict[str, RoundKey]]:
+        p, found = self.parameters, {}
+        for dealer in sorted(set(self._dealers) - set(survivors.clients)):
+            name = p.clients[dealer]
+            found[name] = unwrap_round_keys(
+                self._dealings[dealer].wrapped,
+                secrets[dealer],
+                study_hash=p.study_hash,
+                round=self.round,
+                party=name,
+                neighbours=p.graph.neighbours(name),
+            )
+        return found
+
+    def _finish(self, record: ResultRecord, vouchers: bytes = b"") -> list[Instruction]:
+        p, inside = self.parameters, set(record.clients)
+        self._clear()
+        self._closed = RoundClosed(study_hash=p.study_hash, round=record.round, agreement=record.agreement)
+        result = NoisySum(
+            round=record.round,
+            total=record.total,
+            participants=tuple([p.clients[client] for client in record.clients]),
+            dropped=tuple([name for client, name in enumerate(p.clients) if client not in inside]),
+            agreement=record.agreement,
+            makers=len(record.clients),
+            vouchers=vouchers,
+        )
+        return [*(Send(to, self._closed) for to in p.clients), Finished(result)]
+
+    # -- ending, repeating, restarting -------------------------------------------------------------------------------
+
+    def cancel(self, cause: str) -> list[Instruction]:
+        """Give up the open round, for a reason of the one who runs the study."""
+        return self._abort(Code.REPLACED, self.name, cause) if self.state in ACTIVE else []
+
+    def _abort(self, code: Code, party: str, cause: str, remedy: str | None = None) -> list[Instruction]:
+        abort = self._abort_message = self._abort_of(self.round, code, party, cause, remedy)
+        self._clear()
+        self._move(_E.ABORT)
+        tell = [Send(to, abort) for to in self.parameters.clients]
+        return [Persist("aborted", encode(abort)), *tell, Aborted(abort_error(abort))]
+
+    def _on_abort(self, sender: str, message: Abort, now: float) -> list[Instruction]:
+        if self.state not in ACTIVE or message.round != self.round or sender not in self.parameters.client_index:
+            return []
+        return self._abort(Code(message.code), message.party, f"{sender} stopped the round: {message.cause}")
+
+    def _on_refused(self, sender: str, message: Refused, now: float) -> list[Instruction]:
+        client = self.parameters.client_index.get(sender)
+        if client is None or message.round != self.round or message.code != Code.ABSENT:
+            return []
+        if self.state is _S.DEALING:
+            self._dealings.pop(client, None)
+        self._absent.add(client)
+        return [*self._try_relay(now), *self._try_fix(now)]
+
+    def _ended(self, sender: str, message: Message) -> list[Instruction]:
+        """Someone speaks of a round that has ended, or is not open: say how it stands."""
+        end = self._closed or self._abort_message
+        if sender in self.parameters.client_index and message.round == self.round and end is not None:
+            return [Send(sender, end)]
+        code = Code.PAST_ROUND if message.round <= self.round else Code.TOO_EARLY
+        return self._refuse(sender, message, code, "this round is not open")
+
+    def _on_inquiry(self, sender: str, message: Inquiry, now: float) -> list[Instruction]:
+        client = self.parameters.client_index.get(sender)
+        if client is None:
+            return self._refuse(sender, message, Code.WRONG_PARTY, "this party is not in the study")
+        if self.state not in ACTIVE or self._opened is None:
+            end = self._closed or self._abort_message
+            return [Send(sender, end)] if end is not None else []
+        left = int(1000 * (self._deadline - now))
+        if self.state is _S.DEALING and left <= 0 and client not in self._dealings:
+            return []  # too late to join
+        if self.state is not _S.DEALING and client not in self._dealers:
+            return []
+        opened = replace(self._opened, deadline_ms=max(1, min(left, self._opened.deadline_ms)))
+        return [Send(sender, opened), *self._tell(client)]
+
+    def _tell(self, client: int) -> list[Instruction]:
+        """What this client is asked for now, if it has not answered."""
+        name, quorum = self.parameters.clients[client], self._quorum()
+        message: Message | None = None
+        if self.state is _S.MASKING and client in self._dealers and client not in self._sent:
+            message = self._relay_for(client)
+        elif self._survivors is not None and client in self._survivors.clients:
+            if self.state is _S.AGREEING and client not in self._signed:
+                message = self._survivors
+            elif self.state is _S.UNMASKING and client not in self._revealed:
+                message = quorum
+        return [] if message is None else [Send(name, message)]
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Ask again; go on without those who are missing; give up when too many are."""
+        p = self.parameters
+        if self.state not in ACTIVE:
+            return []
+        over = now >= self._phase_ends
+        if self.state is _S.DEALING:
+            out = self._try_relay(now, over=over)
+        elif self.state is _S.MASKING:
+            out = self._try_fix(now, over=over)
+        else:
+            out = self._try_agree(now, patient=False)
+            if not out and over:
+                signing = self.state is _S.AGREEING
+                there, needed = (self._signed, p.quorum) if signing else (self._revealed, p.threshold)
+                what = "signed the survivor set" if signing else "told their shares"
+                cause = f"{len(there)} of the survivors have {what}, and {needed} or more must"
+                return self._abort(Code.THRESHOLD, self._missing(there), cause)
+        if out:
+            return out
+        again = [step for client in range(len(p.clients)) for step in self._tell(client)]
+        return [*again, Wake(min(now + p.retry_seconds, self._phase_ends))]
+
+    @classmethod
+    def restore(
+        cls, parameters: MaskedSumParameters, records: Mapping[str, bytes], now: float
+    ) -> tuple[ReducerMachine, list[Instruction]]:
+        """The machine as its records have it: the same round, with the same sets, or the same end."""
+        machine = cls(parameters)
+        opened = decode(records["open"]) if "open" in records else None
+        if not isinstance(opened, RoundOpen):
+            return machine, []
+        out = machine._announce(opened, now)
+        result = ResultRecord.from_bytes(records["result"]) if "result" in records else None
+        aborted = decode(records["aborted"]) if "aborted" in records else None
+        if result is not None and result.round == opened.round:
+            machine.state = _S.FINISHED
+            return machine, machine._finish(result)
+        if isinstance(aborted, Abort) and aborted.round == opened.round:
+            machine.state, machine._abort_message = _S.ABORTED, aborted
+            return machine, [Aborted(abort_error(aborted))]
+        machine.state = _S.DEALING
+        dealers = DealersRecord.from_bytes(records["dealers"]) if "dealers" in records else None
+        if dealers is not None and dealers.round == opened.round:
+            machine._recall(dealers, records)
+            out = [*out, machine._phase(now)]
+        return machine, out
+
+    def _recall(self, dealers: DealersRecord, records: Mapping[str, bytes]) -> None:
+        dealings = [decode(raw) for raw in dealers.dealings]
+        self._dealings = {d.client: d for d in dealings if isinstance(d, Dealing)}
+        self._dealers, self.state = tuple(sorted(self._dealings)), _S.MASKING
+        kept = SumRecord.from_bytes(records["masked-sum"]) if "masked-sum" in records else None
+        if kept is not None and kept.round == self.round:
+            survivors = decode(kept.survivors)
+            if isinstance(survivors, Survivors):
+                self._survivors, self._sent, self.state = survivors, set(survivors.clients), _S.AGREEING
+                self._total = from_bytes(kept.total, self.parameters.size).copy()

@@ -1,0 +1,75 @@
+"""The rounds of one study with every party in this process: clients and the reducer (see transport)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tallystick.core.randomness import WordSource
+from tallystick.crypto.key_agreement import AgreementKey
+from tallystick.crypto.mask_bounds import GraphPlan
+from tallystick.crypto.mask_graph import MaskGraph
+from tallystick.crypto.signing import SigningKey
+from tallystick.protocol.instructions import NoisySum
+from tallystick.protocol.masked_sum import ClientMachine, MaskedSumParameters, ReducerMachine, encode
+from tallystick.protocol.masked_sum.messages import Dealing
+from tallystick.protocol.noise_source import NoiseSource
+from tallystick.transport.memory_parties import Contribute, MemoryParties
+
+REDUCER = "reducer"
+
+
+class MemoryRounds(MemoryParties):
+    """All parties of a study's masked sums, made once; :meth:`run_round` sums once.
+
+    ``noise`` has every client's; ``source`` gives keys, secrets and blinds; ``seed`` the order of a plan's circle.
+    """
+
+    def __init__(
+        self,
+        *,
+        study_hash: bytes,
+        clients: tuple[str, ...],
+        noise: Mapping[str, NoiseSource],
+        source: WordSource,
+        plan: GraphPlan,
+        seed: bytes = b"",
+        **options: Any,
+    ) -> None:
+        identities = {name: SigningKey.generate(source) for name in clients}
+        agreements = {name: AgreementKey.generate(source) for name in clients}
+        self.parameters = p = MaskedSumParameters(
+            study_hash=study_hash,
+            clients=clients,
+            reducer=REDUCER,
+            identities={name: key.public for name, key in identities.items()},
+            keys={
+                name: key.sign(identities[name], study_hash=study_hash, party=name, role="client")
+                for name, key in agreements.items()
+            },
+            graph=MaskGraph(clients, plan, seed),
+            **options,
+        )
+        machines: dict[str, Any] = {
+            name: ClientMachine(p, name, key=identities[name], agreement=agreements[name], noise=noise[name])
+            for name in clients
+        }
+        self.reducer = machines[REDUCER] = ReducerMachine(p)
+        super().__init__(machines, coordinator=REDUCER, clients=clients, encode=encode, source=source)
+        self._leaving: frozenset[str] = frozenset()
+
+    def run_round(
+        self,
+        round: int,
+        model: bytes,
+        contribute: Mapping[str, Contribute],
+        absent: frozenset[str] = frozenset(),
+        leaving: frozenset[str] = frozenset(),
+    ) -> NoisySum:
+        """One masked sum without the ``absent``; those ``leaving`` fall silent once they have dealt."""
+        self._leaving = leaving
+        return super().run_round(round, model, contribute, absent)
+
+    def sent(self, name: str, message: Any) -> None:
+        if name in self._leaving and isinstance(message, Dealing):
+            self.drop(name)

@@ -1,0 +1,82 @@
+"""Trust model ``masks`` in one process: clients deal, mask and unmask, a reducer adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.program import pack_state
+from tallystick.core.errors import StudyError
+from tallystick.crypto.field import HALF
+from tallystick.data.partitions import uniforms
+from tallystick.engines.client_map import ChosenMap, ClientMap, padded
+from tallystick.engines.engine import SimulatedStudy
+from tallystick.engines.round_vectors import RoundNoise, result_limit
+from tallystick.engines.rounds import SimulatedRounds
+from tallystick.engines.totals import NoisyTotal, SumRequest
+from tallystick.trust.masks.graphs import plan_for
+from tallystick.trust.masks.memory_rounds import MemoryRounds
+
+
+class SimulatedMasks(SimulatedRounds):
+    """All parties of one study; answers for every round."""
+
+    def __init__(self, simulated: SimulatedStudy) -> None:
+        super().__init__(simulated)
+        study, plan, section = simulated.study, self.plan, simulated.study.trust
+        self._clients = simulated.maps()
+        names, planned = tuple(self._clients), section.clients  # type: ignore[attr-defined]
+        if len(names) > planned:
+            raise StudyError(
+                f"the study is planned for {planned} clients, and there are {len(names)}",
+                rule="number-of-clients",
+                remedy=f"Set clients = {len(names)} under [trust].",
+            )
+        self._size = plan.size
+        self._rounds = MemoryRounds(
+            study_hash=study.hash,
+            clients=names,
+            noise={name: RoundNoise(plan, self._size, name, simulated.keyed) for name in names},
+            source=simulated.keyed(b"masks"),
+            plan=plan_for(section, len(names)),  # type: ignore[arg-type]
+            seed=simulated.keyed(b"circle").bytes(32),
+            size=self._size,
+            min_clients=simulated.min_clients,
+            result_limit=min(result_limit(plan, sum(map(len, simulated.records.values()))), HALF),
+            model_size=len(pack_state(simulated.design.program.query(simulated.template))) // 8,
+            round_seconds=section.round_timeout_s,
+        )
+
+    def noisy_total(self, request: SumRequest) -> NoisyTotal:
+        def contribution(client: ClientMap | ChosenMap) -> Callable[[bytes], NDArray[np.int64]]:
+            return lambda model: padded(client.contribute(model, request.plan, request.round), self._size)
+
+        absent, leaving = self._missing(request.round)
+        summed = self._rounds.run_round(
+            request.round,
+            request.model,
+            {name: contribution(client) for name, client in self._clients.items()},
+            absent=absent,
+            leaving=leaving,
+        )
+        return NoisyTotal(
+            values=summed.total[: request.plan.grid.size],
+            participants=summed.participants,
+            dropped=summed.dropped,
+            makers=summed.makers,
+        )
+
+    def bytes_per_client(self) -> tuple[int, int]:
+        up, down = self._rounds.bytes_up, self._rounds.bytes_down
+        return round(sum(up.values()) / len(self._clients)), round(sum(down.values()) / len(self._clients))
+
+    def _missing(self, round: int) -> tuple[frozenset[str], frozenset[str]]:
+        """Who misses this round: every other one from its beginning, the others once they have dealt."""
+        if self.simulated.drop == 0:
+            return frozenset(), frozenset()
+        names = list(self._clients)
+        draws = uniforms(len(names), self.simulated.keyed(b"drop", round.to_bytes(8, "little")))
+        dropped = [name for name, u in zip(names, draws) if u < self.simulated.drop]
+        return frozenset(dropped[::2]), frozenset(dropped[1::2])

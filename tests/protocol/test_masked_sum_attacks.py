@@ -1,0 +1,453 @@
+"""What a lying reducer, or a client set back, cannot get out of a masked sum; each with a planted bug that lets it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+from tests.protocol.masked_sum_world import AGREEMENTS, CLIENTS, IDENTITIES, MODEL, World, parameters
+
+from tallystick.core.errors import RemoteProtocolError, StudyError
+from tallystick.core.redaction import Secret
+from tallystick.crypto import masking
+from tallystick.crypto.field import decode_signed, from_bytes
+from tallystick.crypto.key_agreement import AgreementKey
+from tallystick.crypto.mask_keys import PairSecret, RoundKey
+from tallystick.crypto.shamir import SHARE_BYTES, rebuild
+from tallystick.protocol.instructions import Send
+from tallystick.protocol.masked_sum import client_masking
+from tallystick.protocol.masked_sum.client import ClientMachine
+from tallystick.protocol.masked_sum.messages import (
+    Abort,
+    Code,
+    Dealing,
+    Masked,
+    Quorum,
+    Relay,
+    Revealed,
+    RoundOpen,
+    Signed,
+    Survivors,
+    model_digest,
+)
+
+
+def looks_uniform(vector: np.ndarray) -> bool:
+    """Chi-square of the top byte and of the lowest, at 1e-6."""
+    limit = chi2.isf(5e-7, 255)
+    for shift in (56, 0):
+        counts = np.bincount(((vector >> np.uint64(shift)) & np.uint64(255)).astype(np.int64), minlength=256)
+        if float(((counts - vector.size / 256) ** 2).sum()) * 256 / vector.size > limit:
+            return False
+    return True
+
+
+def said(world: World, kind: type, *, by: str | None = None, round: int = 1) -> list[Any]:
+    return [m for name, _, m in world.sent if isinstance(m, kind) and m.round == round and by in (None, name)]
+
+
+def rules(world: World, *, of: str | None = None) -> set[str | None]:
+    return {error.rule for name, error in world.aborts if of in (None, name)}
+
+
+def stopped(world: World) -> None:
+    """No result, no share was told, and what could open a mask is gone."""
+    assert not world.results
+    assert not any(isinstance(m, Revealed) for _, _, m in world.sent)
+    assert world.secrets_left() == []
+
+
+# -- models ------------------------------------------------------------------------------------------------------------
+
+
+def test_clients_that_were_shown_different_models_stop_before_anything_of_their_data_leaves() -> None:
+    """The reducer hides that it showed c another model; c's neighbours see it in its packets [Pasquini22]."""
+    world, other = World(parameters()), np.ones(3, dtype="<f8").tobytes()
+    crafted = model_digest(world.p.study_hash, 1, other)
+    true = model_digest(world.p.study_hash, 1, MODEL)
+
+    def lie(sender: str, to: str, message: Any) -> Any:
+        if isinstance(message, RoundOpen) and to == "c":
+            return replace(message, model=other, model_hash=crafted)
+        if isinstance(message, Dealing) and sender == "c":
+            return replace(message, model_hash=true)
+        return message
+
+    world.change = lie
+    world.open(1)
+    world.run()
+    stopped(world)
+    assert "bad-model" in rules(world)
+    assert not [m for m in said(world, Masked) if m.client == 2]  # c itself saw that all others had another model
+
+
+def test_a_second_model_in_a_round_is_refused() -> None:
+    world = World(parameters())
+    world.open(1)
+    world.run(until=0)
+    other = np.ones(3, dtype="<f8").tobytes()
+    second = RoundOpen(study_hash=world.p.study_hash, round=1, deadline_ms=1000,
+                       model_hash=model_digest(world.p.study_hash, 1, other), model=other)  # fmt: skip
+    assert _codes(world.machines["a"].receive("reducer", second, 0.0)) == [] or world.results  # round 1 is over for a
+    fresh = World(parameters())
+    fresh.carry_out("a", fresh.machines["a"].receive("reducer", replace(second, model=MODEL,
+                    model_hash=model_digest(world.p.study_hash, 1, MODEL)), 0.0))  # fmt: skip
+    assert _codes(fresh.machines["a"].receive("reducer", second, 0.0)) == [Code.BAD_MODEL]
+
+
+def _codes(instructions: list[Any]) -> list[int]:
+    return [s.message.code for s in instructions if isinstance(s, Send) and isinstance(s.message, Abort)]
+
+
+# -- survivor sets -----------------------------------------------------------------------------------------------------
+
+
+def masked_world() -> tuple[World, Survivors]:
+    """All have sent their masked sums; the honest survivor set is known and told to nobody."""
+    world = World(parameters())
+    world.change = lambda _sender, _to, m: None if isinstance(m, Survivors) else m
+    world.open(1)
+    world.run(until=0)
+    return world, said(world, Survivors)[0]
+
+
+def without(survivors: Survivors, name: str) -> Survivors:
+    left = [i for i, client in enumerate(survivors.clients) if CLIENTS[client] != name]
+    return replace(survivors, clients=tuple(survivors.clients[i] for i in left),
+                   starts=tuple(survivors.starts[i] for i in left))  # fmt: skip
+
+
+def tell(world: World, name: str, message: Any) -> list[Any]:
+    """What a client answers to it."""
+    steps = world.machines[name].receive("reducer", message, world.now)
+    world.carry_out(name, steps)
+    return [s.message for s in steps if isinstance(s, Send)]
+
+
+def test_a_client_signs_one_survivor_set_a_round() -> None:
+    world, whole = masked_world()
+    (signed,) = tell(world, "a", whole)
+    assert isinstance(signed, Signed)
+    assert tell(world, "a", whole) == [signed]
+    (abort,) = tell(world, "a", without(whole, "b"))
+    assert isinstance(abort, Abort)
+    assert abort.code == Code.SET_DISAGREEMENT
+    assert "secrets" not in world.records["a"]
+    answer = tell(world, "a", quorum(world, whole, CLIENTS))
+    assert not any(isinstance(m, Revealed) for m in answer)
+
+
+def quorum(world: World, survivors: Survivors, signers: tuple[str, ...]) -> Quorum:
+    """As many real signatures as a lying reducer could have got, and its own inventions for the rest."""
+    signatures = {}
+    for name in signers:
+        unsigned = Signed(study_hash=world.p.study_hash, round=survivors.round, client=CLIENTS.index(name),
+                          agreement=survivors.digest())  # fmt: skip
+        signatures[unsigned.client] = IDENTITIES[name].sign(unsigned.signed_part())
+    order = tuple(sorted(signatures))
+    return Quorum(study_hash=world.p.study_hash, round=survivors.round, agreement=survivors.digest(), signers=order,
+                  signatures=tuple(signatures[i] for i in order))  # fmt: skip
+
+
+def test_nothing_is_unmasked_before_enough_have_signed_the_same_set() -> None:
+    for bad in ("few", "forged", "another set", "stranger"):
+        world, whole = masked_world()
+        tell(world, "a", whole)
+        if bad == "few":
+            told = quorum(world, whole, CLIENTS[: world.p.quorum - 1])
+        elif bad == "forged":
+            told = quorum(world, whole, CLIENTS)
+            told = replace(told, signatures=(*told.signatures[:-1], told.signatures[0]))
+        elif bad == "another set":
+            told = quorum(world, without(whole, "b"), ("a", "c", "d", "e"))
+        else:
+            told = quorum(world, whole, CLIENTS)
+            told = replace(told, signers=(*told.signers[:-1], 9))
+        answers = tell(world, "a", told)
+        assert [type(m) for m in answers] == [Abort], bad
+        assert "secrets" not in world.records["a"], bad
+
+
+@pytest.mark.parametrize("bad", ["without itself", "too few", "no dealer", "another start", "another model"])
+def test_a_survivor_set_that_is_not_right_is_not_signed(bad: str) -> None:
+    world, whole = masked_world()
+    told = {
+        "without itself": without(whole, "a"),
+        "too few": without(without(whole, "d"), "e"),
+        "no dealer": replace(whole, dealers=whole.dealers[:-1]),
+        "another start": replace(whole, starts=(*whole.starts[:-1], replace(whole.starts[0], boot=7))),
+        "another model": replace(whole, model_hash=bytes(32)),
+    }[bad]
+    answers = tell(world, "a", told)
+    assert [m.code for m in answers if isinstance(m, Abort)] == [Code.SET_DISAGREEMENT]
+    assert not any(isinstance(m, Signed) for m in answers)
+
+
+def test_a_reducer_that_tells_two_sets_gets_no_quorum_for_either() -> None:
+    world = World(parameters())
+
+    def lie(_sender: str, to: str, message: Any) -> Any:
+        return without(message, "e") if isinstance(message, Survivors) and to in "ab" else message
+
+    world.change = lie
+    world.open(1)
+    world.run()
+    stopped(world)
+    assert rules(world, of="reducer") == {"set-disagreement"}
+
+
+# -- both secrets of a client ------------------------------------------------------------------------------------------
+
+
+class SignsAnything(ClientMachine):
+    """Planted bug: it answers for whatever set it was told last."""
+
+    def _on_survivors(self, sender: str, message: Survivors, now: float) -> list[Any]:
+        self._survivors = message
+        return [Send(sender, self._signature())]
+
+
+def open_both_secrets(world: World, whole: Survivors, victim: str) -> np.ndarray | None:
+    """What a reducer makes of a client's masked vector that survives and drops in one round; None if nothing."""
+    p, index = world.p, CLIENTS.index(victim)
+    dealing, masked = said(world, Dealing, by=victim)[0], said(world, Masked, by=victim)[0]
+    gathered: dict[str, list[tuple[int, bytes]]] = {"seed": [], "key": []}
+    others = tuple(name for name in CLIENTS if name != victim)
+    for kind, told in (("seed", whole), ("key", without(whole, victim))):
+        for name in others:
+            tell(world, name, told)
+        signatures = {m.client: m for n in others for m in said(world, Signed, by=n) if m.agreement == told.digest()}
+        order = tuple(sorted(signatures))
+        proof = Quorum(study_hash=p.study_hash, round=1, agreement=told.digest(), signers=order,
+                       signatures=tuple(signatures[i].signature for i in order))  # fmt: skip
+        for name in others:
+            for answer in tell(world, name, proof):
+                if isinstance(answer, Revealed):
+                    at = p.held_by(name, told.dealers).index(index)
+                    share = answer.shares[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
+                    gathered[kind].append((p.point(victim, name), share))
+    try:
+        seed, key = (rebuild(gathered[kind], threshold=p.threshold) for kind in ("seed", "key"))
+    except RemoteProtocolError:
+        return None
+    keys = masking.unwrap_round_keys(dealing.wrapped, key, study_hash=p.study_hash, round=1, party=victim,
+                                     neighbours=p.graph.neighbours(victim))  # fmt: skip
+    return opened(masked, seed, list(keys.values()), world, victim)
+
+
+def opened(masked: Masked, seed: Secret, keys: list[RoundKey], world: World, victim: str) -> np.ndarray:
+    vector = from_bytes(masked.vector, world.p.size).copy()
+    masking.remove_self_mask(vector, seed, study_hash=world.p.study_hash, round=masked.round, party=victim)
+    for key in keys:
+        key.remove(vector, victim)
+    return decode_signed(vector)
+
+
+def test_both_secrets_of_a_client_are_never_told_in_a_round() -> None:
+    world, whole = masked_world()
+    assert open_both_secrets(world, whole, "c") is None
+
+
+def test_clients_that_sign_any_set_would_give_a_sum_away() -> None:
+    world, whole = masked_world()
+    for name in CLIENTS:
+        world.machines[name].__class__ = SignsAnything
+        world.machines[name]._handlers[Survivors] = world.machines[name]._on_survivors
+    found = open_both_secrets(world, whole, "c")
+    assert found is not None
+    assert (found == world.vector("c") + world.noise["c"].drawn[1][0]).all()
+
+
+# -- rounds open nothing of each other ---------------------------------------------------------------------------------
+
+
+def everything_about(world: World, victim: str) -> tuple[Secret, list[RoundKey]]:
+    """The victim survives round 1 and drops in round 2: its seed of round 1 and its round keys of round 2 are open."""
+    p = world.p
+    world.open(1)
+    world.run()
+    world.change = lambda sender, _to, m: None if sender == victim and isinstance(m, Masked) else m
+    world.open(2)
+    world.run()
+    assert [r.dropped for r in world.results] == [(), (victim,)]
+    index, shares = CLIENTS.index(victim), {1: [], 2: []}
+    for round in (1, 2):
+        dealers = said(world, Survivors, round=round)[0].dealers
+        for message in said(world, Revealed, round=round):
+            name = CLIENTS[message.client]
+            at = p.held_by(name, dealers).index(index)
+            shares[round].append((p.point(victim, name), message.shares[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]))
+    seed = rebuild(list(dict(shares[1]).items()), threshold=p.threshold)
+    key = rebuild(list(dict(shares[2]).items()), threshold=p.threshold)
+    wrapped = said(world, Dealing, by=victim, round=2)[0].wrapped
+    keys = masking.unwrap_round_keys(wrapped, key, study_hash=p.study_hash, round=2, party=victim,
+                                     neighbours=p.graph.neighbours(victim))  # fmt: skip
+    return seed, list(keys.values())
+
+
+def round_one(world: World, victim: str, seed: Secret, keys: list[RoundKey]) -> np.ndarray:
+    """Round 1's vector with what is known of it taken off; the keys of round 2 stand in for those of round 1."""
+    as_if = [RoundKey(k.study_hash, 1, k.first, k.second, k.reveal()) for k in keys]
+    return opened(said(world, Masked, by=victim)[0], seed, as_if, world, victim)
+
+
+def test_to_survive_round_1_and_drop_in_round_2_opens_nothing_of_round_1() -> None:
+    world = World(parameters(size=512))
+    seed, keys = everything_about(world, "c")
+    found = round_one(world, "c", seed, keys)
+    assert (np.abs(found) > 2**50).mean() > 0.99  # sums and noise are below 2^25
+    assert not (found == world.vector("c") + world.noise["c"].drawn[1][0]).any()
+
+
+def test_a_round_key_that_is_used_again_would_open_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reused(self: PairSecret, round: int) -> RoundKey:
+        return RoundKey(self.study_hash, round, self.first, self.second, self._expand(b"always the same"))
+
+    monkeypatch.setattr(PairSecret, "round_key", reused)
+    monkeypatch.setattr(RoundKey, "_change", _without_round)
+    world = World(parameters())
+    seed, keys = everything_about(world, "c")
+    found = round_one(world, "c", seed, keys)
+    assert (found == world.vector("c") + world.noise["c"].drawn[1][0]).all()
+
+
+def _without_round(self: RoundKey, acc: np.ndarray, *, negate: bool) -> None:
+    from tallystick.crypto import prg
+
+    (prg.subtract_expanded if negate else prg.add_expanded)(acc, self.reveal(), b"no round in it")
+
+
+# -- transcripts -------------------------------------------------------------------------------------------------------
+
+
+def test_masked_vectors_are_uniform_and_so_are_sums_of_less_than_all_of_them() -> None:
+    world = World(parameters(size=4096))
+    world.open(1)
+    world.run()
+    vectors = [from_bytes(m.vector, 4096) for m in said(world, Masked)]
+    assert all(looks_uniform(v) for v in vectors)
+    partial = np.array(vectors[0])
+    from tallystick.crypto.field import add_into
+
+    for vector in vectors[1:4]:
+        add_into(partial, vector)
+    assert looks_uniform(partial)
+    with pytest.MonkeyPatch.context() as patch:  # negative control
+        patch.setattr(client_masking, "mask", lambda *_a, **_k: None)
+        bare = World(parameters(size=4096))
+        bare.open(1)
+        bare.run()
+    assert not any(looks_uniform(from_bytes(m.vector, 4096)) for m in said(bare, Masked))
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", [bytes(32), b"\1" + bytes(31), "own"])
+def test_reflected_and_low_order_keys_are_refused(bad: bytes | str) -> None:
+    p = parameters()
+    public = p.keys["a"].public if bad == "own" else bad
+    keys = {**p.keys, "b": replace(p.keys["b"], public=public)}
+    world = World(parameters())
+    machine = ClientMachine(
+        parameters(keys=keys), "a", key=IDENTITIES["a"], agreement=AgreementKey(AGREEMENTS["a"]), noise=world.noise["a"]
+    )
+    with pytest.raises(RemoteProtocolError, match="key"):
+        machine._pair("b")
+
+
+def test_fewer_than_three_clients_and_too_many_colluders_are_refused() -> None:
+    with pytest.raises(StudyError):
+        parameters(("a", "b"))
+    with pytest.raises(StudyError, match="colluding"):
+        parameters(colluding=4)
+    with pytest.raises(StudyError, match="min_clients"):
+        parameters(min_clients=2)
+
+
+def test_a_share_that_was_changed_ends_the_round_with_nothing_released() -> None:
+    world = World(parameters())
+
+    def bend(sender: str, _to: str, message: Any) -> Any:
+        if sender == "b" and isinstance(message, Revealed):
+            return replace(message, shares=bytes(len(message.shares)))
+        return message
+
+    world.change = bend
+    world.open(1)
+    world.run()
+    assert not world.results
+    assert rules(world, of="reducer") == {"bad-share"}
+
+
+def test_a_packet_that_was_changed_is_refused_by_who_opens_it() -> None:
+    world = World(parameters())
+
+    def bend(_sender: str, to: str, message: Any) -> Any:
+        if to == "b" and isinstance(message, Relay):
+            return replace(message, packets=bytes([message.packets[0] ^ 1]) + message.packets[1:])
+        return message
+
+    world.change = bend
+    world.open(1)
+    world.run()
+    stopped(world)
+    assert "bad-packet" in rules(world, of="b")
+
+
+# -- clients set back --------------------------------------------------------------------------------------------------
+
+
+def test_a_client_set_back_within_a_round_gets_no_second_draw_released() -> None:
+    world = World(parameters())
+    before = dict(world.records["b"])
+    world.change = lambda _sender, _to, m: None if isinstance(m, Survivors) else m
+    world.open(1)
+    world.run(until=0)
+    world.records["b"] = before
+    world.start("b", boot=1)  # its disk of before the round, its boot counter too
+    opened_again = said(world, RoundOpen)[0]
+    world.carry_out("b", world.machines["b"].receive("reducer", opened_again, world.now))
+    world.run()
+    assert len(world.noise["b"].drawn[1]) == 2
+    stopped(world)
+    assert "stale-copy" in rules(world, of="reducer")
+
+
+def test_a_client_that_speaks_as_of_an_earlier_start_is_named_by_its_neighbours() -> None:
+    world = World(parameters())
+    world.start("b")
+    world.start("b")
+    world.open(1)
+    world.run()
+    world.start("b", boot=2)
+    world.open(2)
+    world.run()
+    assert [r.round for r in world.results] == [1]
+    assert "stale-copy" in rules(world, of="a")
+
+
+def test_a_round_that_ended_is_not_taken_part_in_again() -> None:
+    world = World(parameters())
+    world.open(1)
+    world.run()
+    again = said(world, RoundOpen)[0]
+    for kind in (again, said(world, Survivors)[0]):
+        assert not [m for m in tell(world, "a", kind) if isinstance(m, (Dealing, Masked, Signed, Revealed))]
+
+
+def test_messages_of_others_and_of_other_studies_are_refused() -> None:
+    world = World(parameters())
+    world.open(1)
+    world.run()
+    for message in (said(world, RoundOpen)[0], said(world, Survivors)[0], said(world, Relay)[0]):
+        strange = world.machines["a"].receive("b", replace(message, round=2), 0.0)
+        assert [s.message.code for s in strange] == [Code.WRONG_PARTY]
+        other = world.machines["a"].receive("reducer", replace(message, study_hash=bytes(32)), 0.0)
+        assert [s.message.code for s in other] == [Code.WRONG_STUDY]
+    for message in (said(world, Dealing)[0], said(world, Masked)[0], said(world, Signed)[0]):
+        foreign = world.machines["reducer"].receive("d", replace(message, round=2), 0.0)
+        assert not any(isinstance(s.message, Relay) for s in foreign if isinstance(s, Send))

@@ -1,0 +1,83 @@
+"""Trust model ``masks`` between real processes: governed, charged, receipted; clients and reducer killed at every step.
+
+One deployment for all of it. A role that has just done a step it is ordered to die at ends itself with SIGKILL and is
+started again at once; the study must end as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.trust.masks_deployment import CLIENTS, MaskedDeployment, text
+from tests.trust.proxy_deployment import wait_for
+
+from tallystick.application import studies, study_results
+from tallystick.application.party_files import PartyFiles
+from tallystick.application.result_document import write_canonical
+from tallystick.study import Study
+
+ROUNDS = 4
+AT_A_CLIENT = (
+    "study-key-kept", "study/ready-kept", "study/start-kept", "noise-kept", "secrets-kept", "dealing-kept",
+    "dealing-sent", "relay-kept", "masked-kept", "noise-erased", "masked-sum-sent", "agreed-kept", "survivors-signed",
+    "shares-revealed", "secrets-erased", "masked-erased", "study/end-kept",
+)  # fmt: skip
+AT_THE_REDUCER = (
+    "study/start-kept", "open-kept", "round-sent", "dealers-kept", "packets-relayed", "masked-sum-kept",
+    "survivors-named", "quorum-told", "result-kept", "model-kept", "study/end-kept",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MaskedDeployment]:
+    made = MaskedDeployment(tmp_path_factory.mktemp("masked"))
+    made.start()
+    yield made
+    made.close()
+
+
+def run(deployment: MaskedDeployment, study: Study) -> dict[str, Any]:
+    """Propose, wait for the approvals, run."""
+    studies.propose_study(study, deployment.analyst)
+    wait_for(lambda: studies.show(study.printed_hash, deployment.analyst)["state"] == "approved")
+    made: dict[str, Any] = {}
+    analyst = threading.Thread(target=lambda: made.update(studies.run(study.printed_hash, deployment.analyst)))
+    analyst.start()
+    analyst.join(150)
+    assert made, deployment.log()
+    return made
+
+
+def check(deployment: MaskedDeployment, study: Study, made: dict[str, Any], folder: Path) -> None:
+    """The receipt verifies offline, everybody has paid, and no secret is left anywhere."""
+    assert made["privacy"]["trust"]["model"] == "masks"
+    assert "together with any 1 client" in made["privacy"]["statement"]
+    found = study_results.verify(write_canonical(made, folder, "result.json"), deployment.home / "consortium.toml")
+    assert found["sound"]
+    assert tuple(sorted(found["participants"])) == CLIENTS
+
+    def charged(name: str) -> bool:
+        with PartyFiles.of(deployment.configs[name][1]) as files, files.ledger() as ledger:
+            return ledger.standing(study.hash) == "committed"
+
+    wait_for(lambda: all(charged(name) for name in CLIENTS))
+    for name in deployment.configs:
+        left = deployment.state(name) / study.hash.hex()
+        wait_for(lambda left=left: not left.exists() or not any(left.iterdir()))
+
+
+def test_it_ends_as_if_nothing_had_happened_whenever_it_is_killed(deployment: MaskedDeployment, tmp_path: Path) -> None:
+    study = Study.parse(text())
+    deployment.order("north", *AT_A_CLIENT)
+    deployment.order("reducer", *AT_THE_REDUCER)
+    made = run(deployment, study)
+    assert made["participants"]["clients"] == len(CLIENTS)
+    assert deployment.released("reducer") == ROUNDS
+    assert deployment.released("north") == ROUNDS
+    check(deployment, study, made, tmp_path)
+    assert deployment.waiting("north") == []
+    assert deployment.waiting("reducer") == []

@@ -1,0 +1,172 @@
+"""With noise off, ``servers`` and ``masks`` give the same bits, for every program; and what a plan of masks says."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import pytest
+from tests.end_to_end.test_unchanged_results import ROOT, STUDIES, _frames, _study
+
+import tallystick as ts
+from tallystick.algorithms.program import pack_state
+from tallystick.core.errors import PrivacyRefused, StudyError, TallystickError, TooFewParties, TrustModelError
+from tallystick.estimators.from_study import estimator_for
+from tallystick.study import Study
+
+# Not those whose coins or batches are drawn under the study's hash, which names its trust model.
+PROGRAMS = ("logistic", "svc", "ridge", "kmeans", "itemsets", "own-program", "summary")
+
+
+def states(name: str, *, drop: float = 0.0, **trust: Any) -> list[bytes]:
+    """The states after every round, exact."""
+    frames = _frames(name)
+    if len(frames) < 3:
+        frames = [frames[0].iloc[i::3] if hasattr(frames[0], "iloc") else frames[0] for i in range(3)]
+    section = {"model": "servers"} if not trust else {"clients": len(frames), **trust}
+    study = Study.from_dict({**_study(name).model_dump(), "trust": section})
+    study = study.replace("privacy", mechanism="none", sampling=None)
+    estimator, study = estimator_for(
+        study, lambda file: (ROOT / "examples" / "programs" / file).read_text(encoding="utf-8")
+    )
+    fed = ts.Federation.simulate(frames, schema=study.schema_of_data(), seed=11, drop=drop, trust=study.trust.model)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        estimator.fit_study(fed, study)
+    return [pack_state(state) for state in estimator.history_]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_servers_and_masks_give_the_same_bits(name: str) -> None:
+    assert name in STUDIES
+    assert states(name) == states(name, model="masks")
+
+
+def frames(clients: int = 5, records: int = 20) -> list[dict[str, Any]]:
+    return [
+        {"x": [math.sin(i * 7 + j) for j in range(records)], "y": ["a", "b"] * (records // 2)} for i in range(clients)
+    ]
+
+
+def federation(clients: int = 5, **trust: Any) -> ts.Federation:
+    schema = ts.Schema({"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])})
+    return ts.Federation.simulate(frames(clients), schema=schema, trust="masks", seed=1, **trust)
+
+
+def fit(fed: ts.Federation, **settings: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = ts.LogisticRegression(**{"epsilon": 1.0, "delta": 1e-6, "rounds": 6, **settings})
+        return made.fit(fed, target="y")
+
+
+def histograms(made: Any) -> list[float]:
+    return [row["estimate"] for row in made.table_ if row["statistic"] == "histogram"]
+
+
+def test_those_who_drop_out_are_left_out_whether_they_have_dealt_or_not() -> None:
+    """Two of the four are gone from the beginning, two fall silent once they have dealt: their masks are recovered."""
+    schema = ts.Schema({"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])})
+    fed = ts.Federation.simulate(frames(12), schema=schema, trust="masks", seed=5, drop=0.2)
+    made = ts.Summary(mechanism="none", neighbours="add-remove").fit(fed)
+    (gone,) = made.dropped_
+    assert len(gone) == 4
+    left = [frame for i, frame in enumerate(frames(12), start=1) if f"client-{i:02d}" not in gone]
+    alone = ts.Summary(mechanism="none", neighbours="add-remove").fit(
+        ts.Federation.simulate(left, schema=schema, seed=5)
+    )
+    assert histograms(made) == histograms(alone)
+    assert sum(histograms(made)) > 0
+
+
+def test_the_statement_says_against_whom_and_whose_noise() -> None:
+    privacy = fit(federation(colluding=1, min_clients=4)).privacy_
+    assert privacy.trust == {
+        "model": "masks", "clients": 5, "colluding": 1, "reducer": "reducer", "min_clients": 4, "honest": 3,
+    }  # fmt: skip
+    assert "against the reducer together with any 1 client" in privacy.statement
+    assert "noise of 4 clients or more, of whom the 3 honest ones' alone carries it" in privacy.statement
+    ratio = privacy.noise_std["total"] / privacy.noise_std["per_client"]
+    assert ratio == pytest.approx(math.sqrt(5))
+
+
+@pytest.mark.parametrize(
+    ("trust", "honest"),
+    [({"min_clients": 5}, 4), ({"min_clients": 5, "colluding": 2}, 3), ({"min_clients": 5, "colluding": 0}, 4),
+     ({"min_clients": 5, "colluding": 1, "reducer": "client-1"}, 3)],
+)  # fmt: skip
+def test_noise_is_sized_for_the_honest_clients_of_the_smallest_total(trust: dict[str, Any], honest: int) -> None:
+    """Variance s²/h each, h = min_clients − max(1, c), or min_clients − (c + 1) where a client runs the reducer."""
+    one = fit(federation(**trust)).privacy_
+    central = fit(federation(min_clients=5)).privacy_.noise_std["per_client"] ** 2 * 4
+    assert one.trust["honest"] == honest
+    assert one.noise_std["per_client"] ** 2 * honest == pytest.approx(central, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("clients", "trust", "rule"),
+    [
+        (2, {}, "three-clients-at-least"),
+        (5, {"min_clients": 2}, "three-clients-at-least"),
+        (5, {"colluding": 2, "min_clients": 3}, "two-honest-clients"),
+        (5, {"reducer": "client-1", "min_clients": 3}, "two-honest-clients"),
+        (5, {"colluding": -1}, "two-honest-clients"),
+        (5, {"colluding": 4, "min_clients": 5}, "two-honest-clients"),
+        (5, {"colluding": 4, "min_clients": 7}, None),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(clients: int, trust: dict[str, Any], rule: str | None) -> None:
+    with pytest.raises(TallystickError) as caught:
+        fit(federation(clients, **trust))
+    if rule is not None:
+        assert caught.value.rule == rule
+
+
+def test_laplace_cannot_be_split() -> None:
+    with pytest.raises(PrivacyRefused, match="cannot be split") as caught:
+        fit(federation(), mechanism="laplace", delta=None)
+    assert caught.value.rule == "laplace-cannot-be-split"
+
+
+def test_too_few_survivors_release_nothing() -> None:
+    with pytest.raises(TooFewParties):
+        fit(federation(4, drop=0.6))
+
+
+def test_more_clients_than_planned_for_are_refused() -> None:
+    fed = federation(5)
+    fed.trust["clients"] = 4  # type: ignore[attr-defined]
+    with pytest.raises(StudyError, match="planned for 4 clients"):
+        fit(fed)
+
+
+def test_streams_are_refused_in_words() -> None:
+    text = {
+        "study": {"name": "stream", "program": "summary"},
+        "privacy": {"neighbours": "add-remove"},
+        "trust": {"model": "masks", "clients": 5},
+        "stream": {"ticks": 1, "tick_seconds": 1, "records_per_tick": 10},
+        "data": {"columns": {"x": {"type": "number", "lower": 0, "upper": 1}}},
+    }
+    from tallystick.engines.designs import design_of
+    from tallystick.engines.planning import layout_of, plan_study
+
+    study = Study.from_dict(text)
+    with pytest.raises(TrustModelError, match="stream"):
+        plan_study(study, design_of(study, layout_of(study), None), allow_not_private=True)
+
+
+def test_beyond_a_hundred_clients_each_masks_with_neighbours_on_a_circle() -> None:
+    schema = ts.Schema({"x": ts.Number(-1, 1)})
+    some = [{"x": [math.sin(i), math.cos(i)]} for i in range(120)]
+    fed = ts.Federation.simulate(some, schema=schema, trust="masks", seed=3, drop=0.03, min_clients=60, dropout=0.1)
+    made = ts.Summary(mechanism="none", neighbours="add-remove").fit(fed)
+    (gone,) = made.dropped_
+    assert gone
+    left = [frame for i, frame in enumerate(some, start=1) if f"client-{i:03d}" not in gone]
+    alone = ts.Summary(mechanism="none", neighbours="add-remove").fit(ts.Federation.simulate(left, schema=schema))
+    assert histograms(made) == histograms(alone)
+    notes = " ".join(made.plan_.notes)
+    assert "18 neighbours on a random circle" in notes
+    assert "2^-40 with 1 colluding" in notes
