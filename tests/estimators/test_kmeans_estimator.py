@@ -213,7 +213,7 @@ def test_nursery_is_below_the_marks(epsilon: float) -> None:
             seed=seed,
             settings=(f"privacy.epsilon={epsilon}", f"program.seed={seed}"),
         )
-        for seed in (1, 2)
+        for seed in range(1, 7)  # a third of the runs end in a worse optimum, with any noise: two say little
     ]
     evaluation = results[0]["simulation"]["evaluation"]
     assert evaluation["method"] == "own records"
