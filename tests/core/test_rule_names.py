@@ -16,6 +16,7 @@ from tallystick.algorithms.user_programs.allow_list import REFUSED
 from tallystick.protocol.encrypted_sum.messages import Code as EncryptedCode
 from tallystick.protocol.governance.policy import UNREAD
 from tallystick.protocol.governance.standing import STATES
+from tallystick.protocol.masked_sum.messages import Code as MaskedCode
 from tallystick.protocol.secure_sum.messages import Code
 from tallystick.protocol.study.messages import StudyCode
 from tallystick.roles.governance.review import UNACCEPTED
@@ -74,6 +75,7 @@ def source_rules() -> dict[str, str]:
     tables = {
         "Code": [code.name.lower().replace("_", "-") for code in Code],
         "encrypted_sum.Code": [code.name.lower().replace("_", "-") for code in EncryptedCode],
+        "masked_sum.Code": [code.name.lower().replace("_", "-") for code in MaskedCode],
         "StudyCode": [code.name.lower().replace("_", "-") for code in StudyCode],
         "standing.STATES": [f"study-{state}" for state in STATES],
         "allow_list": [rule for rule, *_ in REFUSED.values()] + ["construct"],

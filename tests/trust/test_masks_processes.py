@@ -82,7 +82,7 @@ def test_it_ends_as_if_nothing_had_happened_whenever_it_is_killed(deployment: Ma
     made = run(deployment, study)
     assert made["participants"]["clients"] == len(CLIENTS)
     assert deployment.released("reducer") == ROUNDS
-    assert deployment.released("north") == ROUNDS
+    assert sum(deployment.released(name) for name in CLIENTS) > 2 * ROUNDS  # more than half have signed each round
     check(deployment, study, made, tmp_path)
     assert deployment.waiting("north") == []
     assert deployment.waiting("reducer") == []

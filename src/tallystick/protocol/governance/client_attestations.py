@@ -1,8 +1,9 @@
 """What a receipt needs of noise makers who are the clients themselves: each vouches for the rounds it was in.
 
 A client that misses a round made no noise in it, and one that was lost in the middle of a round, after its masked sum
-had left, may never say so. So not everybody has to attest to everything: every round needs as many of its participants
-as the noise was sized for (``min_clients``), whoever speaks must say what the receipt says, and all the same noise.
+had left, may never say so. So not everybody has to attest to everything: every round needs more than half of its
+participants (as many as have signed its survivor set are surely there), whoever speaks must say what the receipt says,
+and all the same noise.
 """
 
 from __future__ import annotations
@@ -17,26 +18,17 @@ Told = tuple[str, str, str, str]
 """A rule, where it does not hold, what is wrong, and who could have done it."""
 
 
-def least_of(plan: Mapping[str, Any]) -> int:
-    """How many participants' noise every round has by the plan."""
-    least = plan.get("privacy", {}).get("trust", {}).get("min_clients")
-    return least if isinstance(least, int) else 1 << 31  # a plan that does not say it asks for everybody
-
-
 def speakers(known: Sequence[Statement], round: int, names: Sequence[str]) -> list[str]:
     """Participants of a round that have attested to it."""
     said = [s for s in known if s.kind == "attestation" and s.signer in names and s.body["rounds"] >= round]
     return [s.signer for s in said if unfold(s.body["participants"], s.body["rounds"])[round - 1]]
 
 
-def unattested(
-    known: Sequence[Statement], participants: Sequence[Sequence[str]], plan: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+def unattested(known: Sequence[Statement], participants: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
     """(a client that is missed, in words what for): rounds to which too few of their participants have attested."""
-    least = least_of(plan)
     for round, names in enumerate(participants, start=1):
         there = set(speakers(known, round, names))
-        if names and len(there) < min(least, len(names)):
+        if names and 2 * len(there) <= len(names):
             yield (
                 next(n for n in names if n not in there),
                 f"{len(there)} of {len(names)} clients vouch for round {round}.",
@@ -47,7 +39,7 @@ def attested_by_clients(
     known: Sequence[Statement], participants: Sequence[Sequence[str]], plan: Mapping[str, Any], clients: Sequence[str]
 ) -> Iterator[Told]:
     """What is wrong with what the clients attest to; ``participants`` are the receipt's, nobody in a lost round."""
-    for who, what in unattested(known, participants, plan):
+    for who, what in unattested(known, participants):
         yield "missing-attestation", f"attestation of {who}", what, f"{who} did not make it, or it was left out."
     rounds, noise_at = len(participants), dict[int, Any]()
     for client in clients:

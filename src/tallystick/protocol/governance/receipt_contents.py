@@ -309,8 +309,8 @@ def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str,
         return ("the start: it is missing.",)
     clients = [c for c in cast.clients if any(c in names for names in participants)]
     found = [f"{f.where}: {f.what}" for f in paid(known, clients, cast.witnesses, None)]
-    if cast.clients_make_noise and proposal is not None:
-        missed = unattested(known, participants, proposal.body["plan"])
+    if cast.clients_make_noise:
+        missed = unattested(known, participants)
         return (*found, *(f"attestation of {who}: {what}" for who, what in missed))
     found += [f"attestation of {s}: it is missing." for s in cast.makers if not _of(known, "attestation", s)]
     return tuple(found)

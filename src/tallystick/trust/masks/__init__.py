@@ -4,7 +4,7 @@ Masks cancel in the sum [ADMM; BIK17], so no second server has to be trusted, an
 a discrete Gaussian share of variance s²/h. Who looks at a total is the reducer with c = ``colluding`` clients, whose
 noise it knows; a client that is merely curious knows its own, a coalition of one. Every total has the noise of
 ``min_clients`` or more; of these h = min_clients − max(1, c) are honest and not the observer, min_clients − (c + 1)
-where the reducer is run by one of the clients, which counts as a colluder besides c [spec 5.1]. h ≥ 2: a sum that hides
+where the reducer is run by one of the clients, which counts as a colluder besides c. h ≥ 2: a sum that hides
 one client's behind nobody else's hides nothing. Noise on top (of more survivors, of colluders) is post-processing.
 """
 
@@ -151,7 +151,7 @@ def _problems(section: MasksSection) -> list[Problem]:
     try:
         plan_for(section, n)
     except StudyError as error:
-        return [Problem(rule=error.rule or "mask-graph", cause=error.cause, remedy=error.remedy or "")]
+        return [Problem(rule=error.rule or "mask-colluders", cause=error.cause, remedy=error.remedy or "")]
     return []
 
 

@@ -174,15 +174,15 @@ class MaskingPart(MasksPart, ClientPart):
         self.drive(self.machine.withdraw(round))
 
     def send(self, to: str, message: Message) -> None:
-        if isinstance(message, Revealed):
+        if isinstance(message, Signed):
             self._note(message)
         super().send(to, message)
         point = _SENT.get(type(message))
         if point is not None:
             crashpoint(point)
 
-    def _note(self, message: Revealed) -> None:
-        """Before a share leaves: over whom the total is that it helps to unmask, for this client's attestation."""
+    def _note(self, message: Signed) -> None:
+        """Before its signature leaves: over whom the total is that it helps to unmask; for its attestation."""
         store, study, survivors = self.session.process.store, self.session.study_hash, self.machine.survivors
         if survivors is None or message.round in {round for round, _ in store.releases(study)}:
             return
