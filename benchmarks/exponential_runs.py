@@ -19,6 +19,7 @@ from tallystick.algorithms.selection.quantiles import cell_edges
 from tallystick.core.errors import LocalProtocolError
 from tallystick.engines.planning import layout_of, public_budget, public_facts
 from tallystick.privacy.draws import DrawRound
+from tallystick.protocol.selection import Question
 from tallystick.protocol.selection.ideal import draw, weights
 from tallystick.study import Study
 from tallystick.trust.parties.questions import question_of
@@ -49,11 +50,9 @@ class SelectedMedian:
             raise LocalProtocolError("the median is not drawn")
         self.plan = design.plan(self.study.claim(rounds=design.rounds))
         self.program: Any = design.program
-        self._questions = {
-            number: question_of(self.study, self.plan, number)
-            for number, r in enumerate(self.plan.rounds, start=1)
-            if isinstance(r, DrawRound)
-        }
+        drawn = [number for number, r in enumerate(self.plan.rounds, start=1) if isinstance(r, DrawRound)]
+        asked = {number: question_of(self.study, self.plan, number) for number in drawn}
+        self._questions = {number: question for number, question in asked.items() if isinstance(question, Question)}
 
     def totals(self, edges: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many records lie below the first edge, between each two, and from the last on."""

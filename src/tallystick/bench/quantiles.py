@@ -74,7 +74,8 @@ def planned_questions(
         raise LocalProtocolError("the median is not drawn")
     plan = design.plan(study.claim(rounds=design.rounds))
     drawn = [number for number, r in enumerate(plan.rounds, start=1) if isinstance(r, DrawRound)]
-    return [question_of(study, plan, number) for number in drawn]
+    asked = [question_of(study, plan, number) for number in drawn]
+    return [question for question in asked if isinstance(question, Question)]
 
 
 def planned_question(records: int) -> Question:

@@ -20,8 +20,12 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tallystick.core.errors import PrivacyRefused
 from tallystick.core.identifiers import digest, format_hash
+from tallystick.privacy.accountant import pure_rho
 from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.mechanisms import Mechanism
 from tallystick.privacy.mechanisms.exponential import exp_bounds
@@ -35,6 +39,7 @@ from tallystick.privacy.mechanisms.exponential_mechanism import (
 )
 from tallystick.privacy.round_plan import GroupNoise, RoundPlan
 from tallystick.privacy.sensitivity import Neighbours, score_spread
+from tallystick.privacy.sparse_vector import SparseVector
 
 Kind = Literal["ranks", "scores"]
 _LN2 = Fraction(6931471805599453, 10**16)
@@ -69,6 +74,30 @@ class Choice:
     shift: int = 0
     """Values are divided by 2^shift, rounded down, where ε is so small that the longest table would not reach."""
 
+    kept_entries = WORD_ENTRIES
+    """What a party draws and keeps when the round is opened, in entries of 64 bits."""
+    digits = 1
+    """In how many entries a party says the answer: the place, counted from 1."""
+
+    @property
+    def largest_digit(self) -> int:
+        """No entry of an answer is larger."""
+        return self.cells
+
+    @property
+    def parameters(self) -> list[Fraction]:
+        """What a noise maker attests to: the exact ε, and how far neighbours move a distance."""
+        return [self.epsilon, Fraction(self.moves)]
+
+    @property
+    def words(self) -> str:
+        """For the plan."""
+        return f"draws one of {self.cells:,} places"
+
+    def decoded(self, said: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The place, from what a party said; None if no parties can have said it."""
+        return said - 1 if 1 <= int(said[0]) <= self.cells else None
+
     def as_dict(self) -> dict[str, Any]:
         """As it is proposed, attested and checked: exact."""
         weights = b"".join(w.to_bytes(8, "little") for w in self.table.weights)
@@ -86,10 +115,10 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawRound(RoundPlan):
-    """A round whose total is opened to nobody: one place is drawn from it. What it costs stands where a round's noise
-    does, so that rounds of both kinds add up."""
+    """A round whose total is opened to nobody: one place is drawn from it, or its counts are compared with a threshold.
+    What it costs stands where a round's noise does, so that rounds of all kinds add up."""
 
-    choice: Choice
+    choice: Choice | SparseVector
 
 
 def rank_choice(cells: int, rank: tuple[int, int], most: int, epsilon: Fraction) -> Choice:
@@ -164,6 +193,20 @@ def draw_round(choice: Choice, group: Group, makers: int) -> DrawRound:
         epsilon=choice.epsilon,
     )
     return DrawRound(grid=grid, noise=(silent,), mechanism=Mechanism.LAPLACE, makers=makers, choice=choice)
+
+
+def compared_round(compared: SparseVector, group: Group, makers: int) -> DrawRound:
+    """The round of one sparse vector: pure ε, so ε²/2 on a ledger of Rényi curves, as for every pure step."""
+    grid = Grid(groups=(group,), fraction_bits=0, norm="l1")
+    noise = GroupNoise(
+        group=group,
+        sensitivity=compared.sensitivity,
+        parameter=compared.query_scale,
+        variance=compared.variance,
+        rho=pure_rho(compared.epsilon),
+        epsilon=compared.epsilon,
+    )
+    return DrawRound(grid=grid, noise=(noise,), mechanism=Mechanism.LAPLACE, makers=makers, choice=compared)
 
 
 def check_places(cells: int) -> None:

@@ -1,6 +1,7 @@
 """The function that the computing parties evaluate together, in plain integers: what they must agree with, bit for bit.
 
-It is also the mechanism itself: its law, for uniform words, is what ``exponential_mechanism`` charges for.
+It is also the mechanism itself: its law, for uniform words, is what ``exponential_mechanism`` charges for; for words of
+discrete Laplace noise, what ``sparse_vector`` does.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from itertools import accumulate, pairwise
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.protocol.selection.question import Question
+from tallystick.protocol.selection.threshold import ThresholdQuestion, ideal_above
 
 
-def ideal(question: Question, totals: Sequence[int], words: Sequence[bytes]) -> int:
-    """The cell drawn from these exact totals by the parties' words, one of each, XORed."""
+def ideal(question: Question | ThresholdQuestion, totals: Sequence[int], words: Sequence[bytes]) -> int:
+    """The cell drawn from these exact totals by the parties' words, one of each, XORed; of a comparison, the bits of
+    the counts that reach the threshold with everybody's noise."""
+    if isinstance(question, ThresholdQuestion):
+        return ideal_above(question, list(totals), list(words))
     return draw(question, weights(question, totals), joint_word(question, words))
 
 

@@ -29,15 +29,16 @@ from tallystick.crypto.field import check_vector, is_canonical
 from tallystick.crypto.gf16 import Elements
 from tallystick.protocol.instructions import Aborted, Send, Wake
 from tallystick.protocol.machine import Machine
-from tallystick.protocol.selection.circuit import Exchange, Purpose, program
+from tallystick.protocol.selection.circuit import Asked, Exchange, Purpose, program
 from tallystick.protocol.selection.codec import LAYER_HEAD_BYTES, OTHER_BYTES, decode, encode_parts
 from tallystick.protocol.selection.messages import Again, Code, Layer, Message, Refused, Stopped
-from tallystick.protocol.selection.question import Question, check_parties
+from tallystick.protocol.selection.question import check_parties
+from tallystick.protocol.selection.threshold import ThresholdQuestion
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The selection's one result: the cell that was drawn."""
+    """The selection's one result: the cell that was drawn; of a comparison, the bits of the counts above."""
 
     place: int
 
@@ -64,12 +65,15 @@ class Event(Enum):
     STOP = "given up"
 
 
-def message_limit(question: Question, parties: int) -> int:
+def message_limit(question: Asked, parties: int) -> int:
     """No message of a selection is longer, with room to spare: shares are two to a byte, and counted here as one.
 
     The widest layers: adding up the parties' pieces, comparing fours of scores, one-hot rows, groups of weights; and
     the product R · W, which does not grow with the cells.
     """
+    if isinstance(question, ThresholdQuestion):
+        a_count = max(-(-parties // 3) * (question.width + 12), 2 * question.width)
+        return LAYER_HEAD_BYTES + OTHER_BYTES + 2 * (question.cells + 4) * a_count
     table, total = question.table, question.total_bits
     a_cell = max(
         -(-parties // 3) * (question.width + 12), 2 * question.width, 4 << (table.index_bits // 2), table.bits, total
@@ -105,7 +109,7 @@ class SelectionMachine(Machine):
         *,
         colluding: int,
         round: int,
-        question: Question,
+        question: Asked,
         share: NDArray[np.uint64],
         word: bytes,
         source: WordSource,
