@@ -84,7 +84,7 @@ def test_a_thousand_cells_through_machines(parties: int) -> None:
     )
     assert selected.place == ideal(question, totals, words)
     assert selected.layers <= 96
-    assert selected.bytes_sent[0] < (parties - 1) * 480_000
+    assert selected.bytes_sent[0] < (parties - 1) * 520_000
 
 
 # -- planted bugs ------------------------------------------------------------------------------------------------------
@@ -198,3 +198,43 @@ def test_secrets_are_not_shown() -> None:
     shown = repr(machine) + repr(begun)
     assert "payload" not in shown
     assert len(shown) < 2000
+
+
+# -- clients that lie --------------------------------------------------------------------------------------------------
+
+
+def lying(seed: int) -> tuple[Question, list[int]]:
+    """Counts below zero, as only a client that does not follow the protocol can make them."""
+    draw = [int(w) for w in stream(41, seed).words(40)]
+    question = Question(cells=7, kind="ranks", numerator=1, denominator=2 + draw[0] % 3, width=24, table=SMALL)
+    return question, [draw[1 + i] % 9 - 5 for i in range(9)]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_negative_counts_are_weighed_as_the_ideal_function_weighs_them(seed: int) -> None:
+    question, totals = lying(seed)
+    words = [stream(42, seed, i).bytes(question.word_bytes) for i in range(3)]
+    (place, *_) = run_programs(question, split(totals, 3, stream(43, seed)), words, 1)
+    assert place == ideal(question, totals, words)
+
+
+def test_an_honest_record_moves_no_distance_further_because_another_client_lies() -> None:
+    """d = e if e ≥ 0 else max(0, −e′), as it was, jumps where a lie makes e′ < e: the bug that is planted here."""
+    worst, planted = 0, 0
+    for seed in range(200):
+        question, totals = lying(seed)
+        for at in range(9):
+            more = [t + (i == at) for i, t in enumerate(totals)]
+            moves = max(question.numerator, question.denominator - question.numerator)
+            pairs = zip(distances(question, totals), distances(question, more))
+            worst = max(worst, *(abs(a - b) - moves for a, b in pairs))
+            jumps = zip(jumping(question, totals), jumping(question, more))
+            planted = max(planted, *(abs(a - b) - moves for a, b in jumps))
+    assert worst <= 0
+    assert planted > 0
+
+
+def jumping(question: Question, totals: list[int]) -> list[int]:
+    *ranks, n = np.cumsum(totals).tolist()
+    edges = [question.denominator * rank - question.numerator * n for rank in ranks]
+    return [low if low >= 0 else max(0, -high) for low, high in zip(edges, edges[1:])]

@@ -120,8 +120,8 @@ def design_above(keywords: Mapping[str, Any], public: Public, budget: PublicBudg
     hopeless = None
     if threshold < _USABLE * off:
         hopeless = (
-            f"threshold = {threshold:,} is within {_USABLE:g} standard deviations of the noise, {off:,.0f} records each: "
-            "values that no record has would be told"
+            f"threshold = {threshold:,} is within {_USABLE:g} standard deviations of the noise, {off:,.0f} records "
+            "each: values that no record has would be told"
         )
     return SelectionDesign(
         program=program,

@@ -39,7 +39,7 @@ def weights(question: Question, totals: Sequence[int]) -> list[int]:
 
 
 def distances(question: Question, totals: Sequence[int]) -> list[int]:
-    """Every cell's distance, not yet clamped. For counts of zero or more it is the maximum that ``Question`` names."""
+    """Every cell's distance, not yet clamped: the maximum that ``Question`` names, for counts below zero as well."""
     if len(totals) != question.values:
         raise LocalProtocolError(f"{len(totals)} totals where {question.values} belong")
     shift = question.shift
@@ -50,7 +50,7 @@ def distances(question: Question, totals: Sequence[int]) -> list[int]:
     a, b = question.numerator, question.denominator
     *ranks, n = accumulate(totals)
     edges = [(b * rank - a * n) >> shift for rank in ranks]
-    return [low if low >= 0 else max(0, -high) for low, high in pairwise(edges)]
+    return [max(0, low, -high) for low, high in pairwise(edges)]
 
 
 def draw(question: Question, weights: Sequence[int], word: int) -> int:
