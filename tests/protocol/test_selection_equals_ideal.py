@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -237,4 +238,4 @@ def test_an_honest_record_moves_no_distance_further_because_another_client_lies(
 def jumping(question: Question, totals: list[int]) -> list[int]:
     *ranks, n = np.cumsum(totals).tolist()
     edges = [question.denominator * rank - question.numerator * n for rank in ranks]
-    return [low if low >= 0 else max(0, -high) for low, high in zip(edges, edges[1:])]
+    return [low if low >= 0 else max(0, -high) for low, high in pairwise(edges)]
