@@ -13,13 +13,14 @@ from tests.trust.parties_deployment import COLUMNS, frames, study
 
 import tallystick as ts
 from tallystick.application import planning
-from tallystick.core.errors import PrivacyRefused
+from tallystick.core.errors import DataError, PrivacyRefused
 from tallystick.engines.planning import layout_of, plan_study, public_budget, public_facts
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.rounds import answer_of
 from tallystick.privacy.draws import DrawRound, draw_rho
 from tallystick.privacy.selection_plan import CountStep, DrawStep, SelectionPlan, make_selection_plan
 from tallystick.protocol.governance.plan_summary import summarise
+from tallystick.roles.processes.client_session import check_stated
 from tallystick.study import Study
 from tallystick.trust.parties import simulation as simulated_parties
 
@@ -311,3 +312,37 @@ def test_a_quantile_that_is_drawn_elsewhere_is_said() -> None:
     object.__setattr__(settings, "q", (0.05, 0.5))
     (note,) = _notes(settings, 100, budget)
     assert note.startswith("q = 0.05 is drawn as")
+
+
+# -- widths and counts -------------------------------------------------------------------------------------------------
+
+
+def test_totals_wider_than_the_circuits_are_refused_before_anybody_approves() -> None:
+    raw = study("wide", "quantiles", 'q = [0.0123]\ncolumn = ["age"]\nmethod = "exponential"').model_dump()
+    raw["data"]["records"] = 10**8
+    raw["privacy"] |= {"unit": "person", "person": "age", "max_records": 2}
+    assert selection_plan(Study.from_dict(raw)).rounds
+    raw["privacy"]["max_records"] = 2000  # 2^30 records, times 2,000, times the denominator: more than 52 bits
+    with pytest.raises(ts.StudyError) as refused:
+        selection_plan(Study.from_dict(raw))
+    assert refused.value.rule == "bad-question"
+    assert "bits are more than the computing parties can compare" in refused.value.cause
+
+
+@pytest.mark.parametrize(
+    ("privacy", "refuses"),
+    [({}, True), ({"neighbours": "add-remove"}, False),
+     ({"unit": "person", "person": "age", "max_records": 2, "max_institutions": 1}, False)],
+)  # fmt: skip
+def test_a_client_with_more_records_than_are_stated_for_all(privacy: dict[str, Any], refuses: bool) -> None:
+    """Only where no neighbour has another number of records: elsewhere staying away would tell of one."""
+    raw = study("many", "mode", 'column = "blood"').model_dump()
+    raw["privacy"] |= privacy
+    asked = Study.from_dict(raw)
+    check_stated(asked, 90)
+    if not refuses:
+        check_stated(asked, 91)
+        return
+    with pytest.raises(DataError) as refused:
+        check_stated(asked, 91)
+    assert refused.value.rule == "records-as-stated"

@@ -29,19 +29,32 @@ def most_records(study: Study) -> int:
     A total that left the width of the circuit would wrap around, and one record could then move a distance from one end
     to the other.
     """
-    stated = study.data.records
+    return _most(study.data.records)
+
+
+def _most(stated: int | None) -> int:
     return _RECORDS if stated is None else min(_RECORDS, 16 * stated + (1 << 20))
 
 
 def question_of(study: Study, plan: SumPlan, round: int) -> Asked:
     """What this round's draw asks."""
+    return _question(study.data.records, plan, round)
+
+
+def check_draws(plan: SumPlan, records: int | None) -> None:
+    """Refuse a plan with a draw that the circuits do not hold: before anybody approves it."""
+    for drawn in {id(r): n for n, r in enumerate(plan.rounds, start=1) if isinstance(r, DrawRound)}.values():
+        _question(records, plan, drawn)
+
+
+def _question(records: int | None, plan: SumPlan, round: int) -> Asked:
     drawn = plan.rounds[round - 1]
     if not isinstance(drawn, DrawRound):
         raise LocalProtocolError("this round is not drawn from", round=round)
     choice = drawn.choice
     if isinstance(choice, SparseVector):
-        return _threshold_question(choice, most_records(study) * drawn.grid.largest_coordinates[0], drawn.makers)
-    most = most_records(study) * drawn.grid.largest_coordinates[0] * choice.denominator
+        return _threshold_question(choice, _most(records) * drawn.grid.largest_coordinates[0], drawn.makers)
+    most = _most(records) * drawn.grid.largest_coordinates[0] * choice.denominator
     width = max(MIN_WIDTH, choice.shift + 2, most.bit_length() + 1)
     if width > MAX_WIDTH:
         raise StudyError(
