@@ -157,7 +157,7 @@ def test_weights_rounded_on_the_way_are_caught(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"cells": 1}, {"cells": 1 << 17}, {"kind": "median"}, {"width": 7}, {"width": 53}, {"numerator": 3},
+        {"cells": 1}, {"cells": 1 << 18}, {"kind": "median"}, {"width": 7}, {"width": 53}, {"numerator": 3},
         {"numerator": -1}, {"denominator": 0}, {"denominator": 1 << 32}, {"shift": -1}, {"shift": 19},
     ],
 )  # fmt: skip

@@ -132,7 +132,7 @@ def test_the_circuit_counts_only_what_comes_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "changed", [{"cells": 1}, {"cells": 1 << 17}, {"most": 0}, {"most": 6}, {"threshold": 0}, {"threshold": 1 << 51},
+    "changed", [{"cells": 1}, {"cells": 1 << 18}, {"most": 0}, {"most": 6}, {"threshold": 0}, {"threshold": 1 << 51},
                 {"width": 53}, {"width": 7}]
 )  # fmt: skip
 def test_bad_questions_are_refused(changed: dict[str, int]) -> None:

@@ -269,7 +269,7 @@ def test_the_steps_of_a_plan_never_cost_more_than_the_whole() -> None:
     with pytest.raises(PrivacyRefused):
         make_selection_plan(claim, [CountStep(cells=5, share=half), CountStep(cells=5, share=half + half / 99)])
     with pytest.raises(PrivacyRefused) as refused:
-        make_selection_plan(replace(claim, rounds=1), [DrawStep(kind="scores", cells=5000, share=half)])
+        make_selection_plan(replace(claim, rounds=1), [DrawStep(kind="scores", cells=200_000, share=half)])
     assert refused.value.rule == "draw-has-places"
 
 

@@ -48,7 +48,9 @@ _LONGEST, _GRAIN = 1 << MAX_TABLE_BITS, 1 << 20  # no weight is below: rounding 
 WORD_ENTRIES = 4
 """A party's random word of a draw is kept where its noise would be: 256 bits, as four entries of 64."""
 MOST_CELLS = 4096
-"""Places of one draw: what three parties compute in seconds."""
+"""Places of one draw: what ten parties compute in seconds."""
+MOST_PLACES = 1 << 17
+"""Places of a draw that stands alone, on a domain that nothing has narrowed."""
 
 
 def draw_rho(epsilon: Fraction) -> Fraction:
@@ -211,9 +213,9 @@ def compared_round(compared: SparseVector, group: Group, makers: int) -> DrawRou
 
 def check_places(cells: int) -> None:
     """Refuse a draw among too few or too many places."""
-    if not 2 <= cells <= MOST_CELLS:
+    if not 2 <= cells <= MOST_PLACES:
         raise PrivacyRefused(
             f"a draw among {cells} places",
             rule="draw-has-places",
-            remedy=f"Let there be from 2 to {MOST_CELLS} places to choose from.",
+            remedy=f"Let there be from 2 to {MOST_PLACES:,} places to choose from.",
         )

@@ -2,8 +2,8 @@
 
 A tenth of ε goes into noisy counts that narrow a window (levels whose budgets grow from one to the next), the rest into
 one draw over about a thousand equal cells of that window for each quantile. Where the domain has few values, or where
-nε is so small that counts would say nothing, there are no counts, and the draw is over up to 4,096 equal cells of the
-whole domain.
+nε is so small that counts would say nothing, there are no counts, and the draw is over equal cells of the whole domain,
+up to 131,072 of them: nothing has narrowed it, and a cell that holds several records would hide their order.
 
 Prices are fixed beforehand, not chosen as the rounds come: the window has to be found only to within some hundred times
 what the draw then tells apart, so there is little to gain, and every step's cost can be read in the plan.
@@ -22,7 +22,7 @@ from tallystick.algorithms.quantiles.program import Series
 from tallystick.algorithms.quantiles.settings import QuantileSettings, with_columns
 from tallystick.algorithms.selection.quantiles import Look, SelectedQuantiles
 from tallystick.core.errors import StudyError
-from tallystick.privacy.draws import MOST_CELLS
+from tallystick.privacy.draws import MOST_CELLS, MOST_PLACES
 from tallystick.privacy.selection_plan import CountStep, DrawStep, Step
 
 CELLS = 1000
@@ -35,6 +35,7 @@ COUNTS = Fraction(1, 10)
 _GROWTH, _PARTS = 4, 1 << 16
 _ENOUGH = 1000.0
 """Below this nε counts at a tenth of ε say nothing that a draw over the whole domain would gain by."""
+_FEW_DRAWS = 4
 _MOST_LEVELS = 14
 _FINEST = 10_000
 """Denominators of quantiles go up to here: ranks are compared in units of 1/denominator."""
@@ -63,7 +64,8 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
         columns.append((start, stop - 1 if stop - start > 1 else None))
         series.append(Series(grid=grid, group=0, label=None, targets=targets))
         whole = subranges or grid.size <= MOST_CELLS or records * budget.epsilon * float(share) < _ENOUGH
-        cells.append(min(grid.size, SUBRANGES if subranges else MOST_CELLS if whole else CELLS))
+        draws_in_all = len(settings.column) * len(targets)
+        cells.append(min(grid.size, SUBRANGES if subranges else whole_cells(budget, draws_in_all) if whole else CELLS))
         draws = math.ceil(math.log(grid.size, cells[-1]) - 1e-9) if subranges else 1
         levels: list[Fraction] = []
         if not whole:
@@ -94,6 +96,18 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
             "cells": cells,
         },
     )
+
+
+def whole_cells(budget: PublicBudget, draws: int) -> int:
+    """Cells of a domain that nothing has narrowed: as many as the parties compute in seconds, for so many draws.
+
+    Half as many from five parties on, and a quarter from seven on (every party adds all of the Laplace noise, so their
+    number is the factor by which its variance is larger); fewer the more draws there are, each of which then has less
+    of ε.
+    """
+    parties = round(budget.variance_factor)
+    slower = 1 if parties <= 4 else 2 if parties <= 6 else 4
+    return max(MOST_CELLS, MOST_PLACES // slower // math.ceil(draws / _FEW_DRAWS))
 
 
 def count_variance(budget: PublicBudget, share: Fraction) -> float:
