@@ -69,8 +69,8 @@ class SelectedMedian:
     def edges(self, number: int, state: Any) -> NDArray[np.int64]:
         """Of the cells of this round."""
         if number not in self._questions:
-            return np.asarray(state.edges, dtype=np.int64)
-        low, high = (int(v) for v in state.edges[:2])
+            return np.asarray(state.edges[0], dtype=np.int64)
+        low, high = (int(v) for v in state.edges[0][:2])
         return cell_edges(low, high, self._questions[number].cells)
 
     def _place(self, question: Question, counts: NDArray[np.int64], word: int) -> int:

@@ -13,9 +13,18 @@ from selection_world import SMALL, World, run_programs, split, stream
 
 from tallystick.core.errors import RoundAborted, StudyError
 from tallystick.privacy.mechanisms.exponential_mechanism import WeightTable, weight_table
-from tallystick.protocol.selection import Question, check_parties, conversion, ideal, select_in_memory, weighing
+from tallystick.protocol.selection import (
+    GroupedQuestion,
+    Question,
+    check_parties,
+    conversion,
+    ideal,
+    select_in_memory,
+    weighing,
+)
 from tallystick.protocol.selection import circuit as whole
 from tallystick.protocol.selection.ideal import distances
+from tallystick.protocol.selection.machine import message_limit
 
 
 @cache
@@ -239,3 +248,39 @@ def jumping(question: Question, totals: list[int]) -> list[int]:
     *ranks, n = np.cumsum(totals).tolist()
     edges = [question.denominator * rank - question.numerator * n for rank in ranks]
     return [low if low >= 0 else max(0, -high) for low, high in pairwise(edges)]
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_side_by_side_are_the_draws_of_each(seed: int) -> None:
+    each = Question(cells=5 + seed, kind="ranks", numerator=1, denominator=3, width=20, table=SMALL)
+    asked = GroupedQuestion(each=each, groups=1 + seed % 4)
+    parties = 3 + seed % 4
+    totals = [int(w % np.uint64(7)) for w in stream(61, seed).words(asked.values)]
+    words = [stream(62, seed, i).bytes(asked.word_bytes) for i in range(parties)]
+    found = run_programs(asked, split(totals, parties, stream(63, seed)), words, 1)
+    assert set(found) == {ideal(asked, totals, words)}
+    size = each.word_bytes
+    for g in range(asked.groups):
+        alone = ideal(each, totals[g * each.values :][: each.values], [w[g * size :][:size] for w in words])
+        assert found[0] >> (24 * g) & 0xFFFFFF == alone
+
+
+def test_groups_take_no_more_layers_than_one() -> None:
+    each = Question(cells=9, kind="ranks", numerator=1, denominator=2, width=20, table=SMALL)
+    layers = []
+    for groups in (1, 6):
+        asked = GroupedQuestion(each=each, groups=groups)
+        words = [stream(64, i).bytes(asked.word_bytes) for i in range(3)]
+        shares = split([3] * asked.values, 3, stream(65))
+        selected = select_in_memory(asked, shares, words, [stream(66, i) for i in range(3)], 1)
+        assert selected.longest_message <= message_limit(asked, 3)
+        layers.append(selected.layers)
+    assert layers[0] == layers[1]
+    with pytest.raises(StudyError):
+        GroupedQuestion(each=each, groups=0)
+    with pytest.raises(StudyError):
+        GroupedQuestion(each=each, groups=1 << 17)
+    assert GroupedQuestion(each=each, groups=2).fingerprint() != GroupedQuestion(each=each, groups=3).fingerprint()

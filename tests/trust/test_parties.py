@@ -144,7 +144,7 @@ def test_columns_that_have_no_mode_or_no_ranks() -> None:
     with pytest.raises(ts.StudyError, match="no values to choose from"):
         mode(column="x").fit(federation([{"x": np.zeros(4)}] * 3, columns=number))
     with pytest.raises(ts.StudyError, match="groups"):
-        median(by="blood").fit(federation())
+        median(by="blood", method="subranges").fit(federation())
     with pytest.raises(ts.BoundsError):
         federation([{"x": np.zeros(4)}] * 3, columns={"x": ts.Integer(3, 3)})
     one = {"y": ts.Category(["only"])}

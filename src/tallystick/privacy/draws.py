@@ -116,11 +116,73 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GroupedChoice:
+    """The same draw for each of several groups of which a record is in one, all in one round.
+
+    THEOREM. Let ε₁ be what the table costs if one record is added to or removed from the group it is drawn from. If k
+    records are, spread over groups as j_1 + j_2 + … = k, all draws together cost at most k·ε₁: U(x + y) ≤ U(x)·U(y),
+    since w(d)/w(d + x + y) = w(d)/w(d + x) · w(d + x)/w(d + x + y), so draw g costs at most j_g·ε₁, and the draws are
+    independent. Add-remove: k = 1, or what a person has. Replace-one is k removed and k added, in the same group or in
+    others: 2k·ε₁, the two costliest groups at their add-remove price. The losses lie in an interval of that length, so
+    ρ is that of one such draw: the theorem above for each group, and Σ (j_g ε₁)²/8 ≤ (Σ j_g ε₁)²/8.
+    """
+
+    each: Choice
+    """At its add-remove price."""
+    groups: int
+    times: int
+    """How many records come or go between neighbours, k or 2k."""
+
+    @property
+    def cells(self) -> int:
+        """Places of each group."""
+        return self.each.cells
+
+    @property
+    def moves(self) -> int:
+        return self.each.moves
+
+    @property
+    def epsilon(self) -> Fraction:
+        return self.times * self.each.epsilon
+
+    @property
+    def kept_entries(self) -> int:
+        """A word of its own for every group."""
+        return self.groups * WORD_ENTRIES
+
+    @property
+    def digits(self) -> int:
+        """The place of each group."""
+        return self.groups
+
+    @property
+    def largest_digit(self) -> int:
+        return self.each.cells
+
+    @property
+    def parameters(self) -> list[Fraction]:
+        return [self.epsilon, Fraction(self.moves)]
+
+    @property
+    def words(self) -> str:
+        return f"draws one of {self.cells:,} places for each of {self.groups} groups"
+
+    def decoded(self, said: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Every group's place."""
+        return None if ((said < 1) | (said > self.cells)).any() else said - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        cost = {"epsilon": f"{self.epsilon.numerator}/{self.epsilon.denominator}"}
+        return {**self.each.as_dict(), "groups": self.groups, "times": self.times, **cost}
+
+
+@dataclass(frozen=True, kw_only=True)
 class DrawRound(RoundPlan):
     """A round whose total is opened to nobody: one place is drawn from it, or its counts are compared with a threshold.
     What it costs stands where a round's noise does, so that rounds of all kinds add up."""
 
-    choice: Choice | SparseVector
+    choice: Choice | GroupedChoice | SparseVector
 
 
 def rank_choice(cells: int, rank: tuple[int, int], most: int, epsilon: Fraction) -> Choice:
@@ -183,7 +245,7 @@ def _within(cost: Fraction, epsilon: Fraction) -> Fraction:
     return cost
 
 
-def draw_round(choice: Choice, group: Group, makers: int) -> DrawRound:
+def draw_round(choice: Choice | GroupedChoice, group: Group, makers: int) -> DrawRound:
     """The round of one draw."""
     grid = Grid(groups=(group,), fraction_bits=0, norm="l1")  # whole numbers: the parties compute with them as they are
     silent = GroupNoise(

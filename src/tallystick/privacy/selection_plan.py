@@ -19,6 +19,7 @@ from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.draws import (
     WORD_ENTRIES,
     DrawRound,
+    GroupedChoice,
     Kind,
     check_places,
     compared_round,
@@ -55,6 +56,8 @@ class DrawStep:
     share: Fraction
     rank: tuple[int, int] = (0, 1)
     bound: int = 1
+    groups: int = 0
+    """Of ranks: a draw for each of so many groups of which a record is in one; 0: for all records together."""
     halvings: int | None = None
     """Weights 2^(u/2^d) for this d, or −1 for the smallest d that the budget pays for; None: weights for the ε itself
     (:func:`tallystick.privacy.draws.halving_choice`)."""
@@ -169,7 +172,7 @@ def _planned(claim: Claim, step: Step, epsilon: Fraction) -> RoundPlan:
     if isinstance(step, CountStep):
         group = Group(name="counts", size=step.cells, bound=1.0, nonnegative=True)
         return plan_round(replace(claim, mechanism="laplace"), (group,), "l1", epsilon, 0)
-    check_places(step.cells)
+    check_places(step.cells if isinstance(step, CompareStep) else step.cells * max(1, step.groups))
     times = persons * claim.max_institutions
     if isinstance(step, CompareStep):
         # Every count is bounded by itself, 0 to max_records of a person at one institution; in how many counts a record
@@ -181,6 +184,14 @@ def _planned(claim: Claim, step: Step, epsilon: Fraction) -> RoundPlan:
             one_way=neighbours == "add-remove", epsilon=epsilon,
         )  # fmt: skip
         return compared_round(compared, group, claim.trust.makers.count)
+    if step.groups:
+        # A record, with all it has in one cell of one group; a person's records together in so many cells.
+        size = (step.cells + 2) * step.groups
+        group = Group(name="ranks", size=size, bound=float(persons), nonnegative=True)
+        moved = times if neighbours == "add-remove" else 2 * times
+        one = rank_choice(step.cells, step.rank, rank_sensitivity(*step.rank, "add-remove"), epsilon / moved)
+        grouped = GroupedChoice(each=one, groups=step.groups, times=moved)
+        return draw_round(grouped, group, claim.trust.makers.count)
     if step.kind == "ranks":
         # A record is in one cell at most; a person's records together in so many.
         group = Group(name="ranks", size=step.cells + 2, bound=float(persons), nonnegative=True)

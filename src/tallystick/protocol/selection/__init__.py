@@ -2,6 +2,7 @@
 
 from tallystick.protocol.instructions import Aborted, Send, Wake
 from tallystick.protocol.selection.codec import decode, encode
+from tallystick.protocol.selection.grouped import GroupedQuestion
 from tallystick.protocol.selection.ideal import ideal
 from tallystick.protocol.selection.in_memory import Selected, select_in_memory
 from tallystick.protocol.selection.machine import Chosen, Instruction, SelectionMachine
@@ -14,6 +15,7 @@ __all__ = [
     "MIN_PARTIES",
     "Aborted",
     "Chosen",
+    "GroupedQuestion",
     "Instruction",
     "Question",
     "Selected",

@@ -19,7 +19,8 @@ from tallystick.crypto.gf16 import Elements
 from tallystick.crypto.shamir_bits import combine, deal, open_bits, weights_at_zero
 from tallystick.protocol.selection.conversion import TOP_BITS, linear, pieces, to_bits
 from tallystick.protocol.selection.drawing import is_answer, locate, place_of
-from tallystick.protocol.selection.gates import Circuit
+from tallystick.protocol.selection.gates import Circuit, parallel
+from tallystick.protocol.selection.grouped import GroupedQuestion, joined, parts
 from tallystick.protocol.selection.question import Question
 from tallystick.protocol.selection.threshold import ThresholdQuestion, answer_in, first_above, noisy_shares
 from tallystick.protocol.selection.weighing import weigh
@@ -42,7 +43,7 @@ class Exchange:
 
 
 Program = Generator[Exchange, Elements, int]
-Asked = Question | ThresholdQuestion
+Asked = Question | GroupedQuestion | ThresholdQuestion
 
 
 def program(
@@ -84,14 +85,21 @@ def inputs(question: Asked, share: NDArray[np.uint64], word: bytes, *, first: bo
     if isinstance(question, ThresholdQuestion):
         noisy = noisy_shares(question, share, word, first=first)
         return pieces(noisy, question.width, first=first).reshape(-1)
-    own = pieces(linear(question, share), question.width, first=first)
+    if isinstance(question, GroupedQuestion):
+        shares = np.split(share, question.groups)
+        own = zip(shares, parts(word, question.groups), strict=True)
+        return np.concatenate([inputs(question.each, s, w, first=first) for s, w in own])
+    values = pieces(linear(question, share), question.width, first=first)
     random = np.unpackbits(np.frombuffer(word, dtype=np.uint8), bitorder="little")
-    return np.concatenate([own.reshape(-1), random])
+    return np.concatenate([values.reshape(-1), random])
 
 
 def _answer(question: Asked, opened: Elements) -> int | None:
     if isinstance(question, ThresholdQuestion):
         return answer_in(question, opened)
+    if isinstance(question, GroupedQuestion):
+        places = [_answer(question.each, one) for one in np.split(opened, question.groups)]
+        return None if any(place is None for place in places) else joined([p for p in places if p is not None])
     return place_of(question, opened) if is_answer(question, opened) else None
 
 
@@ -101,6 +109,10 @@ def selection(question: Asked, dealt: Elements) -> Circuit[Elements]:
         shape = (len(dealt), question.width + TOP_BITS, question.cells)
         noisy = yield from to_bits(dealt.reshape(shape), question.width)
         return (yield from first_above(question, noisy))
+    if isinstance(question, GroupedQuestion):
+        own = np.split(dealt, question.groups, axis=1)
+        answers = yield from parallel(*(selection(question.each, of_group) for of_group in own))
+        return np.concatenate(answers)
     many = question.cells + 1 if question.kind == "ranks" else question.cells
     size = (question.width + TOP_BITS) * many
     shares = dealt[:, :size].reshape(len(dealt), question.width + TOP_BITS, many)

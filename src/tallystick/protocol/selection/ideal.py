@@ -10,15 +10,22 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from tallystick.core.errors import LocalProtocolError
+from tallystick.protocol.selection.grouped import GroupedQuestion, joined, parts
 from tallystick.protocol.selection.question import Question
 from tallystick.protocol.selection.threshold import ThresholdQuestion, ideal_above
 
 
-def ideal(question: Question | ThresholdQuestion, totals: Sequence[int], words: Sequence[bytes]) -> int:
+def ideal(
+    question: Question | GroupedQuestion | ThresholdQuestion, totals: Sequence[int], words: Sequence[bytes]
+) -> int:
     """The cell drawn from these exact totals by the parties' words, one of each, XORed; of a comparison, the bits of
     the counts that reach the threshold with everybody's noise."""
     if isinstance(question, ThresholdQuestion):
         return ideal_above(question, list(totals), list(words))
+    if isinstance(question, GroupedQuestion):
+        groups = question.groups
+        of_group = zip(parts(list(totals), groups), zip(*(parts(word, groups) for word in words)), strict=True)
+        return joined([ideal(question.each, own, own_words) for own, own_words in of_group])
     return draw(question, weights(question, totals), joint_word(question, words))
 
 

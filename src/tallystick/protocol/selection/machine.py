@@ -33,6 +33,7 @@ from tallystick.protocol.instructions import Aborted, Send, Wake
 from tallystick.protocol.machine import Machine
 from tallystick.protocol.selection.circuit import Asked, Exchange, Purpose, program
 from tallystick.protocol.selection.codec import LAYER_HEAD_BYTES, OTHER_BYTES, decode, encode_parts
+from tallystick.protocol.selection.grouped import GroupedQuestion
 from tallystick.protocol.selection.messages import Again, Code, Layer, Message, Refused, Stopped
 from tallystick.protocol.selection.question import check_parties
 from tallystick.protocol.selection.threshold import ThresholdQuestion
@@ -76,6 +77,8 @@ def message_limit(question: Asked, parties: int) -> int:
     if isinstance(question, ThresholdQuestion):
         a_count = max(-(-parties // 3) * (question.width + 12), 2 * question.width)
         return LAYER_HEAD_BYTES + OTHER_BYTES + 2 * (question.cells + 4) * a_count
+    if isinstance(question, GroupedQuestion):
+        return question.groups * message_limit(question.each, parties)
     table, total = question.table, question.total_bits
     a_cell = max(
         -(-parties // 3) * (question.width + 12), 2 * question.width, 4 << (table.index_bits // 2), table.bits, total

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, StudyError
-from tallystick.privacy.draws import WORD_ENTRIES, DrawRound
+from tallystick.privacy.draws import WORD_ENTRIES, Choice, DrawRound, GroupedChoice
 from tallystick.privacy.sparse_vector import SparseVector
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.selection.circuit import Asked
+from tallystick.protocol.selection.grouped import GroupedQuestion
 from tallystick.protocol.selection.machine import message_limit
 from tallystick.protocol.selection.question import MAX_WIDTH, MIN_WIDTH, Question
 from tallystick.protocol.selection.threshold import ThresholdQuestion
@@ -54,7 +55,14 @@ def _question(records: int | None, plan: SumPlan, round: int) -> Asked:
     choice = drawn.choice
     if isinstance(choice, SparseVector):
         return _threshold_question(choice, _most(records) * drawn.grid.largest_coordinates[0], drawn.makers)
-    most = _most(records) * drawn.grid.largest_coordinates[0] * choice.denominator
+    if isinstance(choice, GroupedChoice):
+        each = _draw_question(choice.each, _most(records) * drawn.grid.largest_coordinates[0])
+        return GroupedQuestion(each=each, groups=choice.groups)
+    return _draw_question(choice, _most(records) * drawn.grid.largest_coordinates[0])
+
+
+def _draw_question(choice: Choice, most: int) -> Question:
+    most *= choice.denominator
     width = max(MIN_WIDTH, choice.shift + 2, most.bit_length() + 1)
     if width > MAX_WIDTH:
         raise StudyError(
@@ -87,6 +95,9 @@ def _threshold_question(compared: SparseVector, most: int, makers: int) -> Thres
 
 def word_of(question: Asked, noise: NDArray[np.int64]) -> bytes:
     """A party's random word, or its noise of a comparison, as it was kept when the round was opened."""
+    if isinstance(question, GroupedQuestion):  # every group has a word of its own
+        own = [noise[at * WORD_ENTRIES :] for at in range(question.groups)]
+        return b"".join(word_of(question.each, entries) for entries in own)
     drawn = noise if isinstance(question, ThresholdQuestion) else noise[:WORD_ENTRIES]  # what follows is padding
     kept = drawn.astype("<i8").tobytes()
     if question.word_bytes > len(kept):
