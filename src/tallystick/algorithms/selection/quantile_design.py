@@ -59,6 +59,7 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
     targets = tuple(Target(share=q) for q in settings.q)
     fan = 8 if len(targets) == 1 else 4
     expected = records / len(labels)
+    part = float(share) / len(targets)  # of ε, for one draw
     series, columns, looks, cells = [], [], [], []
     steps: list[Step] = []
     for at, name in enumerate(settings.column):
@@ -86,7 +87,7 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
                 kind="ranks",
                 cells=cells[-1],
                 share=left / len(targets) / draws,
-                rank=_rank(q, expected, budget),
+                rank=_rank(q, expected, budget, part),
                 groups=0 if by is None else len(labels),
                 halvings=_HALVINGS[settings.weights] if subranges else None,
             )
@@ -98,7 +99,7 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
     return SelectionDesign(
         program=program,
         steps=tuple(steps),
-        notes=_notes(settings, expected, budget),
+        notes=_notes(settings, expected, budget, part),
         details={
             "quantiles": list(settings.q),
             "columns": list(settings.column),
@@ -145,26 +146,26 @@ def level_shares(records: float, size: int, fan: int, budget: PublicBudget, shar
     return [share * Fraction(max(1, math.floor(part * _PARTS)), _PARTS + number) for part in parts]
 
 
-def _rank(q: float, records: float, budget: PublicBudget) -> tuple[int, int]:
+def _rank(q: float, records: float, budget: PublicBudget, part: float = 1.0) -> tuple[int, int]:
     """q as a fraction; the smallest and the largest value are looked for as far inside as a draw can tell."""
-    inside = _inside(records, budget) / records
+    inside = _inside(records, budget, part) / records
     exact = Fraction(repr(min(max(q, inside), 1 - inside))).limit_denominator(_FINEST)
     exact = min(max(exact, Fraction(1, _FINEST)), 1 - Fraction(1, _FINEST))
     return exact.numerator, exact.denominator
 
 
-def _inside(records: float, budget: PublicBudget) -> float:
+def _inside(records: float, budget: PublicBudget, part: float) -> float:
     """How many records beyond the smallest value that is still told from those with none."""
-    return min(records / 4, 4 * budget.sensitivity_factor * budget.person_factor / budget.epsilon)
+    return min(records / 4, 4 * budget.sensitivity_factor * budget.person_factor / (part * budget.epsilon))
 
 
-def _notes(settings: QuantileSettings, records: float, budget: PublicBudget) -> tuple[str, ...]:
+def _notes(settings: QuantileSettings, records: float, budget: PublicBudget, part: float = 1.0) -> tuple[str, ...]:
     notes = []
     if {0.0, 1.0} & set(settings.q):
-        beyond = max(_inside(records, budget), records / _FINEST)
+        beyond = max(_inside(records, budget, part), records / _FINEST)
         notes.append(f"min and max are the values with about {beyond:,.0f} records beyond them: one record is hidden")
     for q in sorted(set(settings.q) - {0.0, 1.0}):
-        numerator, denominator = _rank(q, records, budget)
+        numerator, denominator = _rank(q, records, budget, part)
         if abs(numerator / denominator - q) > 1e-3 * min(q, 1 - q):
             notes.append(f"q = {q:g} is drawn as {numerator / denominator:.4g}: nearer to the end a draw cannot tell")
     if settings.by is not None and budget.neighbours != "add-remove":
