@@ -13,6 +13,7 @@ from tallystick.privacy.mechanisms import discrete_laplace
 from tallystick.protocol.selection import ThresholdQuestion, ideal, select_in_memory, threshold
 from tallystick.protocol.selection import circuit as whole
 from tallystick.protocol.selection.machine import message_limit
+from tallystick.protocol.selection.messages import Layer
 
 
 def noise(question: ThresholdQuestion, scale: int, seed: int, party: int) -> bytes:
@@ -77,6 +78,20 @@ def test_a_bad_network_changes_nothing() -> None:
     world = World(question, [1, 9, 9, 9, 0], words=words, loss=0.2, repeat=0.2, reorder=True).run()
     assert set(world.places.values()) == {world.expected}
     assert not world.errors
+
+
+@pytest.mark.parametrize("step", [0, 3, 20])
+def test_a_silent_party_ends_it_with_nothing_opened(step: int) -> None:
+    question = ThresholdQuestion(cells=5, threshold=3, most=2)
+    words = [noise(question, 2, 8, i) for i in range(3)]
+    run = World(
+        question, [1, 9, 9, 9, 0], words=words,
+        dead=lambda name, message: name == "p2" and isinstance(message, Layer) and message.step >= step,
+    ).run()  # fmt: skip
+    assert not run.places
+    assert {error.rule for error in run.errors.values()} == {"silent-party"}
+    assert all("Nothing was opened" in error.remedy for error in run.errors.values())
+    assert run.now <= 31
 
 
 # -- planted bugs ------------------------------------------------------------------------------------------------------

@@ -71,6 +71,12 @@ def test_frequent_values_are_told_and_charged(neighbours: str) -> None:
     assert "No count is opened" in found.answer().notes[1]
 
 
+def test_there_is_nothing_to_plot_and_that_is_said() -> None:
+    pytest.importorskip("matplotlib")
+    with pytest.raises(ts.StudyError, match="no numbers"):
+        above().fit(federation()).plot()
+
+
 def test_it_stops_after_as_many_as_were_asked_for() -> None:
     found = above(most=2).fit(federation())
     assert found.above_ == [("kind", "v0"), ("kind", "v1")]

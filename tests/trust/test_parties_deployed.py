@@ -81,6 +81,19 @@ def test_counts_are_compared_with_a_threshold(deployment: Deployment, tmp_path: 
         study_results.verify(other, deployment.home / "consortium.toml")
 
 
+def test_groups_are_drawn_for_in_one_round(deployment: Deployment) -> None:
+    """Counts of the groups, then draws for all of them at once; few records, so most groups have no value."""
+    asked = study("groups", "quantiles", 'q = [0.5]\ncolumn = ["age"]\nby = "blood"\nmethod = "exponential"')
+    deployment.approve(asked)
+    thread, made = deployment.run(asked)
+    thread.join(60)
+    assert "result" in made, deployment.log()
+    table = made["result"]["model"]["table"]
+    assert [row["group"] for row in table] == ["0", "A", "B", "AB"]
+    assert all(row["estimate"] is None or 0 <= row["estimate"] <= 120 for row in table)
+    assert deployment.charged(asked) == ["committed"] * 3
+
+
 def test_counts_and_draws_in_one_study_and_a_party_killed_before_the_draw(deployment: Deployment) -> None:
     deployment.restart("party-2", point="agreement-kept")
     asked = study("age", "quantiles", MEDIAN)
