@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from tallystick.engines.rounds import answer_of
 from tallystick.privacy.draws import DrawRound, draw_rho
 from tallystick.privacy.selection_plan import CountStep, DrawStep, SelectionPlan, make_selection_plan
 from tallystick.protocol.governance.plan_summary import summarise
+from tallystick.roles.processes import client_session
 from tallystick.roles.processes.client_session import check_stated
 from tallystick.study import Study
 from tallystick.trust.parties import simulation as simulated_parties
@@ -327,6 +329,22 @@ def test_totals_wider_than_the_circuits_are_refused_before_anybody_approves() ->
         selection_plan(Study.from_dict(raw))
     assert refused.value.rule == "bad-question"
     assert "bits are more than the computing parties can compare" in refused.value.cause
+
+
+def test_a_record_that_is_left_out_counts_among_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else replacing a good record by a bad one would decide whether a client takes part [found while it was built]."""
+    asked = study("many", "mode", 'column = "blood"')
+    told: list[int] = []
+    monkeypatch.setattr(client_session, "check_stated", lambda _, own: told.append(own))
+    for last in ("A", "no such type", ""):
+        session = client_session.ClientSession.__new__(client_session.ClientSession)
+        frame = {"age": np.full(91, 40), "blood": np.array(["A"] * 90 + [last])}
+        session._map, session._untold = None, None
+        session.setup = SimpleNamespace(study=asked)  # type: ignore[assignment]
+        session.part = SimpleNamespace(prepare=lambda records: records)  # type: ignore[assignment]
+        session.process = SimpleNamespace(source=lambda frame=frame: frame, name="client-1")  # type: ignore[assignment]
+        session._records()
+    assert told == [91, 91, 91]
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ class ClientSession(ParticipantSession):
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
             records = study_records(study, source, party=self.process.name, lenient=True)
-            check_stated(study, len(records))
+            check_stated(study, records.tallies.records + records.tallies.broken)
             self._untold = records.tallies
             self._map = self.part.prepare(records)
         return self._map
@@ -232,8 +232,9 @@ class ClientSession(ParticipantSession):
 def check_stated(study: Study, own: int) -> None:
     """Refuse to take part with more records than the study says there are in all.
 
-    Where no neighbour has another number of records, so that refusing tells nothing about any one of them. What is
-    computed rests on the number that is stated: thresholds, cells, and among parties the width of their circuits.
+    ``own`` counts those that are left out for a bad cell or line too: else what is in one record would decide. And only where
+    no neighbour has another number of records, so that refusing tells nothing about any one of them. What is computed
+    rests on the number that is stated: thresholds, cells, and among parties the width of their circuits.
     """
     stated = study.data.records
     if study.counts_are_public and stated is not None and own > stated:
