@@ -232,9 +232,9 @@ class ClientSession(ParticipantSession):
 def check_stated(study: Study, own: int) -> None:
     """Refuse to take part with more records than the study says there are in all.
 
-    ``own`` counts those that are left out for a bad cell or line too: else what is in one record would decide. And only where
-    no neighbour has another number of records, so that refusing tells nothing about any one of them. What is computed
-    rests on the number that is stated: thresholds, cells, and among parties the width of their circuits.
+    ``own`` counts those that are left out for a bad cell or line too: else what is in one record would decide. And only
+    where no neighbour has another number of records, so that refusing tells nothing about any one of them. What is
+    computed rests on the number that is stated: thresholds, cells, and among parties the width of their circuits.
     """
     stated = study.data.records
     if study.counts_are_public and stated is not None and own > stated:
