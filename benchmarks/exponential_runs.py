@@ -7,6 +7,8 @@ takes milliseconds. ``tests/benchmarks`` compares the sums with those that the p
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ from tallystick.algorithms.selection.quantiles import cell_edges
 from tallystick.core.errors import LocalProtocolError
 from tallystick.engines.planning import layout_of, public_budget, public_facts
 from tallystick.privacy.draws import DrawRound
-from tallystick.protocol.selection.ideal import draw, weights
+from tallystick.protocol.selection import Question
+from tallystick.protocol.selection.ideal import weights
 from tallystick.study import Study
 from tallystick.trust.parties.questions import question_of
 
@@ -49,11 +52,14 @@ class SelectedMedian:
             raise LocalProtocolError("the median is not drawn")
         self.plan = design.plan(self.study.claim(rounds=design.rounds))
         self.program: Any = design.program
-        self._questions = {
-            number: question_of(self.study, self.plan, number)
-            for number, r in enumerate(self.plan.rounds, start=1)
-            if isinstance(r, DrawRound)
-        }
+        drawn = [number for number, r in enumerate(self.plan.rounds, start=1) if isinstance(r, DrawRound)]
+        asked = {number: question_of(self.study, self.plan, number) for number in drawn}
+        self._sums: tuple[bytes, list[int]] | None = None
+        self._questions = {number: question for number, question in asked.items() if isinstance(question, Question)}
+
+    def question(self, number: int) -> Question:
+        """Of a round that draws."""
+        return self._questions[number]
 
     def totals(self, edges: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many records lie below the first edge, between each two, and from the last on."""
@@ -63,9 +69,17 @@ class SelectedMedian:
     def edges(self, number: int, state: Any) -> NDArray[np.int64]:
         """Of the cells of this round."""
         if number not in self._questions:
-            return np.asarray(state.edges, dtype=np.int64)
-        low, high = (int(v) for v in state.edges[:2])
+            return np.asarray(state.edges[0], dtype=np.int64)
+        low, high = (int(v) for v in state.edges[0][:2])
         return cell_edges(low, high, self._questions[number].cells)
+
+    def _place(self, question: Question, counts: NDArray[np.int64], word: int) -> int:
+        """As ``ideal.draw``; the running sums are kept, which where nothing was counted are the same in every run."""
+        key = counts.tobytes()
+        if self._sums is None or self._sums[0] != key:
+            self._sums = key, list(accumulate(weights(question, counts.tolist())))
+        sums = self._sums[1]
+        return bisect_right(sums, (word * sums[-1]) >> question.draw_bits)
 
     def index(self, die: np.random.Generator) -> int:
         """One run: the grid index that is answered."""
@@ -75,7 +89,7 @@ class SelectedMedian:
             if number in self._questions:
                 question = self._questions[number]
                 word = int.from_bytes(die.bytes(question.word_bytes), "little")
-                total = np.array([float(draw(question, weights(question, counts.tolist()), word))])
+                total = np.array([float(self._place(question, counts, word))])
             else:
                 # every party adds discrete Laplace noise of the whole scale
                 p = 1 - np.exp(-1 / float(r.noise[0].parameter))

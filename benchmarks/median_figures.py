@@ -1,9 +1,10 @@
 """``python -m benchmarks.median_figures`` (``make figures``): the figures of the slides on DP medians [BK20], measured.
 
 Mean absolute error over ε, beside the mean rank error; running time by parties, domain and weight scheme, on one
-machine and over a slow network. Tables are ``median-error.csv`` and ``median-time.csv``: a cell that is there is not
-measured again, so it can be stopped, and deleting a line or a file measures it anew. Plots are drawn from the tables
-alone. ``--quick``: made-up records, few runs, 3 parties; it shows that everything runs, and its figures mean nothing.
+machine and over a slow network; running time over the number of records, on which it does not depend. Tables are
+``median-error.csv``, ``median-time.csv`` and ``median-records.csv``: a cell that is there is not measured again, so it
+can be stopped, and deleting a line or a file measures it anew. Plots are drawn from the tables alone. ``--quick``:
+made-up records, few runs, 3 parties; it shows that everything runs, and its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.line_charts import Panel, write_chart
 from benchmarks.median_errors import error_table
-from benchmarks.median_times import time_table
+from benchmarks.median_times import records_table, time_table
 from benchmarks.pem_tables import read_table
 from tallystick.bench import describe
 from tallystick.core.errors import StudyError, TallystickError
 
-__all__ = ["RESULTS", "draw_errors", "draw_times", "main", "rows"]
+__all__ = ["RESULTS", "draw_errors", "draw_records", "draw_times", "main", "rows"]
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 _MEASURES = {"median-error.svg": ("mean_absolute_error", 0.05), "median-rank-error.svg": ("mean_rank_error", 0.01)}
@@ -41,10 +42,12 @@ def rows(quick: bool = False, out: Path | None = None) -> list[dict[str, Any]]:
     with threadpool_limits(1):  # small matrices: threads would mostly wait for each other
         errors = error_table(None if out is None else out / "median-error.csv", quick=quick)
     times = time_table(None if out is None else out / "median-time.csv", quick=quick)
+    by_records = records_table(None if out is None else out / "median-records.csv", quick=quick)
     if out is not None:
+        draw_records(out / "median-records.csv", out)
         draw_errors(out / "median-error.csv", out)
         draw_times(out / "median-time.csv", out)
-    return [*_error_rows(errors), *_time_rows(times)]
+    return [*_error_rows(errors), *_time_rows(times), *_record_rows(by_records)]
 
 
 def draw_errors(table: Path, out: Path) -> None:
@@ -77,6 +80,30 @@ def draw_times(table: Path, out: Path) -> None:
             panels.append(Panel(title=title, x="parties", y="seconds", lines=lines, log_y=True))
         name = f"median-time-{'loopback' if network == 'loopback' else 'wan'}.svg"
         write_chart(out / name, panels, caption=f"Running time of a median among computing parties, {network}")
+
+
+def draw_records(table: Path, out: Path) -> None:
+    """A line for every number of parties."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for c in read_table(table):
+        lines.setdefault(f"{c['parties']} parties", []).append((float(c["records"]), float(c["seconds"])))
+    panel = Panel(
+        title="one draw, 1,000 cells, loopback", x="records", y="seconds", lines=lines, log_x=True, log_y=True
+    )
+    write_chart(out / "median-records.svg", [panel], caption="Running time of a draw over the number of records")
+
+
+def _record_rows(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "case": f"{r['parties']} parties, {r['records']:.0e} records",
+            "value": r["seconds"],
+            "unit": f"s, {r['layers']} layers",
+            "reference": None,
+            "ratio": None,
+        }
+        for r in table
+    ]
 
 
 def _error_rows(table: list[dict[str, Any]]) -> list[dict[str, Any]]:

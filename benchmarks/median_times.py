@@ -18,9 +18,10 @@ from tallystick.bench.quantiles import planned_questions, some_totals
 from tallystick.bench.slow_links import WAN
 from tallystick.protocol.selection import Question
 
-__all__ = ["NETWORKS", "SCHEMES", "time_table"]
+__all__ = ["NETWORKS", "SCHEMES", "records_table", "time_table"]
 
 RECORDS = 10**6
+_TIMES = 7
 NETWORKS = {"loopback": None, "100 ms, 100 Mbit/s": WAN}
 SCHEMES: Mapping[str, Mapping[str, Any]] = {
     "one draw (default), ε = 1": {},
@@ -51,6 +52,30 @@ def time_table(path: Path | None, *, quick: bool = False) -> list[dict[str, Any]
                     table.append(_row(network, parties, scheme, domain, drawn))
                     if path is not None:
                         write_table(path, table)
+    return table
+
+
+def records_table(path: Path | None, *, quick: bool = False) -> list[dict[str, Any]]:
+    """One draw over the same 1,000 cells, with totals of 10^3 to 10^6 records: its time does not depend on them."""
+    table = read_table(path) if path is not None and path.is_file() else []
+    done = {(r["parties"], r["records"]) for r in table}
+    for parties in (3,) if quick else (3, 6, 10):
+        left = [10**d for d in ((3, 4) if quick else (3, 4, 5, 6)) if (parties, 10**d) not in done]
+        if not left:
+            continue
+        (question,) = planned_questions(RECORDS, parties=parties)
+        with Drawers(parties) as drawers:
+            drawers.select(question, some_totals(question, RECORDS))
+            drawn: dict[int, list[Drawn]] = {records: [] for records in left}
+            for _ in range(1 if quick else _TIMES):  # in turns, so that a busy moment meets all of them
+                for records in left:
+                    drawn[records].append(drawers.select(question, some_totals(question, records)))
+        for records, times in drawn.items():
+            best = min(times)
+            row = {"parties": parties, "records": records, "seconds": best.seconds, "cpu_seconds": best.cpu}
+            table.append(row | {"layers": best.layers, "megabytes_per_party": best.bytes / 1e6})
+        if path is not None:
+            write_table(path, table)
     return table
 
 

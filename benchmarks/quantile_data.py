@@ -72,3 +72,25 @@ def other_cases(records: int = 48_842, seed: int = 2) -> list[Case]:
 
 def _case(name: str, values: NDArray[np.float64] | NDArray[np.int64], size: int) -> Case:
     return Case(name=name, data=np.sort(np.clip(values, 0, size - 1).astype(np.int64)), size=size)
+
+
+def small_cases(sizes: tuple[int, ...] = (10**5, 10**6, 10**9), seed: int = 7) -> list[Case]:
+    """Few records in wide domains, of shapes that nobody tuned for."""
+    out = []
+    for size in sizes:
+        for n in (50, 100, 200, 500):
+            rng = np.random.default_rng(seed)
+            modes = rng.random(n) < 0.45
+            shapes = {
+                "normal, sd 1/10": rng.normal(0.5, 0.1, n),
+                "normal, sd 1/100": rng.normal(0.37, 0.01, n),
+                "normal, sd 1/1000": rng.normal(0.61, 0.001, n),
+                "uniform": rng.random(n),
+                "lognormal": np.exp(rng.normal(0, 1, n)) / 20,
+                "pareto": rng.pareto(1.1, n) / 1000,
+                "two modes": np.where(modes, rng.normal(0.1, 0.01, n), rng.normal(0.9, 0.01, n)),
+                "at the lower end": rng.exponential(1 / 500, n),
+                "17 spikes": rng.integers(0, 17, n) / 18,
+            }
+            out += [_case(f"{name} {n}, {size:.0e}", values * size, size) for name, values in shapes.items()]
+    return out

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tallystick.algorithms.selection.utility import DecomposableUtility as DecomposableUtility
     from tallystick.application.loading import load as load
     from tallystick.data.dataset import Dataset as Dataset
+    from tallystick.estimators.above_threshold import AboveThreshold as AboveThreshold
     from tallystick.estimators.choice import Choice as Choice
     from tallystick.estimators.choice import RiskMinimizer as RiskMinimizer
     from tallystick.estimators.components import PCA as PCA
@@ -70,6 +71,7 @@ _WHERE = {
         "algorithms.selection.utility": ("DecomposableUtility",),
         "application.loading": ("load",),
         "data.dataset": ("Dataset",),
+        "estimators.above_threshold": ("AboveThreshold",),
         "estimators.choice": ("Choice", "RiskMinimizer"),
         "estimators.components": ("PCA", "TruncatedSVD"),
         "estimators.custom": ("ProgramEstimator",),

@@ -65,10 +65,11 @@ def test_smooth_sensitivity_is_its_definition() -> None:
 def test_a_quick_run_writes_tables_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert median_figures.main(["--quick", "--out", str(tmp_path), "--format", "json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert len(rows) == 2 * 2 * (len(median_errors.APPROACHES) - 1) + len(median_times.SCHEMES)
+    assert len(rows) == 2 * 2 * (len(median_errors.APPROACHES) - 1) + len(median_times.SCHEMES) + 2
     written = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert sorted(written) == [
-        "median-error.csv", "median-error.svg", "median-rank-error.svg", "median-time-loopback.svg", "median-time.csv",
+        "median-error.csv", "median-error.svg", "median-rank-error.svg", "median-records.csv", "median-records.svg",
+        "median-time-loopback.svg", "median-time.csv",
     ]  # fmt: skip
     median_figures.main(["--quick", "--out", str(tmp_path)])  # nothing is left to run: the same bytes
     assert written == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -78,5 +79,7 @@ def test_the_plots_are_those_of_the_tables(tmp_path: Path) -> None:
     results = median_figures.RESULTS
     median_figures.draw_errors(results / "median-error.csv", tmp_path)
     median_figures.draw_times(results / "median-time.csv", tmp_path)
-    for name in ("median-error.svg", "median-rank-error.svg", "median-time-loopback.svg", "median-time-wan.svg"):
+    median_figures.draw_records(results / "median-records.csv", tmp_path)
+    times = ("median-time-loopback.svg", "median-time-wan.svg", "median-records.svg")
+    for name in ("median-error.svg", "median-rank-error.svg", *times):
         assert (tmp_path / name).read_bytes() == (results / name).read_bytes(), f"{name}: run `make figures`"

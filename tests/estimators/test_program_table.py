@@ -36,10 +36,11 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "summary": (None, {"bins": 4}),
     "quantiles": (None, {"q": [0.25, 0.5], "column": ["age"]}),
     "mode": (None, {"column": "ill"}),
+    "above_threshold": (None, {"column": ["ill"], "threshold": 500, "most": 1}),
     "risk_minimizer": (None, {"column": "age", "loss": "huber"}),
     "evaluation": ("ill", {"classifier": linear_table(np.zeros(1), np.zeros((1, 2)))}),
 }
-SELECTED = {"mode", "risk_minimizer"}
+SELECTED = {"mode", "risk_minimizer", "above_threshold"}
 """What computing parties select: pure epsilon, no sums."""
 
 

@@ -99,7 +99,7 @@ def _result(running: Any, rows: np.ndarray) -> int:
 class World:
     """Machines on a network that loses, repeats and reorders, by a seed; time is simulated."""
 
-    question: Question
+    question: Any
     totals: Sequence[int]
     parties: int = 3
     colluding: int = 1
@@ -113,6 +113,8 @@ class World:
     """Whether this message, and all later ones of its sender, never leave."""
     injected: Callable[[str, str, Any], Iterator[tuple[str, bytes]]] | None = None
     """(sender, receiver, message just delivered) → more bytes for the receiver, in a sender's name."""
+    words: list[bytes] = field(default_factory=list)
+    """Every party's word; random ones if left out."""
     places: dict[str, int] = field(default_factory=dict)
     errors: dict[str, Any] = field(default_factory=dict)
     sent: list[tuple[str, str, Any]] = field(default_factory=list)
@@ -121,7 +123,8 @@ class World:
 
     def __post_init__(self) -> None:
         self.names = tuple(f"p{i}" for i in range(self.parties))
-        self.words = [stream(21, self.seed, i).bytes(self.question.word_bytes) for i in range(self.parties)]
+        drawn = [stream(21, self.seed, i).bytes(self.question.word_bytes) for i in range(self.parties)]
+        self.words = self.words or drawn
         shares = split(self.totals, self.parties, stream(22, self.seed))
         self.machines = {
             name: SelectionMachine(

@@ -210,7 +210,7 @@ def test_weights_of_all_pairs_of_edges(table: tuple[int, ...]) -> None:
         question = Question(cells=2, kind="ranks", numerator=1, denominator=2, width=8, table=weighing)
         edges = [low, high, high + 1]
         found = numbers(plain(weigh(question, bits_of([e % 256 for e in edges], 8))))
-        expected = [a if a >= 0 else max(0, -b) for a, b in itertools.pairwise(edges)]
+        expected = [max(0, a, -b) for a, b in itertools.pairwise(edges)]
         assert found == [table[min(d, len(table) - 1)] for d in expected]
 
 

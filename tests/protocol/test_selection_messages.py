@@ -328,3 +328,47 @@ def test_ticks_ask_again_and_say_when_they_want_to_be_called() -> None:
     assert [i.to for i in asked if isinstance(i, Send)] == ["p1", "p2"]
     assert asked[-1] == Wake(12.0)
     assert any(isinstance(i, Aborted) for i in machine.tick(40.0))
+
+
+# -- slow in every layer -----------------------------------------------------------------------------------------------
+
+
+def dragged(whole: float) -> World:
+    """Every layer of p2 comes 20 seconds late: never silent for 30, and yet two thousand seconds in all."""
+    run = world()
+    for machine in run.machines.values():
+        machine.whole_seconds = whole
+    for name in run.names:
+        run.do(name, run.machines[name].begin(0.0))
+    while run.flying and not run.errors:
+        late = [m for m in run.flying if m[0] == "p2"]
+        if len(late) == len(run.flying):
+            run.now += 20.0
+            for name in run.names:
+                run.do(name, run.machines[name].tick(run.now))
+        sender, to, raw = run.flying.pop(0)
+        run.do(to, run.machines[to].receive_bytes(sender, raw, run.now))
+    return run
+
+
+def test_all_layers_together_have_a_time_too() -> None:
+    run = dragged(150.0)
+    assert not run.places
+    assert run.now <= 150.0 + 20.0
+    for error in run.errors.values():
+        assert error.rule == "silent-party"
+        assert "more than 150 seconds" in error.cause
+        assert "Nothing was opened" in error.remedy
+    assert set(dragged(1e9).places.values()) == {world().expected}  # as it was: nothing stopped it
+
+
+def test_a_layer_that_comes_after_the_end_is_not_worked_on() -> None:
+    run = world()
+    machine = run.machines["p0"]
+    machine.whole_seconds = 50.0
+    machine.begin(0.0)
+    first = run.machines["p1"].begin(0.0)
+    (layer,) = [s.message for s in first if isinstance(s, Send) and s.to == "p0"]
+    out = machine.receive("p1", layer, 50.0)
+    assert any(isinstance(step, Aborted) for step in out)
+    assert machine.state is State.ABORTED

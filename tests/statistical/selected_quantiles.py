@@ -6,7 +6,9 @@ takes milliseconds. Beside it the central exponential mechanism over the whole d
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from tallystick.algorithms.design import SelectionDesign
 from tallystick.algorithms.selection.quantiles import cell_edges
 from tallystick.engines.planning import layout_of, public_budget, public_facts
 from tallystick.privacy.draws import DrawRound
-from tallystick.protocol.selection.ideal import draw, weights
+from tallystick.protocol.selection.ideal import weights
 from tallystick.study import Study
 from tallystick.trust.parties.questions import question_of
 
@@ -46,6 +48,7 @@ class Rehearsal:
         assert isinstance(design, SelectionDesign)
         self.plan = design.plan(self.study.claim(rounds=design.rounds))
         self.program: Any = design.program
+        self._sums: tuple[bytes, list[int]] | None = None
 
     def error(self, rng: np.random.Generator) -> float:
         """The rank error of one run."""
@@ -53,19 +56,26 @@ class Rehearsal:
         for number, r in enumerate(self.plan.rounds, start=1):
             if isinstance(r, DrawRound):
                 question = question_of(self.study, self.plan, number)
-                low, high = (int(v) for v in state.edges[:2])
+                low, high = (int(v) for v in state.edges[0][:2])
                 edges = cell_edges(low, high, r.choice.cells)
                 counts = np.diff(np.concatenate([[0], np.searchsorted(self.values, edges), [len(self.values)]]))
                 word = int.from_bytes(rng.bytes(question.word_bytes), "little")
-                total = np.array([float(draw(question, weights(question, counts.tolist()), word))])
+                total = np.array([float(self._place(question, counts, word))])
             else:
-                edges = state.edges.astype(np.int64)
+                edges = state.edges[0].astype(np.int64)
                 counts = np.diff(np.concatenate([[0], np.searchsorted(self.values, edges), [len(self.values)]]))
                 p = 1 - np.exp(-1 / float(r.noise[0].parameter))
                 noise = (rng.geometric(p, (m, len(counts))) - rng.geometric(p, (m, len(counts)))).sum(axis=0)
                 total = (counts + noise).astype(np.float64)
             state = self.program.reduce_in_aggregator(total, state)
         return self.rank_error(self.program.answers(state)[0].index)
+
+    def _place(self, question: Any, counts: np.ndarray, word: int) -> int:
+        """As ``ideal.draw``; the running sums are kept, which where nothing was counted are the same in every run."""
+        if self._sums is None or self._sums[0] != counts.tobytes():
+            self._sums = counts.tobytes(), list(accumulate(weights(question, counts.tolist())))
+        sums = self._sums[1]
+        return bisect_right(sums, (word * sums[-1]) >> question.draw_bits)
 
     def rank_error(self, index: int) -> float:
         wanted = self.q * len(self.values)

@@ -17,7 +17,7 @@ from tallystick.trust.parties import party
 
 
 def note_secrets(file: Path) -> None:
-    """Write down, one line each, the random words and shares that this party computes with."""
+    """Write down, one line each, the random words (or noise) and shares that this party computes with."""
     word_of, share_of = party.word_of, party.share_of
 
     def noted(secret: bytes) -> None:
@@ -26,7 +26,7 @@ def note_secrets(file: Path) -> None:
 
     def word(question: Any, noise: Any) -> bytes:
         found = word_of(question, noise)
-        noted(found[:16])
+        noted(found[:64])
         return found
 
     def share(question: Any, vector: Any) -> Any:

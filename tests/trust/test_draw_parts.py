@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tallystick.crypto.sealing import sealed_size
 from tallystick.transport.network.frames import SMALL_BYTES
-from tallystick.transport.wire import HEADER_BYTES
+from tallystick.transport.wire import HEADER_BYTES, SEALED
 from tallystick.trust.parties.parts import PART_BYTES, Assembler, cut
+from tallystick.trust.parties.party import PartyPart
 
 LIMIT = 5 * PART_BYTES
 
@@ -51,3 +54,39 @@ def test_parts_that_are_too_short_to_be_parts_are_dropped() -> None:
     for number in range(3):
         assert assembler.take("mallory", number.to_bytes(2, "little") + b"\0") is None
     assert assembler._under_way == {}
+
+
+class _Open:
+    def open(self, sender: str, payload: bytes) -> bytes:
+        return bytes(payload)
+
+
+def _part() -> PartyPart:
+    """As much of a party's part as takes messages of a draw that has not begun here."""
+    part = PartyPart.__new__(PartyPart)
+    part.drawing, part._early, part._assembler = None, [], Assembler(LIMIT)
+    part.message_limit = LIMIT
+    part.session = SimpleNamespace(seals=_Open())
+    part.roster = SimpleNamespace(helpers=("p1", "p2", "p3"))  # type: ignore[assignment]
+    return part
+
+
+def test_few_messages_wait_for_a_draw_that_has_not_begun() -> None:
+    """A peer may be one layer ahead; whoever sends a thousand fills nobody's memory [hostile review]."""
+    part = _part()
+    for number in range(1000):
+        for raw in cut(number.to_bytes(4, "little")):
+            part.receive("p2", SEALED, memoryview(raw))
+    for raw in cut(b"of another peer"):
+        part.receive("p3", SEALED, memoryview(raw))
+    assert [name for name, _ in part._early] == ["p2"] * 4 + ["p3"]
+    part._forget()
+    assert part._early == []
+
+
+def test_an_early_message_is_no_longer_than_the_longest_of_the_study() -> None:
+    part = _part()
+    part._assembler = Assembler(2 * PART_BYTES)
+    for raw in cut(bytes(3 * PART_BYTES)):
+        part.receive("p2", SEALED, memoryview(raw))
+    assert part._early == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ from tests.trust.parties_deployment import COLUMNS, frames, study
 
 import tallystick as ts
 from tallystick.application import planning
-from tallystick.core.errors import PrivacyRefused
+from tallystick.core.errors import DataError, PrivacyRefused
 from tallystick.engines.planning import layout_of, plan_study, public_budget, public_facts
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.rounds import answer_of
 from tallystick.privacy.draws import DrawRound, draw_rho
 from tallystick.privacy.selection_plan import CountStep, DrawStep, SelectionPlan, make_selection_plan
 from tallystick.protocol.governance.plan_summary import summarise
+from tallystick.roles.processes import client_session
+from tallystick.roles.processes.client_session import check_stated
 from tallystick.study import Study
 from tallystick.trust.parties import simulation as simulated_parties
 
@@ -143,7 +146,7 @@ def test_columns_that_have_no_mode_or_no_ranks() -> None:
     with pytest.raises(ts.StudyError, match="no values to choose from"):
         mode(column="x").fit(federation([{"x": np.zeros(4)}] * 3, columns=number))
     with pytest.raises(ts.StudyError, match="groups"):
-        median(by="blood").fit(federation())
+        median(by="blood", method="subranges").fit(federation())
     with pytest.raises(ts.BoundsError):
         federation([{"x": np.zeros(4)}] * 3, columns={"x": ts.Integer(3, 3)})
     one = {"y": ts.Category(["only"])}
@@ -268,7 +271,7 @@ def test_the_steps_of_a_plan_never_cost_more_than_the_whole() -> None:
     with pytest.raises(PrivacyRefused):
         make_selection_plan(claim, [CountStep(cells=5, share=half), CountStep(cells=5, share=half + half / 99)])
     with pytest.raises(PrivacyRefused) as refused:
-        make_selection_plan(replace(claim, rounds=1), [DrawStep(kind="scores", cells=5000, share=half)])
+        make_selection_plan(replace(claim, rounds=1), [DrawStep(kind="scores", cells=200_000, share=half)])
     assert refused.value.rule == "draw-has-places"
 
 
@@ -311,3 +314,53 @@ def test_a_quantile_that_is_drawn_elsewhere_is_said() -> None:
     object.__setattr__(settings, "q", (0.05, 0.5))
     (note,) = _notes(settings, 100, budget)
     assert note.startswith("q = 0.05 is drawn as")
+
+
+# -- widths and counts -------------------------------------------------------------------------------------------------
+
+
+def test_totals_wider_than_the_circuits_are_refused_before_anybody_approves() -> None:
+    raw = study("wide", "quantiles", 'q = [0.0123]\ncolumn = ["age"]\nmethod = "exponential"').model_dump()
+    raw["data"]["records"] = 10**8
+    raw["privacy"] |= {"unit": "person", "person": "age", "max_records": 2}
+    assert selection_plan(Study.from_dict(raw)).rounds
+    raw["privacy"]["max_records"] = 2000  # 2^30 records, times 2,000, times the denominator: more than 52 bits
+    with pytest.raises(ts.StudyError) as refused:
+        selection_plan(Study.from_dict(raw))
+    assert refused.value.rule == "bad-question"
+    assert "bits are more than the computing parties can compare" in refused.value.cause
+
+
+def test_a_record_that_is_left_out_counts_among_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else replacing a good record by a bad one would decide whether a client takes part [found while it was built]."""
+    asked = study("many", "mode", 'column = "blood"')
+    told: list[int] = []
+    monkeypatch.setattr(client_session, "check_stated", lambda _, own: told.append(own))
+    for last in ("A", "no such type", ""):
+        session = client_session.ClientSession.__new__(client_session.ClientSession)
+        frame = {"age": np.full(91, 40), "blood": np.array(["A"] * 90 + [last])}
+        session._map, session._untold = None, None
+        session.setup = SimpleNamespace(study=asked)  # type: ignore[assignment]
+        session.part = SimpleNamespace(prepare=lambda records: records)  # type: ignore[assignment]
+        session.process = SimpleNamespace(source=lambda frame=frame: frame, name="client-1")  # type: ignore[assignment]
+        session._records()
+    assert told == [91, 91, 91]
+
+
+@pytest.mark.parametrize(
+    ("privacy", "refuses"),
+    [({}, True), ({"neighbours": "add-remove"}, False),
+     ({"unit": "person", "person": "age", "max_records": 2, "max_institutions": 1}, False)],
+)  # fmt: skip
+def test_a_client_with_more_records_than_are_stated_for_all(privacy: dict[str, Any], refuses: bool) -> None:
+    """Only where no neighbour has another number of records: elsewhere staying away would tell of one."""
+    raw = study("many", "mode", 'column = "blood"').model_dump()
+    raw["privacy"] |= privacy
+    asked = Study.from_dict(raw)
+    check_stated(asked, 90)
+    if not refuses:
+        check_stated(asked, 91)
+        return
+    with pytest.raises(DataError) as refused:
+        check_stated(asked, 91)
+    assert refused.value.rule == "records-as-stated"

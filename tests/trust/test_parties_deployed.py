@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 from tests.trust.parties_deployment import PARTIES, Deployment, study
 
+import tallystick as ts
 from tallystick.application import studies, study_results
 from tallystick.application.result_document import write_canonical
 from tallystick.core.errors import RoundAborted, VerificationError
+from tallystick.study import Study
 
 MODE, MEDIAN = 'column = "blood"', 'q = [0.5]\ncolumn = ["age"]\nmethod = "exponential"'
 
@@ -54,6 +56,42 @@ def test_it_is_governed_charged_and_receipted(deployment: Deployment, tmp_path: 
     other.write_text(text.replace('\\"clamp\\":', '\\"clamp\\":1').replace('"clamp":', '"clamp":1'))
     with pytest.raises(VerificationError):
         study_results.verify(other, deployment.home / "consortium.toml")
+
+
+def test_counts_are_compared_with_a_threshold(deployment: Deployment, tmp_path: Path) -> None:
+    raw = study("above", "above_threshold", 'column = "blood"\nthreshold = 20\nmost = 2').model_dump()
+    raw["privacy"]["mechanism"] = "laplace"
+    raw["study"]["accept_noise"] = True  # 45 and 30 of 90 records, noise of some ten
+    asked = Study.from_dict(raw)
+    deployment.approve(asked)
+    thread, made = deployment.run(asked)
+    thread.join(60)
+    assert "result" in made, deployment.log()
+    model = made["result"]["model"]
+    assert len(model["above"]) <= 2
+    assert {value for _, value in model["above"]} <= {"0", "A", "B", "AB"}
+    file = write_canonical(made["result"], tmp_path, "result.json")
+    assert study_results.verify(file, deployment.home / "consortium.toml")["noise_recomputed"]
+    assert ts.load(file, consortium=deployment.home / "consortium.toml").above_ == [tuple(p) for p in model["above"]]
+    other = tmp_path / "other.json"  # a receipt that claims another threshold is found out
+    other.write_text(
+        file.read_text().replace('\\"threshold\\":20', '\\"threshold\\":21').replace('"threshold":20', '"threshold":21')
+    )
+    with pytest.raises(VerificationError):
+        study_results.verify(other, deployment.home / "consortium.toml")
+
+
+def test_groups_are_drawn_for_in_one_round(deployment: Deployment) -> None:
+    """Counts of the groups, then draws for all of them at once; few records, so most groups have no value."""
+    asked = study("groups", "quantiles", 'q = [0.5]\ncolumn = ["age"]\nby = "blood"\nmethod = "exponential"')
+    deployment.approve(asked)
+    thread, made = deployment.run(asked)
+    thread.join(60)
+    assert "result" in made, deployment.log()
+    table = made["result"]["model"]["table"]
+    assert [row["group"] for row in table] == ["0", "A", "B", "AB"]
+    assert all(row["estimate"] is None or 0 <= row["estimate"] <= 120 for row in table)
+    assert deployment.charged(asked) == ["committed"] * 3
 
 
 def test_counts_and_draws_in_one_study_and_a_party_killed_before_the_draw(deployment: Deployment) -> None:

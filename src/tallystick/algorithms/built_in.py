@@ -27,6 +27,7 @@ from tallystick.algorithms.linear.ridge import design_ridge
 from tallystick.algorithms.program import Public
 from tallystick.algorithms.quantiles.design import design_quantiles as quantiles_by_counts
 from tallystick.algorithms.quantiles.settings import QuantileSettings, quantile_settings
+from tallystick.algorithms.selection.above import design_above
 from tallystick.algorithms.selection.mode import design_mode
 from tallystick.algorithms.selection.quantile_design import design_selected_quantiles
 from tallystick.algorithms.selection.risk import design_risk
@@ -102,6 +103,11 @@ BUILT_IN: dict[str, BuiltIn] = {
         keys=frozenset({"column", "loss"}), design=design_risk, estimator=_face("choice:RiskMinimizer")
     ),
     "mode": BuiltIn(keys=frozenset({"column"}), design=design_mode, estimator=_face("mode:Mode")),
+    "above_threshold": BuiltIn(
+        keys=frozenset({"column", "threshold", "most"}),
+        design=design_above,
+        estimator=_face("above_threshold:AboveThreshold"),
+    ),
     "evaluation": BuiltIn(
         keys=frozenset({"classifier"}), design=design_evaluation, estimator=_face("evaluate:ClassifierEvaluation")
     ),

@@ -3,7 +3,8 @@
 ``draw-*``: the online phase of one median to full accuracy, from the parties' shares of the ranks to the opened place.
 Each party is a process of its own, with mutual TLS on 127.0.0.1, its seals and its machine as deployed; the fastest of
 a few draws counts, because machines are shared. The question is the one the product plans for these records, at ε = 1:
-1,000 cells of the window that noisy counts have left, or 4,096 cells of the whole domain. ``-wan`` goes through a relay
+1,000 cells of the window that noisy counts have left, or 131,072 cells of the whole domain (half as many with six
+parties, a quarter with ten; ``--quick``: 4,096). ``-wan`` goes through a relay
 that holds every byte back: 100 ms round trip, 100 Mbit/s. ``input-*``: shares of clients with one value each, through
 the parties' machines and spool files (``share_intake``). ``counts-*``: a search by counts (``quantile_counts``). Draws
 have no reference: what MPyC took on another machine is told in docs/results/quantiles.md.
@@ -29,7 +30,7 @@ from tallystick.trust.parties.questions import question_of
 
 __all__ = ["planned_questions", "rows", "some_totals"]
 
-_DOMAIN = 10**6
+_DOMAIN, _QUICK_DOMAIN = 10**6, 4096
 _WHOLE = 500
 """Records so few that the draw is over the whole domain."""
 
@@ -37,15 +38,17 @@ _WHOLE = 500
 def rows(quick: bool = False) -> list[dict[str, Any]]:
     """Draws by 3, 6 and 10 parties, over a slow network, by the number of records; the input phase; counts."""
     repeat, records = (1, 10**4) if quick else (5, 10**6)
-    window, whole = planned_question(records), planned_question(_WHOLE)
+    window, domain = planned_question(records), _QUICK_DOMAIN if quick else _DOMAIN
     table = []
     for parties in (3,) if quick else (3, 6, 10):
+        whole = planned_question(_WHOLE, domain, parties=parties)
         with Drawers(parties) as drawers:
             for question, n in ((window, records), (whole, _WHOLE)):
                 drawn = fastest(drawers, question, some_totals(question, n), repeat)
                 table.append(_drawn(f"draw-{parties}-{question.cells}", drawn))
             if parties == 3:
                 table += _by_records(drawers, (3, 4) if quick else (3, 4, 5, 6), repeat)
+    whole = planned_question(_WHOLE, domain)
     with Drawers(3, network=WAN) as drawers:
         for question, n in ((window, records),) if quick else ((window, records), (whole, _WHOLE)):
             totals = some_totals(question, n)
@@ -74,12 +77,13 @@ def planned_questions(
         raise LocalProtocolError("the median is not drawn")
     plan = design.plan(study.claim(rounds=design.rounds))
     drawn = [number for number, r in enumerate(plan.rounds, start=1) if isinstance(r, DrawRound)]
-    return [question_of(study, plan, number) for number in drawn]
+    asked = [question_of(study, plan, number) for number in drawn]
+    return [question for question in asked if isinstance(question, Question)]
 
 
-def planned_question(records: int) -> Question:
+def planned_question(records: int, domain: int = _DOMAIN, *, parties: int = 3) -> Question:
     """The one draw of a median."""
-    (question,) = planned_questions(records)
+    (question,) = planned_questions(records, domain, parties=parties)
     return question
 
 

@@ -32,7 +32,7 @@ def result_limit(plan: SumPlan, records: int) -> int:
             check_headroom(records=records, bound=bound, noise_std_total=std)
             limit = max(limit, records * bound + math.ceil(40 * std))
         if isinstance(round_plan, DrawRound):
-            limit = max(limit, round_plan.choice.cells)
+            limit = max(limit, round_plan.choice.largest_digit)
     return max(1, limit)
 
 
@@ -56,6 +56,10 @@ class RoundNoise(NoiseSource):
 
     def ends_in_a_draw(self, round: int) -> bool:
         return isinstance(self._plan.rounds[round - 1], DrawRound)
+
+    def answer_digits(self, round: int) -> int:
+        plan = self._plan.rounds[round - 1]
+        return plan.choice.digits if isinstance(plan, DrawRound) else 0
 
     def draw(self, round: int) -> NDArray[np.int64]:
         """The noise of a round that was admitted; its random word where the round ends in a draw."""

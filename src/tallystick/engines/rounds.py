@@ -53,15 +53,18 @@ class SimulatedRounds(Computation):
 
 
 def answer_of(plan: RoundPlan, total: NDArray[np.int64], round: int) -> NDArray[np.int64]:
-    """What a round's total says: its coordinates without padding; of a draw, the one place that was drawn.
+    """What a round's total says: its coordinates without padding; of a draw, the one place that was drawn; of a
+    comparison, 1 for each count that reaches the threshold.
 
-    After a draw every noise maker has written at its own number which place it saw drawn, counted from 1. They all
-    saw the same, or somebody's computation was disturbed and nothing is believed.
+    After a draw every noise maker has written in its own entries what it saw. They all saw the same, or somebody's
+    computation was disturbed and nothing is believed.
     """
     if not isinstance(plan, DrawRound):
         return total[: plan.grid.size]
-    said, rest = total[: plan.makers], total[plan.makers :]
-    if (said != said[0]).any() or rest.any() or not 1 <= said[0] <= plan.choice.cells:
+    digits = plan.choice.digits
+    said, rest = total[: plan.makers * digits].reshape(plan.makers, digits), total[plan.makers * digits :]
+    found = plan.choice.decoded(said[0])
+    if found is None or (said != said[0]).any() or rest.any():
         raise RoundAborted(
             "the parties do not agree on which place was drawn",
             rule="draw-disagreement",
@@ -69,7 +72,7 @@ def answer_of(plan: RoundPlan, total: NDArray[np.int64], round: int) -> NDArray[
             remedy="Nothing was released, and what the study costs stays charged. Have the parties' operators compare "
             "their logs; then propose the study as a new version.",
         )
-    return said[:1] - 1
+    return found
 
 
 def is_lost_tick(plan: SumPlan, error: TallystickError) -> bool:

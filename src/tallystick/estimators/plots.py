@@ -31,7 +31,9 @@ def draw(answer: Answer) -> Any:
         raise StudyError(
             "pictures need matplotlib, which is not installed", remedy="Install it: pip install 'tallystick[plot]'."
         ) from None
-    named = next(name for name in _VALUES if name in answer.columns)
+    named = next((name for name in _VALUES if any(_is_number(row.get(name)) for row in answer.rows)), None)
+    if named is None:
+        raise StudyError("there are no numbers in this answer to draw", remedy="Print it, or use to_frame() or --csv.")
     panels: dict[str, list[Mapping[str, Any]]] = {}
     for row in answer.rows:
         if row[named] is not None and row.get("kind") != "intercept":
@@ -43,6 +45,10 @@ def draw(answer: Answer) -> Any:
     for at, (title, rows) in zip(axes, shown):
         _panel(at, title, rows[:_MOST_BARS], named)
     return figure
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _panel(axes: Any, title: str, rows: list[Mapping[str, Any]], named: str) -> None:

@@ -48,7 +48,7 @@ class Quantiles(PrivateEstimator):
     method : "counts", "exponential" or "subranges"
         How they are found: by noisy counts that zoom in, on every trust model that sums; or, among computing parties
         (``trust="parties"``), by one draw of the exponential mechanism after a tenth of the budget in counts, or by the
-        recursive subranges of [BK20].
+        recursive subranges of [BK20], which have no groups.
     weights : "epsilon", "ln2" or "ln2/2^d"
         Of a draw by subranges: those that the budget pays for, or 2^u and 2^(u/2^d), u ranks away.
     mechanism : "auto", "laplace", "gaussian" or "none"
@@ -62,8 +62,8 @@ class Quantiles(PrivateEstimator):
     quantiles_ : {q: value}
         With ``by`` {group: {q: value}}; with several columns {column: …}. None for a group without records to speak of.
     interval_ : as ``quantiles_``, with (lower, upper) or None
-        Holds the quantile of these very records with probability 95 %. None where that cannot be promised; ``answer()``
-        says why.
+        Holds the quantile of these very records with probability 95 %. None where that cannot be promised, and always
+        where answers were drawn; ``answer()`` says why.
     counts_ : as ``quantiles_``, with a number for each {q: …}
         How many records there are, as released (the public number, or a noisy one).
     privacy_, plan_, contributors_, dropped_, history_
@@ -191,7 +191,9 @@ class Quantiles(PrivateEstimator):
         return Answer.of(rows, self._notes())
 
     def _notes(self) -> list[str]:
-        notes = [f"Intervals hold the quantile of these very records with probability {LEVEL:.0%}."]
+        notes = []
+        if any(a.interval is not None for a in self._answers):
+            notes.append(f"Intervals hold the quantile of these very records with probability {LEVEL:.0%}.")
         notes += sorted({a.reason for a in self._answers if a.reason})
         beyond = next((abs(t.shift) for t in self._program.series[0].targets if t.shift), 0.0)
         if beyond:

@@ -20,8 +20,12 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tallystick.core.errors import PrivacyRefused
 from tallystick.core.identifiers import digest, format_hash
+from tallystick.privacy.accountant import pure_rho
 from tallystick.privacy.grid import Grid, Group
 from tallystick.privacy.mechanisms import Mechanism
 from tallystick.privacy.mechanisms.exponential import exp_bounds
@@ -35,6 +39,7 @@ from tallystick.privacy.mechanisms.exponential_mechanism import (
 )
 from tallystick.privacy.round_plan import GroupNoise, RoundPlan
 from tallystick.privacy.sensitivity import Neighbours, score_spread
+from tallystick.privacy.sparse_vector import SparseVector
 
 Kind = Literal["ranks", "scores"]
 _LN2 = Fraction(6931471805599453, 10**16)
@@ -43,7 +48,9 @@ _LONGEST, _GRAIN = 1 << MAX_TABLE_BITS, 1 << 20  # no weight is below: rounding 
 WORD_ENTRIES = 4
 """A party's random word of a draw is kept where its noise would be: 256 bits, as four entries of 64."""
 MOST_CELLS = 4096
-"""Places of one draw: what three parties compute in seconds."""
+"""Places of one draw: what ten parties compute in seconds."""
+MOST_PLACES = 1 << 17
+"""Places of a draw that stands alone, on a domain that nothing has narrowed."""
 
 
 def draw_rho(epsilon: Fraction) -> Fraction:
@@ -69,6 +76,30 @@ class Choice:
     shift: int = 0
     """Values are divided by 2^shift, rounded down, where ε is so small that the longest table would not reach."""
 
+    kept_entries = WORD_ENTRIES
+    """What a party draws and keeps when the round is opened, in entries of 64 bits."""
+    digits = 1
+    """In how many entries a party says the answer: the place, counted from 1."""
+
+    @property
+    def largest_digit(self) -> int:
+        """No entry of an answer is larger."""
+        return self.cells
+
+    @property
+    def parameters(self) -> list[Fraction]:
+        """What a noise maker attests to: the exact ε, and how far neighbours move a distance."""
+        return [self.epsilon, Fraction(self.moves)]
+
+    @property
+    def words(self) -> str:
+        """For the plan."""
+        return f"draws one of {self.cells:,} places"
+
+    def decoded(self, said: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """The place, from what a party said; None if no parties can have said it."""
+        return said - 1 if 1 <= int(said[0]) <= self.cells else None
+
     def as_dict(self) -> dict[str, Any]:
         """As it is proposed, attested and checked: exact."""
         weights = b"".join(w.to_bytes(8, "little") for w in self.table.weights)
@@ -85,11 +116,73 @@ class Choice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DrawRound(RoundPlan):
-    """A round whose total is opened to nobody: one place is drawn from it. What it costs stands where a round's noise
-    does, so that rounds of both kinds add up."""
+class GroupedChoice:
+    """The same draw for each of several groups of which a record is in one, all in one round.
 
-    choice: Choice
+    THEOREM. Let ε₁ be what the table costs if one record is added to or removed from the group it is drawn from. If k
+    records are, spread over groups as j_1 + j_2 + … = k, all draws together cost at most k·ε₁: U(x + y) ≤ U(x)·U(y),
+    since w(d)/w(d + x + y) = w(d)/w(d + x) · w(d + x)/w(d + x + y), so draw g costs at most j_g·ε₁, and the draws are
+    independent. Add-remove: k = 1, or what a person has. Replace-one is k removed and k added, in the same group or in
+    others: 2k·ε₁, the two costliest groups at their add-remove price. The losses lie in an interval of that length, so
+    ρ is that of one such draw: the theorem above for each group, and Σ (j_g ε₁)²/8 ≤ (Σ j_g ε₁)²/8.
+    """
+
+    each: Choice
+    """At its add-remove price."""
+    groups: int
+    times: int
+    """How many records come or go between neighbours, k or 2k."""
+
+    @property
+    def cells(self) -> int:
+        """Places of each group."""
+        return self.each.cells
+
+    @property
+    def moves(self) -> int:
+        return self.each.moves
+
+    @property
+    def epsilon(self) -> Fraction:
+        return self.times * self.each.epsilon
+
+    @property
+    def kept_entries(self) -> int:
+        """A word of its own for every group."""
+        return self.groups * WORD_ENTRIES
+
+    @property
+    def digits(self) -> int:
+        """The place of each group."""
+        return self.groups
+
+    @property
+    def largest_digit(self) -> int:
+        return self.each.cells
+
+    @property
+    def parameters(self) -> list[Fraction]:
+        return [self.epsilon, Fraction(self.moves)]
+
+    @property
+    def words(self) -> str:
+        return f"draws one of {self.cells:,} places for each of {self.groups} groups"
+
+    def decoded(self, said: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Every group's place."""
+        return None if ((said < 1) | (said > self.cells)).any() else said - 1
+
+    def as_dict(self) -> dict[str, Any]:
+        cost = {"epsilon": f"{self.epsilon.numerator}/{self.epsilon.denominator}"}
+        return {**self.each.as_dict(), "groups": self.groups, "times": self.times, **cost}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawRound(RoundPlan):
+    """A round whose total is opened to nobody: one place is drawn from it, or its counts are compared with a threshold.
+    What it costs stands where a round's noise does, so that rounds of all kinds add up."""
+
+    choice: Choice | GroupedChoice | SparseVector
 
 
 def rank_choice(cells: int, rank: tuple[int, int], most: int, epsilon: Fraction) -> Choice:
@@ -152,7 +245,7 @@ def _within(cost: Fraction, epsilon: Fraction) -> Fraction:
     return cost
 
 
-def draw_round(choice: Choice, group: Group, makers: int) -> DrawRound:
+def draw_round(choice: Choice | GroupedChoice, group: Group, makers: int) -> DrawRound:
     """The round of one draw."""
     grid = Grid(groups=(group,), fraction_bits=0, norm="l1")  # whole numbers: the parties compute with them as they are
     silent = GroupNoise(
@@ -166,11 +259,25 @@ def draw_round(choice: Choice, group: Group, makers: int) -> DrawRound:
     return DrawRound(grid=grid, noise=(silent,), mechanism=Mechanism.LAPLACE, makers=makers, choice=choice)
 
 
+def compared_round(compared: SparseVector, group: Group, makers: int) -> DrawRound:
+    """The round of one sparse vector: pure ε, so ε²/2 on a ledger of Rényi curves, as for every pure step."""
+    grid = Grid(groups=(group,), fraction_bits=0, norm="l1")
+    noise = GroupNoise(
+        group=group,
+        sensitivity=compared.sensitivity,
+        parameter=compared.query_scale,
+        variance=compared.variance,
+        rho=pure_rho(compared.epsilon),
+        epsilon=compared.epsilon,
+    )
+    return DrawRound(grid=grid, noise=(noise,), mechanism=Mechanism.LAPLACE, makers=makers, choice=compared)
+
+
 def check_places(cells: int) -> None:
     """Refuse a draw among too few or too many places."""
-    if not 2 <= cells <= MOST_CELLS:
+    if not 2 <= cells <= MOST_PLACES:
         raise PrivacyRefused(
             f"a draw among {cells} places",
             rule="draw-has-places",
-            remedy=f"Let there be from 2 to {MOST_CELLS} places to choose from.",
+            remedy=f"Let there be from 2 to {MOST_PLACES:,} places to choose from.",
         )

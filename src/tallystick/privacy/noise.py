@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.randomness import WordSource
-from tallystick.privacy.draws import WORD_ENTRIES, DrawRound
+from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.mechanisms import Mechanism, discrete_gaussian, discrete_laplace
 from tallystick.privacy.round_plan import RoundPlan
+from tallystick.privacy.sparse_vector import SparseVector
 
 
 def draw_noise(plan: RoundPlan, source: WordSource) -> NDArray[np.int64]:
@@ -18,8 +19,12 @@ def draw_noise(plan: RoundPlan, source: WordSource) -> NDArray[np.int64]:
 
     Of a round that is drawn from, this maker's random word: what it gives to the joint draw stands where noise would.
     """
+    if isinstance(plan, DrawRound) and isinstance(plan.choice, SparseVector):
+        # of every count, then of the threshold: once each, and all of it from this one draw [LSL17, Alg. 7]
+        counts = discrete_laplace.sample(plan.choice.query_scale, plan.choice.cells, source)
+        return np.concatenate([counts, discrete_laplace.sample(plan.choice.threshold_scale, 1, source)])
     if isinstance(plan, DrawRound):
-        return source.words(WORD_ENTRIES).view(np.int64)
+        return source.words(plan.choice.kept_entries).view(np.int64)
     parts = []
     for noise in plan.noise:
         size = noise.group.size

@@ -1,8 +1,10 @@
-"""The plan of a selection: rounds of noisy counts, if any, and draws of the exponential mechanism; pure ε throughout.
+"""The plan of a selection: rounds of noisy counts, if any, draws of the exponential mechanism, comparisons with a
+threshold; pure ε throughout.
 
 The budget's split over the rounds is fixed before anything runs, in exact rationals: a round of counts costs the ε of
 its discrete Laplace noise (every party adds all of it, so that one honest party's noise alone carries the promise), a
-draw the exact ε of its table (:mod:`tallystick.privacy.draws`). ε adds up over rounds; so does ρ, of which a draw takes
+draw the exact ε of its table (:mod:`tallystick.privacy.draws`), a comparison that of its noise
+(:mod:`tallystick.privacy.sparse_vector`). ε adds up over rounds; so does ρ, of which a draw takes
 a quarter of what a count of the same ε does.
 """
 
@@ -17,8 +19,10 @@ from tallystick.core.errors import PrivacyRefused
 from tallystick.privacy.draws import (
     WORD_ENTRIES,
     DrawRound,
+    GroupedChoice,
     Kind,
     check_places,
+    compared_round,
     draw_round,
     halving_choice,
     rank_choice,
@@ -30,6 +34,7 @@ from tallystick.privacy.open_budget import Prices
 from tallystick.privacy.round_plan import RoundPlan, plan_round
 from tallystick.privacy.rules import Claim, check_claim
 from tallystick.privacy.sensitivity import Neighbours, rank_sensitivity
+from tallystick.privacy.sparse_vector import sparse_vector
 from tallystick.privacy.sum_plan import SumPlan
 
 
@@ -51,12 +56,25 @@ class DrawStep:
     share: Fraction
     rank: tuple[int, int] = (0, 1)
     bound: int = 1
+    groups: int = 0
+    """Of ranks: a draw for each of so many groups of which a record is in one; 0: for all records together."""
     halvings: int | None = None
     """Weights 2^(u/2^d) for this d, or −1 for the smallest d that the budget pays for; None: weights for the ε itself
     (:func:`tallystick.privacy.draws.halving_choice`)."""
 
 
-Step = CountStep | DrawStep
+@dataclass(frozen=True, kw_only=True)
+class CompareStep:
+    """A round that tells which of ``cells`` counts reach a threshold, the first ``most`` of them at most; a record adds
+    0 or 1 to each count."""
+
+    cells: int
+    share: Fraction
+    threshold: int
+    most: int
+
+
+Step = CountStep | DrawStep | CompareStep
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -65,8 +83,9 @@ class SelectionPlan(SumPlan):
 
     @property
     def size(self) -> int:
-        """Room for every party's random word, and for the place that each of them says was drawn."""
-        return max(super().size, WORD_ENTRIES, self.claim.trust.makers.count)
+        """Room for what every party draws and keeps, and for the answer that each of them says."""
+        said = max((r.choice.digits for _, r in self.draws), default=1) * self.claim.trust.makers.count
+        return max(super().size, WORD_ENTRIES, said, *(r.choice.kept_entries for _, r in self.draws))
 
     @property
     def pure_epsilon(self) -> Fraction:
@@ -79,19 +98,16 @@ class SelectionPlan(SumPlan):
 
     @property
     def noise_std(self) -> dict[str, float]:
-        """Of the last round of counts; a draw has no noise that would have a standard deviation."""
-        counts = [r for r in self.rounds if not isinstance(r, DrawRound)]
+        """Of the last round with noise; a draw has none that would have a standard deviation."""
+        counts = [r for r in self.rounds if r.per_maker_std > 0]
         if not counts:
             return {}
         return {f"per_{self.claim.trust.maker}": counts[-1].per_maker_std, "total": counts[-1].total_std}
 
     def noise_parameters(self, rounds: int | None = None, prices: Prices | None = None) -> list[list[Fraction]]:
-        """Of counts the scale of the Laplace noise; of a draw its exact ε and how far neighbours move a distance."""
+        """Of counts the scale of the Laplace noise; of a draw or a comparison what its own kind has."""
         used = self.rounds if rounds is None else self.rounds[:rounds]
-        return [
-            [r.choice.epsilon, Fraction(r.choice.moves)] if isinstance(r, DrawRound) else [n.parameter for n in r.noise]
-            for r in used
-        ]
+        return [r.choice.parameters if isinstance(r, DrawRound) else [n.parameter for n in r.noise] for r in used]
 
 
 def make_selection_plan(
@@ -122,7 +138,14 @@ def make_selection_plan(
 
 
 def _check_kind(claim: Claim, steps: Sequence[Step], threshold: float | None) -> None:
-    if claim.mechanism != EXPONENTIAL:
+    compared = [isinstance(step, CompareStep) for step in steps]
+    if any(compared) and (claim.mechanism != "laplace" or not all(compared)):
+        raise PrivacyRefused(
+            f'mechanism = "{claim.mechanism}" does not compare counts with a threshold: that is done by Laplace noise',
+            rule="a-comparison-has-laplace-noise",
+            remedy='Write mechanism = "laplace" under [privacy], without delta: its promise is pure epsilon.',
+        )
+    if not any(compared) and claim.mechanism != EXPONENTIAL:
         raise PrivacyRefused(
             f'mechanism = "{claim.mechanism}" does not select: the parties draw by the exponential mechanism',
             rule="a-draw-is-exponential",
@@ -149,8 +172,26 @@ def _planned(claim: Claim, step: Step, epsilon: Fraction) -> RoundPlan:
     if isinstance(step, CountStep):
         group = Group(name="counts", size=step.cells, bound=1.0, nonnegative=True)
         return plan_round(replace(claim, mechanism="laplace"), (group,), "l1", epsilon, 0)
-    check_places(step.cells)
+    check_places(step.cells if isinstance(step, CompareStep) else step.cells * max(1, step.groups))
     times = persons * claim.max_institutions
+    if isinstance(step, CompareStep):
+        # Every count is bounded by itself, 0 to max_records of a person at one institution; in how many counts a record
+        # is does not matter. Under add-remove all counts rise together, or all fall.
+        size = float(persons)
+        group = Group(name="counts", size=step.cells, bound=size * step.cells, nonnegative=True, ceiling=size)
+        compared = sparse_vector(
+            cells=step.cells, threshold=step.threshold, most=step.most, sensitivity=times,
+            one_way=neighbours == "add-remove", epsilon=epsilon,
+        )  # fmt: skip
+        return compared_round(compared, group, claim.trust.makers.count)
+    if step.groups:
+        # A record, with all it has in one cell of one group; a person's records together in so many cells.
+        size = (step.cells + 2) * step.groups
+        group = Group(name="ranks", size=size, bound=float(persons), nonnegative=True)
+        moved = times if neighbours == "add-remove" else 2 * times
+        one = rank_choice(step.cells, step.rank, rank_sensitivity(*step.rank, "add-remove"), epsilon / moved)
+        grouped = GroupedChoice(each=one, groups=step.groups, times=moved)
+        return draw_round(grouped, group, claim.trust.makers.count)
     if step.kind == "ranks":
         # A record is in one cell at most; a person's records together in so many.
         group = Group(name="ranks", size=step.cells + 2, bound=float(persons), nonnegative=True)
@@ -176,7 +217,7 @@ def _cost_notes(rounds: Sequence[RoundPlan]) -> list[str]:
     for number, r in enumerate(rounds, start=1):
         cost = float(r.epsilon or 0)
         if isinstance(r, DrawRound):
-            lines.append(f"step {number} draws one of {r.choice.cells:,} places and costs epsilon = {cost:.6g}")
+            lines.append(f"step {number} {r.choice.words} and costs epsilon = {cost:.6g}")
         else:
             lines.append(f"step {number} releases {r.grid.size} noisy counts and costs epsilon = {cost:.6g}")
     whole = float(sum((r.epsilon or Fraction(0) for r in rounds), Fraction(0)))

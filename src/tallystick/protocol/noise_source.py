@@ -23,6 +23,10 @@ class NoiseSource(Protocol):
         """Whether this round's total is drawn from by all who hold shares of it, instead of released with noise."""
         return False
 
+    def answer_digits(self, round: int) -> int:
+        """In how many entries each of them says what was drawn."""
+        return 1
+
     @abstractmethod
     def draw(self, round: int) -> NDArray[np.int64]:
         """The noise of a round that was admitted."""

@@ -26,7 +26,7 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
     """At most 15 rounds whose prices the program chooses as it goes, within the whole budget."""
     settings = with_columns(settings, public)
     blocks = {block[0]: block for block in public.columns}
-    labels, groups = _groups(settings, public)
+    labels, groups = groups_of(settings, public)
     columns, marked = [], False
     for name in settings.column:
         start, stop = blocks[name][1:3]
@@ -118,7 +118,8 @@ def cell_noise(budget: PublicBudget, columns: int) -> float:
     return budget.noise(sensitivity, 1 / columns) * budget.person_factor
 
 
-def _groups(settings: QuantileSettings, public: Public) -> tuple[list[str | None], tuple[int, int] | None]:
+def groups_of(settings: QuantileSettings, public: Public) -> tuple[list[str | None], tuple[int, int] | None]:
+    """Names of the groups, and where their encoded features are; one without a name if there are none."""
     if settings.by is None:
         return [None], None
     _, start, stop, _, _ = next(block for block in public.columns if block[0] == settings.by)

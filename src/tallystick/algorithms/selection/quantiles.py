@@ -5,9 +5,10 @@ What a round asks of a record, on the column's public grid of values (:mod:`tall
     counts      in which of few cells it lies, by edges that follow from what was released before
     a draw      in which of C equal cells of a window it lies, or below it, or above
 
-A record is in one coordinate of a round's vector, at 1. The window of a draw is cut into cells of whole grid values;
-where it has no more values than there are cells, every cell is one value and ties are as exact as the grid. A wider
-cell stands for its middle value: that is a public rule, and what it may be off by is the width of a cell.
+With groups of a category each has cells and windows of its own, and all are looked at in the same rounds. A record is
+in one group, and so in one coordinate of a round's vector, at 1. The window of a draw is cut into cells of whole grid
+values; where it has no more values than there are cells, every cell is one value and ties are as exact as the grid. A
+wider cell stands for its middle value: that is a public rule, and what it may be off by is the width of a cell.
 
 The state holds all that was released and nothing else; what is known of the ranks is derived from it anew.
 """
@@ -30,20 +31,23 @@ from tallystick.algorithms.quantiles.zoom import Zoom
 from tallystick.privacy.contribution import Contribution, Sparse
 
 NO_INTERVAL = "No interval: a draw opens one place, and nothing that would say how far off it may be."
+TOO_FEW = "No value where there are fewer records than the noise of a count tells from none."
+_SURE = 2.5
+"""Standard deviations of its noisy size by which a group must stand above none."""
 _MASS, _BESIDE = 0.98, 0.75
 """Of the answer's posterior lies in the inner window; and what is added on either side of it, in widths of it: five
 standard deviations each way where the posterior is normal. (Its own far tail is a matter of the prior.)"""
 
 
 class Query(NamedTuple):
-    """What clients map at: the round, and the edges of its cells; of a draw, the window."""
+    """What clients map at: the round, and for each group the edges of its cells; of a draw, the window."""
 
     round: float
     edges: NDArray[np.float64]
 
 
 class Selected(NamedTuple):
-    """All that was released: edges asked at, noisy counts, windows and the places that were drawn in them."""
+    """All that was released, group by group: edges asked at, noisy counts, windows and the places drawn in them."""
 
     round: float
     edges: NDArray[np.float64]
@@ -61,6 +65,8 @@ class Look:
     target: int = -1
     """−1: counts."""
     variance: float = 0.0
+    sizes: bool = False
+    """Whether the counts are of whole groups, not of cells."""
     refines: bool = False
     """Whether the window is the cell that the draw before has drawn."""
 
@@ -75,6 +81,7 @@ class SelectedQuantiles(BlockProgram):
         *,
         series: Sequence[Series],
         columns: Sequence[tuple[int, int | None]],
+        by: tuple[int, int] | None = None,
         looks: Sequence[Look],
         fan: int,
         cells: Sequence[int],
@@ -83,23 +90,26 @@ class SelectedQuantiles(BlockProgram):
         self.series, self.columns, self.looks = tuple(series), tuple(columns), tuple(looks)
         self.fan, self.cells, self.records = fan, tuple(cells), records
         self.rounds = len(self.looks)
-        self.targets, self.per_column, self.by = len(self.series[0].targets), 1, None
+        self.targets, self.by = len(self.series[0].targets), by
+        self.per_column = len(self.series) // len(self.columns)
+        """Groups; their series follow each other."""
         self.edges = max(FIRST_FAN, (fan + 1) * self.targets)
         self._levels = [r for r, look in enumerate(self.looks) if look.target < 0]
         self._draws = [r for r, look in enumerate(self.looks) if look.target >= 0]
-        self._known: dict[int, tuple[bytes, Zoom]] = {}
+        self._known: dict[tuple[int, int], tuple[bytes, Zoom]] = {}
         """By round, from what releases: worked out once, not again in every round after it."""
 
     # -- rounds -----------------------------------------------------------------------------------------------------
 
     def init(self, public: Public) -> Selected:
+        levels, draws, groups = max(1, len(self._levels)), len(self._draws), self.per_column
         start = Selected(
             round=0.0,
-            edges=np.zeros(self.edges),
-            asked=np.zeros((max(1, len(self._levels)), self.edges)),
-            totals=np.zeros((max(1, len(self._levels)), self.edges + 1)),
-            windows=np.zeros((len(self._draws), 2)),
-            places=np.full(len(self._draws), -1.0),
+            edges=np.zeros((groups, self.edges)),
+            asked=np.zeros((levels, groups, self.edges)),
+            totals=np.zeros((levels, groups, self.edges + 1)),
+            windows=np.zeros((draws, groups, 2)),
+            places=np.full((draws, groups), -1.0),
         )
         self._salt = public.salt
         return start._replace(edges=self._next_edges(start))
@@ -115,111 +125,142 @@ class SelectedQuantiles(BlockProgram):
         if self.looks[at].target < 0:
             level = self._levels.index(at)
             asked, totals = state.asked.copy(), state.totals.copy()
-            asked[level], totals[level] = state.edges, total[: self.edges + 1]
+            asked[level] = state.edges
+            totals[level] = total[: self.per_column * (self.edges + 1)].reshape(self.per_column, -1)
             state = state._replace(asked=asked, totals=totals)
         else:
             number = self._draws.index(at)
             windows, places = state.windows.copy(), state.places.copy()
-            windows[number], places[number] = state.edges[:2], total[0]
+            windows[number], places[number] = state.edges[:, :2], total[: self.per_column]
             state = state._replace(windows=windows, places=places)
         state = state._replace(round=state.round + 1.0)
         return state._replace(edges=self._next_edges(state)) if not self.finished(state) else state
 
     def _next_edges(self, state: Selected) -> NDArray[np.float64]:
         """Where the next round looks: public, from what was released before."""
+        return np.stack([self._edges_of(state, group) for group in range(self.per_column)])
+
+    def _edges_of(self, state: Selected, group: int) -> NDArray[np.float64]:
         look = self.looks[int(state.round)]
-        series, out = self.series[look.column], np.zeros(self.edges)
-        size = series.grid.size
+        size, out = self._series(look.column, group).grid.size, np.zeros(self.edges)
         if look.target >= 0:
-            out[:2] = self._window(state, look)
+            out[:2] = self._window(state, look, group)
             return out
-        zoom = self.zoom(state, look.column)
         first = all(self.looks[r].column != look.column for r in self._levels if r < int(state.round))
-        chosen = first_edges(size, self._salt) if first else zoom.cells(self.fan)[: self.edges]
+        chosen = self.zoom(state, look.column, group).cells(self.fan)[: self.edges] if not first else None
+        if chosen is None:
+            chosen = np.zeros(0, np.int64) if look.sizes else first_edges(size, self._salt)
         out[: len(chosen)] = chosen
         out[len(chosen) :] = size  # no record lies there
         return out
 
-    def zoom(self, state: Selected, column: int) -> Zoom:
-        """What the released counts say of this column's ranks."""
-        series = self.series[column]
-        known, past = Zoom.start(size=series.grid.size, targets=series.targets, records=self.records), b""
+    def _series(self, column: int, group: int) -> Series:
+        return self.series[column * self.per_column + group]
+
+    def zoom(self, state: Selected, column: int, group: int = 0) -> Zoom:
+        """What the released counts say of the ranks of this column in this group."""
+        series, records = self._series(column, group), self.records / self.per_column
+        doubt = 0.0 if self.by is None else 10 * self.records  # how many a group has is not public
+        known = Zoom.start(size=series.grid.size, targets=series.targets, records=records, std=doubt)
+        past = b""
         for level, r in enumerate(self._levels):
-            if self.looks[r].column == column and r < int(state.round):
-                past += state.asked[level].tobytes() + state.totals[level].tobytes()
-                if self._known.get(r, (b"",))[0] != past:
-                    edges = state.asked[level].astype(np.int64)
+            if self.looks[r].column == column and not self.looks[r].sizes and r < int(state.round):
+                asked, totals = state.asked[level][group], state.totals[level][group]
+                past += asked.tobytes() + totals.tobytes()
+                if self._known.get((r, group), (b"",))[0] != past:
+                    edges = asked.astype(np.int64)
                     used = edges[edges < series.grid.size]
-                    told = known.told_cells(used, state.totals[level][: len(used) + 1], self.looks[r].variance)
-                    self._known[r] = past, told
-                known = self._known[r][1]
+                    told = known.told_cells(used, totals[: len(used) + 1], self.looks[r].variance)
+                    self._known[r, group] = past, told
+                known = self._known[r, group][1]
         return known
 
-    def _window(self, state: Selected, look: Look) -> tuple[int, int]:
+    def records_in(self, state: Selected, column: int, group: int) -> tuple[float, float]:
+        """How many records a group has, by what was released, and the standard deviation of that; public: 0."""
+        if self.by is None:
+            return self.records, 0.0
+        for level, r in enumerate(self._levels):
+            if self.looks[r].column == column and self.looks[r].sizes:
+                return float(state.totals[level][group][0]), math.sqrt(self.looks[r].variance)
+        ranks = self.zoom(state, column, group).ranks
+        return float(ranks.mean[-1]), math.sqrt(max(0.0, ranks.cov[-1, -1]))
+
+    def _window(self, state: Selected, look: Look, group: int) -> tuple[int, int]:
         """The whole domain where nothing was counted; else where the counts say that the answer lies."""
-        size, cells = self.series[look.column].grid.size, self.cells[look.column]
+        size, cells = self._series(look.column, group).grid.size, self.cells[look.column]
         if look.refines:
             number = self._draws.index(int(state.round)) - 1
-            before = cell_edges(int(state.windows[number][0]), int(state.windows[number][1]), cells)
-            place = int(state.places[number])
+            before = self._cells_of(state, number, group)
+            place = int(state.places[number][group])
             return _widened(int(before[place]), int(before[place + 1]), cells, size)
-        if not any(r.column == look.column and r.target < 0 for r in self.looks):
+        if not any(r.column == look.column and r.target < 0 and not r.sizes for r in self.looks):
             return 0, size
-        low, high = self.zoom(state, look.column).window(_MASS, look.target)
+        low, high = self.zoom(state, look.column, group).window(_MASS, look.target)
         return _widened(low, high, max(cells, high - low + 2 * math.ceil(_BESIDE * (high - low))), size)
+
+    def _cells_of(self, state: Selected, number: int, group: int) -> NDArray[np.int64]:
+        low, high = (int(v) for v in state.windows[number][group])
+        return cell_edges(low, high, self.cells[self.looks[self._draws[number]].column])
 
     # -- records ----------------------------------------------------------------------------------------------------
 
     def prepare(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> Any:
+        group = np.zeros(len(features), np.int64)
+        if self.by is not None:
+            values = features[:, self.by[0] : self.by[1]]
+            group = np.where(values.max(axis=1, initial=0.0) > 0, values.argmax(axis=1), -1)
         out = []
-        for series, (position, mark) in zip(self.series, self.columns):
-            index = series.grid.indices(features[:, position])
-            there = np.zeros(len(features), np.int64) if mark is None else np.where(features[:, mark] == 0, 0, -1)
-            out.append((index, there))
+        for at, (position, mark) in enumerate(self.columns):
+            index = self._series(at, 0).grid.indices(features[:, position])
+            out.append((index, group if mark is None else np.where(features[:, mark] == 0, group, -1)))
         return out
 
     def map_block(self, prepared: Any, state: Query) -> Contribution:
-        at = int(state.round)
-        look = self.looks[at]
-        index, there = prepared[look.column]
-        if look.target < 0:
-            places = np.searchsorted(state.edges.astype(np.int64), index, side="right")
-            size = self.edges + 1
-        else:
-            low, high = int(state.edges[0]), int(state.edges[1])
-            cells = self.cells[look.column]
-            places, size = np.searchsorted(cell_edges(low, high, cells), index, side="right"), cells + 2
+        look = self.looks[int(state.round)]
+        index, group = prepared[look.column]
+        size = self.edges + 1 if look.target < 0 else self.cells[look.column] + 2
+        places = np.zeros(len(index), dtype=np.int64)
+        for g in range(self.per_column):
+            own = group == g
+            edges = state.edges[g].astype(np.int64)
+            if look.target >= 0:
+                edges = cell_edges(int(edges[0]), int(edges[1]), self.cells[look.column])
+            places[own] = g * size + np.searchsorted(edges, index[own], side="right")
         return Sparse(
             indptr=np.arange(len(index) + 1, dtype=np.int64),
-            indices=places.astype(np.int64),
-            values=np.where(there == 0, 1.0, 0.0),
-            size=size,
+            indices=places,
+            values=np.where(group >= 0, 1.0, 0.0),
+            size=self.per_column * size,
         )
 
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def answers(self, state: Selected) -> list[QuantileAnswer]:
-        """Column by column, quantile by quantile."""
+        """Column by column, group by group, quantile by quantile."""
         found = {}
         for number, r in enumerate(self._draws):
             look = self.looks[r]
-            low, high = (int(v) for v in state.windows[number])
-            edges = cell_edges(low, high, self.cells[look.column])
-            place = int(state.places[number])
-            index = int((edges[place] + edges[place + 1] - 1) // 2)
-            found[look.column, look.target] = index
-        return [
-            QuantileAnswer(
-                q=target.share,
-                index=found[column, at],
-                value=series.grid.value(found[column, at]),
-                interval=None,
-                reason=NO_INTERVAL,
-                records=self.records,
-            )
-            for column, series in enumerate(self.series)
-            for at, target in enumerate(series.targets)
-        ]
+            for group in range(self.per_column):
+                edges, place = self._cells_of(state, number, group), int(state.places[number][group])
+                found[look.column, group, look.target] = int((edges[place] + edges[place + 1] - 1) // 2)
+        out = []
+        for at, series in enumerate(self.series):
+            column, group = divmod(at, self.per_column)
+            records, std = self.records_in(state, column, group)
+            there = records > _SURE * std
+            for number, target in enumerate(series.targets):
+                index = found[column, group, number] if there else None
+                out.append(
+                    QuantileAnswer(
+                        q=target.share,
+                        index=index,
+                        value=None if index is None else series.grid.value(index),
+                        interval=None,
+                        reason=NO_INTERVAL if there else TOO_FEW,
+                        records=records,
+                    )
+                )
+        return out
 
 
 def _widened(low: int, high: int, wanted: int, size: int) -> tuple[int, int]:
@@ -231,4 +272,5 @@ def _widened(low: int, high: int, wanted: int, size: int) -> tuple[int, int]:
 
 def cell_edges(low: int, high: int, cells: int) -> NDArray[np.int64]:
     """Where equal cells of [low, high) begin, and where the last one ends: cell k is [edge k, edge k + 1)."""
-    return np.array([low + k * (high - low) // cells for k in range(cells + 1)], dtype=np.int64)
+    # Domains have at most 2^45 values and draws 2^17 cells: no product reaches 2^63.
+    return low + np.arange(cells + 1, dtype=np.int64) * (high - low) // cells

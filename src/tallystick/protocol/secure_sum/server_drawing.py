@@ -9,9 +9,10 @@ business: it hands out its share and is told how it ended. What is its business 
 3. so a server that was stopped in the middle cannot go on, and never begins again: when it is back the round is given
    up. Drawn twice from one total, two places would be two releases for one charge.
 
-The draw's end is said as a partial is: signed, bound to the agreement, kept before it is sent. The vector holds, at
-this server's own number, the place that was drawn, counted from 1, and zeros elsewhere; so the total over all servers
-shows what each of them says, and whether they all say the same.
+The draw's end is said as a partial is: signed, bound to the agreement, kept before it is sent. The vector holds, in
+this server's own entries, the answer (the place that was drawn, or a bit for each count) in digits of 24 bits, each
+plus 1, and zeros elsewhere; so the total over all servers shows what each of them says, and whether they all say the
+same.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.crypto.field import encode_signed
+from tallystick.privacy.sparse_vector import ANSWER_BITS
 from tallystick.protocol.instructions import Forget, Persist
 from tallystick.protocol.secure_sum.instructions import Draw, Drop, Instruction
 from tallystick.protocol.secure_sum.messages import Code
@@ -48,15 +50,18 @@ class DrawingServer(AgreeingServer):
             Draw(round=self.round, share=total, noise=noise),
         ]
 
-    def drawn(self, round: int, place: int) -> list[Instruction]:
-        """The servers have drawn this place, counted from 0."""
+    def drawn(self, round: int, answer: int) -> list[Instruction]:
+        """The servers have drawn this place, counted from 0; of a comparison, bit i says whether count i is above."""
         current = self._now
         if self.state is not _S.DRAWING or round != self.round or current is None:
             return []  # the round was given up meanwhile
-        if not 0 <= place < self.parameters.result_limit or self.index >= self.parameters.size:
-            raise LocalProtocolError("the place that was drawn cannot be written", party=self.name, round=round)
+        many = self._noise.answer_digits(round)
+        digits = [(answer >> (ANSWER_BITS * i)) % (1 << ANSWER_BITS) + 1 for i in range(many)]
+        fits = 0 <= answer < 1 << (ANSWER_BITS * many) and max(digits) <= self.parameters.result_limit
+        if not fits or (self.index + 1) * many > self.parameters.size:
+            raise LocalProtocolError("the answer that was drawn cannot be written", party=self.name, round=round)
         said = np.zeros(self.parameters.size, dtype=np.int64)
-        said[self.index] = place + 1
+        said[self.index * many : (self.index + 1) * many] = digits
         return self._say_partial(current, encode_signed(said))
 
     def not_drawn(self, round: int, party: str, cause: str) -> list[Instruction]:

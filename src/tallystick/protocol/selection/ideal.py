@@ -1,6 +1,7 @@
 """The function that the computing parties evaluate together, in plain integers: what they must agree with, bit for bit.
 
-It is also the mechanism itself: its law, for uniform words, is what ``exponential_mechanism`` charges for.
+It is also the mechanism itself: its law, for uniform words, is what ``exponential_mechanism`` charges for; for words of
+discrete Laplace noise, what ``sparse_vector`` does.
 """
 
 from __future__ import annotations
@@ -9,11 +10,22 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from tallystick.core.errors import LocalProtocolError
+from tallystick.protocol.selection.grouped import GroupedQuestion, joined, parts
 from tallystick.protocol.selection.question import Question
+from tallystick.protocol.selection.threshold import ThresholdQuestion, ideal_above
 
 
-def ideal(question: Question, totals: Sequence[int], words: Sequence[bytes]) -> int:
-    """The cell drawn from these exact totals by the parties' words, one of each, XORed."""
+def ideal(
+    question: Question | GroupedQuestion | ThresholdQuestion, totals: Sequence[int], words: Sequence[bytes]
+) -> int:
+    """The cell drawn from these exact totals by the parties' words, one of each, XORed; of a comparison, the bits of
+    the counts that reach the threshold with everybody's noise."""
+    if isinstance(question, ThresholdQuestion):
+        return ideal_above(question, list(totals), list(words))
+    if isinstance(question, GroupedQuestion):
+        groups = question.groups
+        of_group = zip(parts(list(totals), groups), zip(*(parts(word, groups) for word in words)), strict=True)
+        return joined([ideal(question.each, own, own_words) for own, own_words in of_group])
     return draw(question, weights(question, totals), joint_word(question, words))
 
 
@@ -34,7 +46,7 @@ def weights(question: Question, totals: Sequence[int]) -> list[int]:
 
 
 def distances(question: Question, totals: Sequence[int]) -> list[int]:
-    """Every cell's distance, not yet clamped. For counts of zero or more it is the maximum that ``Question`` names."""
+    """Every cell's distance, not yet clamped: the maximum that ``Question`` names, for counts below zero as well."""
     if len(totals) != question.values:
         raise LocalProtocolError(f"{len(totals)} totals where {question.values} belong")
     shift = question.shift
@@ -45,7 +57,7 @@ def distances(question: Question, totals: Sequence[int]) -> list[int]:
     a, b = question.numerator, question.denominator
     *ranks, n = accumulate(totals)
     edges = [(b * rank - a * n) >> shift for rank in ranks]
-    return [low if low >= 0 else max(0, -high) for low, high in pairwise(edges)]
+    return [max(0, low, -high) for low, high in pairwise(edges)]
 
 
 def draw(question: Question, weights: Sequence[int], word: int) -> int:

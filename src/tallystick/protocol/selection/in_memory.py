@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tallystick.core.errors import LocalProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.protocol.instructions import Aborted, Send
+from tallystick.protocol.selection.circuit import Asked
 from tallystick.protocol.selection.machine import Chosen, Instruction, SelectionMachine
-from tallystick.protocol.selection.question import Question
 
 _SESSION = bytes(32)
 _LONG = 1e9
@@ -32,7 +32,7 @@ class Selected:
 
 
 def select_in_memory(
-    question: Question,
+    question: Asked,
     shares: Sequence[NDArray[np.uint64]],
     words: Sequence[bytes],
     sources: Sequence[WordSource],

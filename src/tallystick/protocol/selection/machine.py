@@ -4,7 +4,8 @@ begin     → Layer 0 to every peer
 receive   Layer: kept until everybody's is there; then the circuit goes on, and the next one is sent
           Again: the same bytes of the layer named, as long as the peer can still want it
           Stopped: the selection is over without an answer
-tick      peers whose layer is missing are asked again; one that is silent for too long ends the selection
+tick      peers whose layer is missing are asked again; one that is silent for too long ends the selection, and so do
+          many that are slow: all layers together have a time as well
 
 A peer is at most one layer ahead (``messages``), so two layers are kept of what comes in and two of what went out,
 however long the circuit. The answer is opened in the last layer and nothing before it: a party that stops earlier,
@@ -15,6 +16,7 @@ until the peers have theirs, or for ``give_up_seconds``, after which they no lon
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -29,15 +31,17 @@ from tallystick.crypto.field import check_vector, is_canonical
 from tallystick.crypto.gf16 import Elements
 from tallystick.protocol.instructions import Aborted, Send, Wake
 from tallystick.protocol.machine import Machine
-from tallystick.protocol.selection.circuit import Exchange, Purpose, program
+from tallystick.protocol.selection.circuit import Asked, Exchange, Purpose, program
 from tallystick.protocol.selection.codec import LAYER_HEAD_BYTES, OTHER_BYTES, decode, encode_parts
+from tallystick.protocol.selection.grouped import GroupedQuestion
 from tallystick.protocol.selection.messages import Again, Code, Layer, Message, Refused, Stopped
-from tallystick.protocol.selection.question import Question, check_parties
+from tallystick.protocol.selection.question import check_parties
+from tallystick.protocol.selection.threshold import ThresholdQuestion
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The selection's one result: the cell that was drawn."""
+    """The selection's one result: the cell that was drawn; of a comparison, the bits of the counts above."""
 
     place: int
 
@@ -64,12 +68,17 @@ class Event(Enum):
     STOP = "given up"
 
 
-def message_limit(question: Question, parties: int) -> int:
+def message_limit(question: Asked, parties: int) -> int:
     """No message of a selection is longer, with room to spare: shares are two to a byte, and counted here as one.
 
     The widest layers: adding up the parties' pieces, comparing fours of scores, one-hot rows, groups of weights; and
     the product R · W, which does not grow with the cells.
     """
+    if isinstance(question, ThresholdQuestion):
+        a_count = max(-(-parties // 3) * (question.width + 12), 2 * question.width)
+        return LAYER_HEAD_BYTES + OTHER_BYTES + 2 * (question.cells + 4) * a_count
+    if isinstance(question, GroupedQuestion):
+        return question.groups * message_limit(question.each, parties)
     table, total = question.table, question.total_bits
     a_cell = max(
         -(-parties // 3) * (question.width + 12), 2 * question.width, 4 << (table.index_bits // 2), table.bits, total
@@ -105,12 +114,13 @@ class SelectionMachine(Machine):
         *,
         colluding: int,
         round: int,
-        question: Question,
+        question: Asked,
         share: NDArray[np.uint64],
         word: bytes,
         source: WordSource,
         retry_seconds: float,
         give_up_seconds: float,
+        whole_seconds: float = math.inf,
     ) -> None:
         super().__init__(name, session, State.IDLE)
         check_parties(len(parties), colluding)
@@ -121,7 +131,7 @@ class SelectionMachine(Machine):
         if check_vector(share).size != question.values or not is_canonical(share):
             raise LocalProtocolError(f"a share is {question.values} elements below the modulus")
         self.round, self.parties, self.question = round, parties, question
-        self.retry_seconds, self.give_up_seconds = retry_seconds, give_up_seconds
+        self.retry_seconds, self.give_up_seconds, self.whole_seconds = retry_seconds, give_up_seconds, whole_seconds
         self.message_limit = message_limit(question, len(parties))
         self.layers = 0
         """How many layers were exchanged."""
@@ -135,7 +145,7 @@ class SelectionMachine(Machine):
         self._step = -1
         self._sent: dict[tuple[str, int], Layer] = {}
         self._arrived: dict[tuple[str, int], bytes] = {}
-        self._progress = self._asked = 0.0
+        self._progress = self._asked = self._began = 0.0
         self._handlers = {Layer: self._layer, Again: self._again, Refused: self._refused, Stopped: self._stopped}
 
     def __repr__(self) -> str:
@@ -146,7 +156,7 @@ class SelectionMachine(Machine):
     def begin(self, now: float) -> list[Instruction]:
         """Deal this party's share and word: the first layer."""
         self._move(Event.BEGIN)
-        self._progress = self._asked = now
+        self._progress = self._asked = self._began = now
         sends = self._put(next(self._program))
         return [*sends, *self._go_on(now), Wake(now + self.retry_seconds)]
 
@@ -154,6 +164,8 @@ class SelectionMachine(Machine):
         if self.state not in (State.COMPUTING, State.OPENING):
             return []
         missing = self._missing()
+        if now >= self._began + self.whole_seconds:
+            return self._too_slow()
         if now >= self._progress + self.give_up_seconds:
             cause = f"{missing[0]} has been silent for {self.give_up_seconds:g} seconds in layer {self._step}"
             return self._stop(Code.SILENT_PARTY, missing[0], cause)
@@ -162,7 +174,8 @@ class SelectionMachine(Machine):
             self._asked = now
             again = Again(study_hash=self.study_hash, round=self.round, step=self._step)
             asks = [Send(peer, again) for peer in missing]
-        return [*asks, Wake(min(self._asked + self.retry_seconds, self._progress + self.give_up_seconds))]
+        ends = self._progress + self.give_up_seconds, self._began + self.whole_seconds
+        return [*asks, Wake(min(self._asked + self.retry_seconds, *ends))]
 
     def stop(self, cause: str) -> list[Instruction]:
         """Give the selection up, for a reason of the driver's, and tell the peers."""
@@ -192,6 +205,8 @@ class SelectionMachine(Machine):
             return []
         if step == self._step and gf16.unpack(message.payload, self._own.size) is None:
             return self._refuse(sender, message, Code.WRONG_SHAPE, f"layer {step} has not {self._own.size} shares")
+        if now >= self._began + self.whole_seconds and self.state is not State.IDLE:
+            return self._too_slow()  # whoever sends one layer after the other, each at the last moment, holds up nobody
         self._arrived[key] = message.payload
         self._sent.pop((sender, step - 1), None)  # it has everybody's layer before
         return self._go_on(now)
@@ -263,6 +278,11 @@ class SelectionMachine(Machine):
                 error.round = self.round
                 return [*out, Aborted(error)]
         return out
+
+    def _too_slow(self) -> list[Instruction]:
+        missing = self._missing()
+        cause = f"the whole of it has taken more than {self.whole_seconds:g} seconds, up to layer {self._step}"
+        return self._stop(Code.SILENT_PARTY, missing[0] if missing else "", cause)
 
     # -- endings -------------------------------------------------------------------------------------------------------
 

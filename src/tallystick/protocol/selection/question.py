@@ -11,7 +11,7 @@ from tallystick.core.identifiers import digest
 from tallystick.privacy.mechanisms.exponential_mechanism import WeightTable
 
 MIN_PARTIES, MAX_PARTIES = 3, 10
-MAX_CELLS = 1 << 16
+MAX_CELLS = 1 << 17
 MIN_WIDTH, MAX_WIDTH = 8, 52
 Kind = Literal["ranks", "scores"]
 _HEAD = Struct("<IBIIBB")

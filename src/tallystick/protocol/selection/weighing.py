@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.crypto import gf16
 from tallystick.crypto.gf16 import Elements
-from tallystick.protocol.selection.adders import add, carry_out, extend
+from tallystick.protocol.selection.adders import add, carry_out, extend, reaches
 from tallystick.protocol.selection.gates import ONE, Circuit, any_of, both, inner, parallel, reshare, zeros
 from tallystick.protocol.selection.question import Question
 from tallystick.protocol.selection.table_lookup import halves, one_hot, read
@@ -38,20 +39,31 @@ def clamped(numbers: Elements, bits: int) -> Circuit[Elements]:
 
 
 def _by_rank(question: Question, edges: Elements) -> Circuit[Elements]:
-    """A cell lies between edges e and e′, values b·rank − a·n. Its distance is e if e ≥ 0, else −e′ if e′ < 0, else 0.
+    """A cell lies between edges e and e′, values b·rank − a·n. Its distance is max(0, e, −e′).
 
-    With s the sign of e′, e′ ⊕ s is −e′ − 1 where e′ < 0: the place of a table that begins at distance 1. So nothing
-    is ever negated; three public tables stand side by side, and which one holds is shared, too:
+    Of counts that are zero or more e ≤ e′, and at most one of e and −e′ is positive. A client that lies about its
+    counts can make both so; the maximum still moves by no more than its arguments do, so that an honest record costs
+    what is charged, whatever others upload. With l = [e + e′ < 0], which is [e < −e′], and s the sign of e′, e′ ⊕ s is
+    −e′ − 1 where e′ < 0: the place of a table that begins at distance 1. So nothing is ever negated; three public
+    tables stand side by side, and which one holds is shared, too:
 
-        above = (e ≥ 0): w(e)        below = (e < 0)(e′ < 0): w(place + 1)        inside: w(0)
+        above = (e ≥ 0) ¬l: w(e)        below = (e′ < 0) l: w(place + 1)        inside, e < 0 ≤ e′: w(0)
     """
     table, bits = question.table, question.table.index_bits
     negative = edges[-1]
-    places, below = yield from parallel(clamped(edges[:-1] ^ negative, bits), both(negative[:-1], negative[1:]))
-    chosen = negative[None, :-1]
-    moved = yield from both(np.broadcast_to(chosen, (bits, question.cells)), places[:, :-1] ^ places[:, 1:])
+    wide = np.concatenate([edges, edges[-1:]])  # one plane more, for the sum of two
+    places, later = yield from parallel(
+        clamped(edges[:-1] ^ negative, bits), reaches(np.stack([wide[:, :-1], wide[:, 1:]]))
+    )
+    moved, above, below = yield from reshare(
+        [
+            gf16.multiply(np.broadcast_to(later, (bits, question.cells)), places[:, :-1] ^ places[:, 1:]),
+            gf16.multiply(negative[:-1] ^ ONE, later ^ ONE),
+            gf16.multiply(negative[1:], later),
+        ]
+    )
     place = places[:, :-1] ^ moved
-    above, inside = negative[:-1] ^ ONE, negative[:-1] ^ below
+    inside = above ^ below ^ ONE
     column_bits = halves(bits)
     columns, rows = yield from parallel(_hot(place[:column_bits]), _hot(place[column_bits:]))
     both_sides = np.stack([np.broadcast_to(above, rows.shape), np.broadcast_to(below, rows.shape)])

@@ -31,6 +31,7 @@ from tallystick.roles.processes.participant import ParticipantSession
 from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.batches import StreamMap
 from tallystick.roles.streams.ticks import TICKS, SeenTicks
+from tallystick.study import Study
 
 if TYPE_CHECKING:
     from tallystick.roles.processes.client import ClientProcess
@@ -220,6 +221,7 @@ class ClientSession(ParticipantSession):
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
             records = study_records(study, source, party=self.process.name, lenient=True)
+            check_stated(study, records.tallies.records + records.tallies.broken)
             self._untold = records.tallies
             self._map = self.part.prepare(records)
         return self._map
@@ -236,3 +238,19 @@ class ClientSession(ParticipantSession):
             _log.warning("%s. This stays on this machine.", found.left_out)
         for column in found.columns:
             _log.log(logging.WARNING if column.meaning else logging.INFO, "column %s", column.line())
+
+
+def check_stated(study: Study, own: int) -> None:
+    """Refuse to take part with more records than the study says there are in all.
+
+    ``own`` counts those that are left out for a bad cell or line too: else what is in one record would decide. And only
+    where no neighbour has another number of records, so that refusing tells nothing about any one of them. What is
+    computed rests on the number that is stated: thresholds, cells, and among parties the width of their circuits.
+    """
+    stated = study.data.records
+    if study.counts_are_public and stated is not None and own > stated:
+        raise DataError(
+            f"the study is stated for {stated:,} records in all, and there are {own:,} here alone",
+            rule="records-as-stated",
+            remedy="Have the analyst state the number of records of all institutions together, in a new version.",
+        )

@@ -17,6 +17,7 @@ from tallystick.privacy.trust import NoiseMakers, Problem, Trust
 from tallystick.study.trust import Role, TrustModel, register
 
 if TYPE_CHECKING:
+    from tallystick.privacy.plan import Plan
     from tallystick.trust.parties.section import PartiesSection
 
 __all__ = ["LEAST", "MOST", "PARTIES"]
@@ -70,6 +71,14 @@ class Parties(TrustModel):
             maker="party",
             problems=tuple(_problems(m, t)),
         )
+
+    def fitted(self, section: PartiesSection, plan: Plan, *, records: int | None) -> Plan:
+        from tallystick.privacy.selection_plan import SelectionPlan  # listing the roles must not load it
+        from tallystick.trust.parties.questions import check_draws
+
+        if isinstance(plan, SelectionPlan):
+            check_draws(plan, records)
+        return plan
 
     def check_cast(self, section: PartiesSection, cast: Mapping[str, int]) -> None:
         """Shares are of a degree that fits the parties there are."""

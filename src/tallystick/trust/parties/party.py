@@ -27,6 +27,8 @@ from tallystick.trust.servers.server import ServerPart, ServerProcess
 _log = logging.getLogger("tallystick.roles")
 LEAST_PATIENCE = 10.0
 """Seconds that a silent peer has, however short the rounds are."""
+PATIENCE_OF_A_DRAW = 5
+"""All layers of a draw together have so many times what a silent peer has in one."""
 _MOST_EARLY = 4
 """Messages of a draw that wait here for its beginning, of each peer; whoever sent more says them again."""
 
@@ -96,6 +98,7 @@ class PartyPart(ServerPart):
             source=process.parts.streams(self.session.study_hash, *labels),
             retry_seconds=RETRY_SECONDS,
             give_up_seconds=patience,
+            whole_seconds=PATIENCE_OF_A_DRAW * patience,
         )
         machine, early, self._early = self.drawing, self._early, []
         _log.info("round %d: drawing among %d places", step.round, question.cells)
