@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ _POINTS = 24
 """Places inside a cell at which the answer's posterior is evaluated."""
 _TAIL = 1e-4
 _LEAST_VARIANCE = 1e-9
+_CLEAR = 4.0
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -71,8 +73,8 @@ class Location:
 
     @property
     def crossing(self) -> float:
-        """Where the expected rank is the target."""
-        return float(np.interp(0.0, self.ranks, self.points))
+        """Where the rank is as likely to be above the target as below it."""
+        return self.at(0.5)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -108,7 +110,30 @@ class RankPosterior:
         d = np.diagonal(self.cov)
         spread = np.maximum(d[1:] + d[:-1] - 2 * np.diagonal(self.cov, 1), 0.0)
         mass = np.maximum(np.diff(self.mean), 0.0)
-        return (mass + np.sqrt(spread) + 0.5) / width, (mass**2 + spread) / self.alpha
+        uneven = (mass**2 + spread) / self.alpha
+        return (mass + np.sqrt(spread) + 0.5) / width, np.maximum(uneven, self._slope(width, mass, spread))
+
+    @cached_property
+    def flatness(self) -> Floats:
+        """Of each cell: α as its own counts and its neighbours' leave it."""
+        _, uneven = self._scatter()
+        d = np.diagonal(self.cov)
+        spread = np.maximum(d[1:] + d[:-1] - 2 * np.diagonal(self.cov, 1), 0.0)
+        mass = np.maximum(np.diff(self.mean), 0.0)
+        return np.asarray((mass**2 + spread) / np.maximum(uneven, 1e-12))
+
+    def _slope(self, width: Floats, mass: Floats, spread: Floats) -> Floats:
+        """Unevenness of a cell whose neighbours show that its density must rise or fall, as at the rim of a gap.
+
+        If the density runs straight from the left neighbour's l to the right one's r, ranks in the middle of the cell
+        are off the straight line by (r − l)·width/8, which is the standard deviation √uneven/2 there. Counted is only
+        what stands above twice the noise of the two densities; no cell is more uneven than all of it at one place.
+        """
+        density, noise = mass / width, spread / width**2
+        left, right = np.append(density[0], density[:-1]), np.append(density[1:], density[-1])
+        of_noise = np.append(noise[0], noise[:-1]) + np.append(noise[1:], noise[-1])
+        slope = np.maximum((right - left) ** 2 - _CLEAR * of_noise, 0.0) * width**2 / 16
+        return np.asarray(np.minimum(slope, mass**2 + spread))
 
     def with_edges(self, wanted: Indices, alpha: float) -> RankPosterior:
         """The same knowledge, spoken of at more edges; ``alpha`` is the flatness of what lies between the old ones."""
@@ -208,29 +233,48 @@ class RankPosterior:
     def location(self, target: Target) -> Location:
         """The posterior of where the target rank is crossed."""
         edges = self.edges.astype(np.float64)
-        below = self._below(edges, target)
-        rising = np.flatnonzero((below[1:] > _TAIL) & (below[:-1] < 1 - _TAIL))
+        counted = self._below_at_edges(target)
+        rising = np.flatnonzero((counted[1:] > _TAIL) & (counted[:-1] < 1 - _TAIL))
         first, last = (int(rising[0]), int(rising[-1])) if len(rising) else (0, len(edges) - 2)
         finer = np.arange(1, _POINTS) / _POINTS
         low, high = edges[first : last + 1, None], edges[first + 1 : last + 2, None]
         points = np.unique(np.concatenate([edges, (low + finer * (high - low)).ravel()]))
         mean, std = self.ranks_at(points, target)
-        return Location(points=points, below=self._below(points, target), ranks=monotone(mean, 1 / (1 + std**2)))
+        cell, part = self._cells(points)
+        # Ranks rise: between two edges the answer is no likelier to be passed than at the second, nor less than at the
+        # first, however little is known of the places in between.
+        first_, second = counted[cell], counted[cell + 1]
+        below = np.clip(_probability(mean, std), first_, second)
+        # All of an uneven cell's records may be at one place, anywhere in it (a Dirichlet process of weight α is one
+        # atom with probability 1/(1 + α) in the limit of small α): then the answer is as likely anywhere.
+        lumped = 1 / (1 + self.flatness[cell])
+        below += lumped * (first_ + part * (second - first_) - below)
+        below[part == 0] = counted[cell[part == 0]]
+        below[-1] = 1.0
+        return Location(
+            points=points, below=np.maximum.accumulate(below), ranks=monotone(mean, 1 / (1 + std**2))
+        )
 
-    def location_at_edges(self, target: Target) -> Floats:
-        """P(answer < e) at the edges themselves, each by its own counts, with expected ranks made monotone."""
+    def _below_at_edges(self, target: Target) -> Floats:
+        """P(answer < e) at the edges: counts that contradict monotony are of nearly one rank, and speak together."""
         mean, std = self.ranks_at(self.edges.astype(np.float64), target)
-        below = _normal(monotone(mean, 1 / (1 + std**2)) / np.maximum(std, 1e-3))
+        weights = 1 / (1 + std**2)
+        level, count = pooled(mean, weights)
+        top, q = self.cov[:, -1], target.share
+        below, start = np.zeros(len(mean)), 0
+        for value, size in zip(level, count):
+            own = slice(start, start + size)
+            w = weights[own] / weights[own].sum()
+            var = float(w @ (self.cov[own, own] @ w)) - 2 * q * float(w @ top[own]) + q * q * float(top[-1])
+            below[own] = _probability(np.array([value]), np.array([math.sqrt(max(0.0, var))]))[0]
+            start += size
         below[0], below[-1] = 0.0, 1.0
-        return below
+        return np.maximum.accumulate(below)
 
-    def _below(self, points: Floats, target: Target) -> Floats:
-        mean, std = self.ranks_at(points, target)
-        # A rank is an integer: half a record either way is no evidence.
-        z = mean / np.maximum(std, 1e-3)
-        below = np.maximum.accumulate(_normal(z))
-        below[0], below[-1] = 0.0, 1.0
-        return np.asarray(below)
+
+def _probability(mean: Floats, std: Floats) -> Floats:
+    """P(rank > target). A rank is an integer: half a record either way is no evidence."""
+    return _normal(mean / np.maximum(std, 1e-3))
 
 
 def _tightest(floors: Floats, stds: Floats) -> Floats:
@@ -250,6 +294,12 @@ def _normal(z: Floats) -> Floats:
 
 def monotone(values: Floats, weights: Floats) -> Floats:
     """The nearest ascending sequence in weighted least squares (pool adjacent violators [BBBB72])."""
+    level, count = pooled(values, weights)
+    return np.repeat(level, count)
+
+
+def pooled(values: Floats, weights: Floats) -> tuple[list[float], list[int]]:
+    """The levels of that sequence, and how many values are at each."""
     level: list[float] = []
     weight: list[float] = []
     count: list[int] = []
@@ -263,4 +313,4 @@ def monotone(values: Floats, weights: Floats) -> Floats:
             level.append((v1 * w1 + v2 * w2) / (w1 + w2))
             weight.append(w1 + w2)
             count.append(c1 + c2)
-    return np.repeat(level, count)
+    return level, count

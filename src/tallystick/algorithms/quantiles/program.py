@@ -159,7 +159,7 @@ class QuantileProgram(BlockProgram):
         done, left = int(state.rounds), PARTS - int(state.asked[:, 0].sum())
         probed = int(state.asked[:, 1].sum())
         settled = not any(z.open_targets for z in zooms)
-        if done == MOST_ROUNDS or left < LEAST_PRICE or probed == len(self.schedule.split) or settled:
+        if done == MOST_ROUNDS or left < LEAST_PRICE or settled:
             return None
         unsettled = [z for z in zooms if z.open_targets]
         # Where a count at the whole price could not tell more, as in a group without records, nothing is waited for.
@@ -167,7 +167,10 @@ class QuantileProgram(BlockProgram):
         spread = math.exp(sum(map(math.log, open_)) / len(open_)) if open_ else 0.0
         cells = self.schedule.fan * self.targets + 2
         rough = all(z.rough for z in unsettled)
-        return self.schedule.next(spread=spread, cells=cells, left=left, round=done, probed=probed, rough=rough)
+        doubt = max((z.widest_doubt for z in unsettled), default=0.0)
+        return self.schedule.next(
+            spread=spread, doubt=doubt, cells=cells, left=left, round=done, probed=probed, rough=rough
+        )
 
     def _padded(self, series: Series, edges: NDArray[np.int64]) -> NDArray[np.float64]:
         out = np.full(self.edges, float(series.grid.size))
@@ -199,7 +202,10 @@ class QuantileProgram(BlockProgram):
     def _start(self) -> tuple[Zoom, ...]:
         records = self._expected
         std = 0.0 if self.public_count else 10 * records * self.per_column
-        return tuple(Zoom.start(size=s.grid.size, targets=s.targets, records=records, std=std) for s in self.series)
+        return tuple(
+            Zoom.start(size=s.grid.size, targets=s.targets, records=records, std=std, laplace=self.laplace)
+            for s in self.series
+        )
 
     def _told(
         self, zoom: Zoom, series: Series, price: int, probe: bool, edges: NDArray[np.float64], total: NDArray[Any]

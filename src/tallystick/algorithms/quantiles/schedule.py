@@ -56,23 +56,36 @@ class Schedule:
     """Where records are in spikes and more cannot be paid: enough to find the cell of one."""
     reserve: float = 0.35
     """Levels of cells never take more than this share of what is left."""
-    split: tuple[float, ...] = (0.3, 1.0)
-    """Of what is left, for each of the probes."""
+    split: float = 0.3
+    """Of what is left, at most so much for a probe that is not the last."""
+    lone: float = 1.0
+    """Noise of a probe of one rank, in that of a cell."""
+    enough: float = 5.0
+    """The last probe is made where the rank in doubt is at most so many times what it would be told to."""
+    sharp: float = 2.0
+    """A probe before the last tells the rank to this part of its doubt."""
 
     def first(self, records: float) -> Look:
         """The first round: all of the domain in equal cells."""
         wanted = self._wanted(0.9 * records, FIRST_FAN, self.precision)
         return Look(price=max(LEAST_PRICE, min(int(wanted), int(PARTS * self.reserve))), fan=FIRST_FAN)
 
-    def next(self, *, spread: float, cells: int, left: int, round: int, probed: int, rough: bool = False) -> Look:
+    def next(self, *, spread: float, doubt: float, cells: int, left: int, round: int, probed: int, rough: bool) -> Look:
         """After ``round`` rounds, with ``left`` parts left, and ``probed`` probes done."""
         wanted = self._wanted(spread, cells, self.precision)
         if rough and wanted > left * self.reserve:
             wanted = self._wanted(spread, cells, self.rough_precision)
-        if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= len(self.split):
-            at = min(probed, len(self.split) - 1)
-            return Look(price=max(LEAST_PRICE, int(left * self.split[at])), fan=0)
+        if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= 2:
+            return Look(price=max(LEAST_PRICE, self._probe(doubt, left, round, probed)), fan=0)
         return Look(price=max(LEAST_PRICE, int(wanted)), fan=self.fan)
+
+    def _probe(self, doubt: float, left: int, round: int, probed: int) -> int:
+        """A rank is told where it is most likely reached; the further off it proves, the more probes come after."""
+        last = self.noise.std(left) * self.lone
+        if MOST_ROUNDS - round == 1 or (probed and doubt <= self.enough * last):
+            return left
+        wanted = self.noise.price_for(doubt / self.sharp / self.lone) if probed else PARTS
+        return int(min(left * self.split, wanted))
 
     def _wanted(self, spread: float, cells: int, precision: float) -> float:
         """Parts that tell a rank in the middle of so many cells (K/4 of their noise) to a part of the spread."""
