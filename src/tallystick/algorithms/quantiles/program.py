@@ -105,7 +105,8 @@ class QuantileProgram(BlockProgram):
         self.records = records
         self.public_count = public_count
         self.targets = len(self.series[0].targets)
-        self.edges = max(FIRST_FAN, (schedule.fan + 1) * self.targets)
+        self.edges = max(FIRST_FAN, (schedule.wide + 1) * self.targets)
+        self._most_narrow = max(FIRST_FAN, (schedule.fan + 1) * self.targets)
         self.per_column = len(self.series) // len(self.columns)
         self._known: tuple[bytes, tuple[Zoom, ...]] | None = None
 
@@ -169,7 +170,8 @@ class QuantileProgram(BlockProgram):
         rough = all(z.rough for z in unsettled)
         doubt = max((z.widest_doubt for z in unsettled), default=0.0)
         return self.schedule.next(
-            spread=spread, doubt=doubt, cells=cells, left=left, round=done, probed=probed, rough=rough
+            spread=spread, doubt=doubt, cells=cells, left=left, round=done, probed=probed, rough=rough,
+            spiky=all(z.spiky for z in unsettled),
         )
 
     def _padded(self, series: Series, edges: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -220,7 +222,7 @@ class QuantileProgram(BlockProgram):
                 return zoom.told_rank(edge, rank + self._expected * share, (std * most) ** 2)
             return zoom.told_rank(edge, rank, (std * most) ** 2, share)
         counts = total[: len(used) + 1] * (2.0 if self.laplace else 1.0)
-        return zoom.told_cells(used, counts, std**2)
+        return zoom.told_cells(used, counts, std**2, sparse=len(used) > self._most_narrow)
 
     def probe_share(self, series: Series) -> float:
         """q of 1[x < e] − q: the quantile's own where the number of records is not public, else what costs least."""

@@ -51,8 +51,10 @@ class Schedule:
 
     noise: Noise
     fan: int
+    wide: int
+    """Cells around each answer where records are in spikes: a count tells a spike's cell however many cells there are."""
     precision: float = 8.5
-    rough_precision: float = 4.0
+    rough_precision: float = 6.5
     """Where records are in spikes and more cannot be paid: enough to find the cell of one."""
     reserve: float = 0.35
     """Levels of cells never take more than this share of what is left."""
@@ -70,14 +72,14 @@ class Schedule:
         wanted = self._wanted(0.9 * records, FIRST_FAN, self.precision)
         return Look(price=max(LEAST_PRICE, min(int(wanted), int(PARTS * self.reserve))), fan=FIRST_FAN)
 
-    def next(self, *, spread: float, doubt: float, cells: int, left: int, round: int, probed: int, rough: bool) -> Look:
+    def next(self, *, spread: float, doubt: float, cells: int, left: int, round: int, probed: int, rough: bool, spiky: bool) -> Look:
         """After ``round`` rounds, with ``left`` parts left, and ``probed`` probes done."""
-        wanted = self._wanted(spread, cells, self.precision)
-        if rough and wanted > left * self.reserve:
-            wanted = self._wanted(spread, cells, self.rough_precision)
+        wanted, fan = self._wanted(spread, cells, self.precision), self.fan
+        if spiky or (rough and wanted > left * self.reserve):
+            wanted, fan = self._wanted(spread, 4, self.rough_precision), self.wide
         if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= 2:
             return Look(price=max(LEAST_PRICE, self._probe(doubt, left, round, probed)), fan=0)
-        return Look(price=max(LEAST_PRICE, int(wanted)), fan=self.fan)
+        return Look(price=max(LEAST_PRICE, int(wanted)), fan=fan)
 
     def _probe(self, doubt: float, left: int, round: int, probed: int) -> int:
         """A rank is told where it is most likely reached; the further off it proves, the more probes come after."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from tallystick.algorithms.quantiles.posterior import Floats, Indices, Location, RankPosterior, Target
 from tallystick.algorithms.quantiles.sightings import Sightings
+from tallystick.algorithms.quantiles.sparse_counts import expected_counts
 
 UNIT_WINDOW = 8
 """A window of so few values is cut into single values."""
@@ -34,6 +35,7 @@ _INFORMED = 4.0
 _LEAST_FLAT, _FLATTEST = 0.25, 2048.0
 _RELUCTANCE = 0.5
 _ROUGH = 4.0
+_SPIKY = 0.5
 SETTLED = 0.99
 SURE = 0.95
 """What intervals promise."""
@@ -130,6 +132,11 @@ class Zoom:
         """Whether records have shown to be in spikes: a level then finds a spike's cell, and ranks stay as they are."""
         return self.ranks.alpha <= _ROUGH
 
+    @property
+    def spiky(self) -> bool:
+        """Whether they have shown so clearly."""
+        return self.ranks.alpha <= _SPIKY
+
     def cells(self, fan: int) -> Indices:
         """Edges of the next cells: ``fan`` of equal posterior probability around each answer."""
         edges: list[int] = []
@@ -149,8 +156,11 @@ class Zoom:
 
     # -- what was released ------------------------------------------------------------------------------------------
 
-    def told_cells(self, edges: Indices, counts: Floats, variance: float) -> Zoom:
-        """After the counts of all ``len(edges) + 1`` cells were released with noise of this variance."""
+    def told_cells(self, edges: Indices, counts: Floats, variance: float, *, sparse: bool = False) -> Zoom:
+        """After the counts of all ``len(edges) + 1`` cells were released with noise of this variance.
+
+        ``sparse``: of a wide look for spikes, where most cells are likely empty.
+        """
         noise = np.full(len(counts), variance)
         informed = _INFORMED * math.sqrt(variance) < self.typical_spread
         flat = self.ranks.alpha * (_GROWTH if informed else 1.0)
@@ -163,7 +173,11 @@ class Zoom:
             functional = ranks.of_cells(edges)
             evidence = ranks.evidence(functional, counts, noise) - _RELUCTANCE * abs(steps)
             if evidence > most:
-                best, most = ranks.updated(functional, counts, noise), evidence
+                best, most = ranks, evidence
+        values = counts
+        if sparse and best.alpha <= _ROUGH:
+            values, noise = expected_counts(counts, math.sqrt(variance), laplace=self.laplace)
+        best = best.updated(best.of_cells(edges), values, noise)
         seen = tuple(
             s.with_cells(edges, counts, variance, target=t, records=self.records, laplace=self.laplace)
             for s, t in zip(self.seen, self.targets)
