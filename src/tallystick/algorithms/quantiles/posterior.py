@@ -286,7 +286,7 @@ def _sharpened(mean: Floats, cov: Floats) -> Floats:
     i, r = np.arange(many)[:, None], np.arange(1, many + 1)[None, :]
     square = second[r, r] - second[i, r] - second[r, i] + second[i, i]
     total = np.cumsum(weights)[r - 1] - np.concatenate([[0.0], np.cumsum(weights)])[i]
-    run = (first[r] - first[i]) / np.maximum(np.sqrt(np.maximum(square, 0.0)), 1e-3 * np.abs(total))
+    run = (first[r] - first[i]) / np.maximum(np.sqrt(np.maximum(square, 0.0)), 1e-3 * np.maximum(total, 1e-12))
     upper = np.where(r > i, run, np.inf).min(axis=1)
     lower = np.where(r > i, run, -np.inf).max(axis=0)
     return np.where(np.abs(upper) > np.abs(lower), upper, lower)

@@ -64,7 +64,7 @@ class Schedule:
     """Noise of a probe of one rank, in that of a cell."""
     enough: float = 5.0
     """The last probe is made where the rank in doubt is at most so many times what it would be told to."""
-    sharp: float = 2.0
+    sharp: float = 3.0
     """A probe before the last tells the rank to this part of its doubt."""
 
     def first(self, records: float) -> Look:
@@ -86,7 +86,7 @@ class Schedule:
         last = self.noise.std(left) * self.lone
         if MOST_ROUNDS - round == 1 or (probed and doubt <= self.enough * last):
             return left
-        wanted = self.noise.price_for(doubt / self.sharp / self.lone) if probed else PARTS
+        wanted = self.noise.price_for(doubt / self.sharp / self.lone)
         return int(min(left * self.split, wanted))
 
     def _wanted(self, spread: float, cells: int, precision: float) -> float:
