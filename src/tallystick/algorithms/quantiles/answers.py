@@ -10,6 +10,7 @@ from tallystick.algorithms.quantiles.program import QuantileProgram, QuantileSta
 _SURE = 3.0
 """Standard deviations of its noisy size by which a group must stand above none."""
 
+
 @dataclass(frozen=True, kw_only=True)
 class QuantileAnswer:
     """One quantile of one series."""

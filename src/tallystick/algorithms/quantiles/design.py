@@ -38,7 +38,9 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
     noise = Noise(whole=cell_noise(budget, len(columns)), laplace=laplace)
     many = len(settings.q)
     fan = 8 if many == 1 else 4
-    schedule = Schedule(noise=noise, fan=fan, wide=max(fan, min(64, 160 // many)), lone=0.5 if laplace and many == 1 else 1.0)
+    schedule = Schedule(
+        noise=noise, fan=fan, wide=max(fan, min(64, 160 // many)), lone=0.5 if laplace and many == 1 else 1.0
+    )
     targets = tuple(_target(q, noise, public.records) for q in settings.q)
     series = [
         Series(grid=value_grid(public, name), group=g, label=label, targets=targets)

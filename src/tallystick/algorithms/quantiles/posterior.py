@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,9 @@ _POINTS = 24
 _TAIL = 1e-4
 _LEAST_VARIANCE = 1e-9
 _NEAR = 8.0
+"""Edges whose rank is further from the target, in its standard deviations, are on their side anyway."""
 _CLEAR = 4.0
+"""Times the noise of two densities squared that their difference squared must exceed to count."""
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -108,20 +109,20 @@ class RankPosterior:
     def _scatter(self) -> tuple[Floats, Floats]:
         """Of each cell: variance per grid step of a smooth density's scatter, and of the density's unevenness."""
         width = np.diff(self.edges).astype(np.float64)
-        d = np.diagonal(self.cov)
-        spread = np.maximum(d[1:] + d[:-1] - 2 * np.diagonal(self.cov, 1), 0.0)
-        mass = np.maximum(np.diff(self.mean), 0.0)
+        mass, spread = self._counts()
         uneven = (mass**2 + spread) / self.alpha
         return (mass + np.sqrt(spread) + 0.5) / width, np.maximum(uneven, self._slope(width, mass, spread))
 
-    @cached_property
-    def flatness(self) -> Floats:
+    def _flatness(self) -> Floats:
         """Of each cell: α as its own counts and its neighbours' leave it."""
-        _, uneven = self._scatter()
+        mass, spread = self._counts()
+        return np.asarray((mass**2 + spread) / np.maximum(self._scatter()[1], 1e-12))
+
+    def _counts(self) -> tuple[Floats, Floats]:
+        """Expected records of each cell, and their variance."""
         d = np.diagonal(self.cov)
         spread = np.maximum(d[1:] + d[:-1] - 2 * np.diagonal(self.cov, 1), 0.0)
-        mass = np.maximum(np.diff(self.mean), 0.0)
-        return np.asarray((mass**2 + spread) / np.maximum(uneven, 1e-12))
+        return np.maximum(np.diff(self.mean), 0.0), spread
 
     def _slope(self, width: Floats, mass: Floats, spread: Floats) -> Floats:
         """Unevenness of a cell whose neighbours show that its density must rise or fall, as at the rim of a gap.
@@ -145,11 +146,7 @@ class RankPosterior:
             return known
         edges = np.union1d(self.edges, new)
         cell, part = self._cells(edges)
-        rows = np.arange(len(edges))
-        weights = np.zeros((len(edges), len(self.edges)))
-        weights[rows, cell] = 1 - part
-        weights[rows, cell + 1] += part
-        cov = weights @ self.cov @ weights.T
+        cov = _between(_between(self.cov, cell, part).T, cell, part)
         low, high = self.edges[cell], self.edges[cell + 1]
         plain, uneven = known._scatter()
         for at in np.unique(cell[np.isin(edges, new)]):
@@ -166,7 +163,7 @@ class RankPosterior:
             cov[np.ix_(inside, inside)] += (
                 uneven[at] * np.minimum.outer(left, left) * np.minimum.outer(right, right) / 4
             )
-        return RankPosterior(edges=edges, mean=weights @ self.mean, cov=cov, alpha=alpha)
+        return RankPosterior(edges=edges, mean=_between(self.mean, cell, part), cov=cov, alpha=alpha)
 
     def thinned(self) -> RankPosterior:
         """Without the edges about which counts say less than monotony does.
@@ -189,17 +186,23 @@ class RankPosterior:
 
     def updated(self, functional: Floats, values: Floats, variance: Floats) -> RankPosterior:
         """After ``values`` = ``functional`` @ ranks + noise of these variances were released."""
-        gain_part = self.cov @ functional.T
-        inner = functional @ gain_part + np.diag(np.maximum(variance, _LEAST_VARIANCE))
-        gain = np.linalg.solve(inner, gain_part.T).T
-        mean = self.mean + gain @ (values - functional @ self.mean)
-        cov = self.cov - gain @ gain_part.T
+        # One number after the other (their noise is independent): matrices are small, and threads of a BLAS would wait for
+        # each other longer than they work.
+        mean, cov = self.mean.copy(), self.cov.copy()
+        for row, value, noise in zip(functional, values, np.maximum(variance, _LEAST_VARIANCE)):
+            used = np.flatnonzero(row)
+            gain = (cov[:, used] * row[used]).sum(axis=1)
+            inner = max(0.0, float((row[used] * gain[used]).sum())) + float(noise)
+            mean += gain * ((value - float((row[used] * mean[used]).sum())) / inner)
+            cov -= gain[:, None] * (gain / inner)
         return RankPosterior(edges=self.edges, mean=mean, cov=(cov + cov.T) / 2, alpha=self.alpha)
 
     def evidence(self, functional: Floats, values: Floats, variance: Floats) -> float:
         """How well these releases were foreseen: their log density, up to a constant."""
-        inner = functional @ self.cov @ functional.T + np.diag(np.maximum(variance, _LEAST_VARIANCE))
-        off = values - functional @ self.mean
+        used = np.flatnonzero(functional.any(axis=0))
+        rows = functional[:, used]
+        inner = rows @ self.cov[np.ix_(used, used)] @ rows.T + np.diag(np.maximum(variance, _LEAST_VARIANCE))
+        off = values - rows @ self.mean[used]
         _, size = np.linalg.slogdet(inner)
         return float(-0.5 * (off @ np.linalg.solve(inner, off) + size))
 
@@ -244,17 +247,15 @@ class RankPosterior:
         cell, part = self._cells(points)
         # Ranks rise: between two edges the answer is no likelier to be passed than at the second, nor less than at the
         # first, however little is known of the places in between.
-        first_, second = counted[cell], counted[cell + 1]
-        below = np.clip(_probability(mean, std), first_, second)
+        before, after = counted[cell], counted[cell + 1]
+        below = np.clip(_probability(mean, std), before, after)
         # All of an uneven cell's records may be at one place, anywhere in it (a Dirichlet process of weight α is one
         # atom with probability 1/(1 + α) in the limit of small α): then the answer is as likely anywhere.
-        lumped = 1 / (1 + self.flatness[cell])
-        below += lumped * (first_ + part * (second - first_) - below)
+        lumped = 1 / (1 + self._flatness()[cell])
+        below += lumped * (before + part * (after - before) - below)
         below[part == 0] = counted[cell[part == 0]]
         below[-1] = 1.0
-        return Location(
-            points=points, below=np.maximum.accumulate(below), ranks=monotone(mean, 1 / (1 + std**2))
-        )
+        return Location(points=points, below=np.maximum.accumulate(below), ranks=monotone(mean, 1 / (1 + std**2)))
 
     def _below_at_edges(self, target: Target) -> Floats:
         """P(answer < e) at the edges, sharpened by the others: ranks rise.
@@ -297,6 +298,12 @@ def _probability(mean: Floats, std: Floats) -> Floats:
     return _normal(mean / np.maximum(std, 1e-3))
 
 
+def _between(values: Floats, cell: Indices, part: Floats) -> Floats:
+    """Rows between two neighbouring rows: the part of the way from the first to the second."""
+    share = part if values.ndim == 1 else part[:, None]
+    return np.asarray((1 - share) * values[cell] + share * values[cell + 1])
+
+
 def _tightest(floors: Floats, stds: Floats) -> Floats:
     """At each place the largest of the floors to its left that are better known than it is; −∞ where there is none."""
     out = np.full(len(floors), -np.inf)
@@ -314,12 +321,6 @@ def _normal(z: Floats) -> Floats:
 
 def monotone(values: Floats, weights: Floats) -> Floats:
     """The nearest ascending sequence in weighted least squares (pool adjacent violators [BBBB72])."""
-    level, count = pooled(values, weights)
-    return np.repeat(level, count)
-
-
-def pooled(values: Floats, weights: Floats) -> tuple[list[float], list[int]]:
-    """The levels of that sequence, and how many values are at each."""
     level: list[float] = []
     weight: list[float] = []
     count: list[int] = []
@@ -333,4 +334,4 @@ def pooled(values: Floats, weights: Floats) -> tuple[list[float], list[int]]:
             level.append((v1 * w1 + v2 * w2) / (w1 + w2))
             weight.append(w1 + w2)
             count.append(c1 + c2)
-    return level, count
+    return np.repeat(level, count)

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.algorithms.quantiles.grid import ValueGrid
 from tallystick.algorithms.quantiles.posterior import Target
-from tallystick.algorithms.quantiles.schedule import FIRST_FAN, LEAST_PRICE, MOST_ROUNDS, Look, Schedule
+from tallystick.algorithms.quantiles.schedule import FIRST_FAN, LEAST_PRICE, MOST_ROUNDS, Known, Look, Schedule
 from tallystick.algorithms.quantiles.zoom import Zoom
 from tallystick.privacy.contribution import Contribution, Repeated, Sparse
 from tallystick.privacy.open_budget import PARTS
@@ -158,7 +158,7 @@ class QuantileProgram(BlockProgram):
 
     def _next(self, state: QuantileState, zooms: Sequence[Zoom]) -> Look | None:
         done, left = int(state.rounds), PARTS - int(state.asked[:, 0].sum())
-        probed = int(state.asked[:, 1].sum())
+        probed = bool(state.asked[:, 1].any())
         settled = not any(z.open_targets for z in zooms)
         if done == MOST_ROUNDS or left < LEAST_PRICE or settled:
             return None
@@ -167,12 +167,13 @@ class QuantileProgram(BlockProgram):
         open_ = [z.widest_spread for z in unsettled if z.widest_spread > self.schedule.noise.whole]
         spread = math.exp(sum(map(math.log, open_)) / len(open_)) if open_ else 0.0
         cells = self.schedule.fan * self.targets + 2
-        rough = all(z.rough for z in unsettled)
-        doubt = max((z.widest_doubt for z in unsettled), default=0.0)
-        return self.schedule.next(
-            spread=spread, doubt=doubt, cells=cells, left=left, round=done, probed=probed, rough=rough,
+        known = Known(
+            spread=spread,
+            doubt=max(z.widest_doubt for z in unsettled),
+            rough=all(z.rough for z in unsettled),
             spiky=all(z.spiky for z in unsettled),
         )
+        return self.schedule.next(known, cells=cells, left=left, round=done, probed=probed)
 
     def _padded(self, series: Series, edges: NDArray[np.int64]) -> NDArray[np.float64]:
         out = np.full(self.edges, float(series.grid.size))

@@ -46,6 +46,20 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Known:
+    """What a search knows by now, in what matters for its next price."""
+
+    spread: float
+    """Ranks that the answers are still uncertain by."""
+    doubt: float
+    """Standard deviation of the rank at the answer."""
+    rough: bool
+    """Records may lie in spikes."""
+    spiky: bool
+    """They have shown to."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """See the module."""
 
@@ -72,16 +86,16 @@ class Schedule:
         wanted = self._wanted(0.9 * records, FIRST_FAN, self.precision)
         return Look(price=max(LEAST_PRICE, min(int(wanted), int(PARTS * self.reserve))), fan=FIRST_FAN)
 
-    def next(self, *, spread: float, doubt: float, cells: int, left: int, round: int, probed: int, rough: bool, spiky: bool) -> Look:
-        """After ``round`` rounds, with ``left`` parts left, and ``probed`` probes done."""
-        wanted, fan = self._wanted(spread, cells, self.precision), self.fan
-        if spiky or (rough and wanted > left * self.reserve):
-            wanted, fan = self._wanted(spread, 4, self.rough_precision), self.wide
+    def next(self, known: Known, *, cells: int, left: int, round: int, probed: bool) -> Look:
+        """After ``round`` rounds, with ``left`` parts left; once probed, there are only probes."""
+        wanted, fan = self._wanted(known.spread, cells, self.precision), self.fan
+        if known.spiky or (known.rough and wanted > left * self.reserve):
+            wanted, fan = self._wanted(known.spread, 4, self.rough_precision), self.wide
         if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= 2:
-            return Look(price=max(LEAST_PRICE, self._probe(doubt, left, round, probed)), fan=0)
+            return Look(price=max(LEAST_PRICE, self._probe(known.doubt, left, round, probed)), fan=0)
         return Look(price=max(LEAST_PRICE, int(wanted)), fan=fan)
 
-    def _probe(self, doubt: float, left: int, round: int, probed: int) -> int:
+    def _probe(self, doubt: float, left: int, round: int, probed: bool) -> int:
         """A rank is told where it is most likely reached; the further off it proves, the more probes come after."""
         last = self.noise.std(left) * self.lone
         if MOST_ROUNDS - round == 1 or (probed and doubt <= self.enough * last):

@@ -10,8 +10,8 @@ records, so what holds here holds for spikes, gaps and ties as well.
 
 Sightings of one edge are averaged by their precisions. An edge e can be mistaken on one side only: F(e) is at most the
 target or above it. So if each of m statements errs with probability (1 − level)/m at most, all hold together with
-probability ``level`` (union bound), and with them every interval whose ends are chosen among them afterwards. Each round's
-word on an edge counts as a statement, because later edges and prices are chosen in sight of the earlier ones.
+probability ``level`` (union bound), and with them every interval whose ends are chosen among them afterwards. Each
+round's word on an edge counts as a statement, because later edges and prices are chosen in sight of the earlier ones.
 
 Tails. Gaussian noise: the normal quantile. Laplace noise: sums of m independent terms have excess kurtosis 3/m and
 lighter tails than one term alone; the quantile is the smaller of one term's, ln(1/2p)/√2 standard deviations, and the
@@ -87,7 +87,7 @@ class Sightings:
         )
 
     def between(self, level: float, size: int) -> tuple[int, int]:
-        """Edges [low, high) of the domain that hold the answer with probability ``level``: F(low) ≤ target ≤ F(high)."""
+        """Edges [low, high) that hold the answer with probability ``level``: F(low) ≤ target ≤ F(high)."""
         if not len(self.edges):
             return 0, size
         reach = tail_quantiles((1 - level) / self.statements, self.kurtosis) * np.sqrt(self.variance)

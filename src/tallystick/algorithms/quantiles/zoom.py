@@ -112,9 +112,7 @@ class Zoom:
     def open_targets(self) -> tuple[int, ...]:
         """The answers that are not yet one value, almost surely, with its two edges counted."""
         every = range(len(self.targets))
-        spans = [
-            max(high - low for low, high in (self.window(SETTLED, t), self.held_between(SURE, t))) for t in every
-        ]
+        spans = [max(high - low for low, high in (self.window(SETTLED, t), self.held_between(SURE, t))) for t in every]
         return tuple(t for t, span in zip(every, spans) if span > 1)
 
     @property
