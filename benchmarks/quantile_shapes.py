@@ -41,13 +41,14 @@ def kept_back_cases(seed: int = 99) -> list[Case]:
     rng = np.random.default_rng(seed)
     three = np.array([1e8, 4.2e8, 8.8e8])[rng.integers(0, 3, 60_000)]
     spikes = np.sort(rng.integers(0, 10**9, 61))
+    slope = np.where(rng.random(80_000) < 0.3, spikes[rng.integers(0, 61, 80_000)], rng.beta(2, 5, 80_000) * 1e9)
     made = {
         "two modes, gap at the median": (_modes(rng, 40_000, 0.5, 2.2e8, 6.1e8, 2e7), 10**9),
         "two narrow modes 50.2:49.8": (_modes(rng, 100_000, 0.502, 3e8, 3.3e8, 1e5), 10**9),
         "three modes": (three + rng.normal(0, 4e6, 60_000), 10**9),
         "61 spikes, uneven": (spikes[np.minimum(60, rng.geometric(0.05, 50_000) - 1)], 10**9),
         "12 spikes": (spikes[rng.integers(20, 32, 30_000)], 10**9),
-        "spikes on a slope": (np.where(rng.random(80_000) < 0.3, spikes[rng.integers(0, 61, 80_000)], rng.beta(2, 5, 80_000) * 1e9), 10**9),
+        "spikes on a slope": (slope, 10**9),
         "exponential 10^6": (rng.exponential(3e4, 10**6), 10**6),
         "exponential 20,000, 10^12": (rng.exponential(2e8, 20_000), 10**12),
         "cauchy, clipped": (2e5 + rng.standard_cauchy(200_000) * 500, 10**6),

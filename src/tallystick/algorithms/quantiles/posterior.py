@@ -186,8 +186,8 @@ class RankPosterior:
 
     def updated(self, functional: Floats, values: Floats, variance: Floats) -> RankPosterior:
         """After ``values`` = ``functional`` @ ranks + noise of these variances were released."""
-        # One number after the other (their noise is independent): matrices are small, and threads of a BLAS would wait for
-        # each other longer than they work.
+        # One number after the other (their noise is independent): matrices are small, and a BLAS's threads would wait
+        # for each other longer than they work.
         mean, cov = self.mean.copy(), self.cov.copy()
         for row, value, noise in zip(functional, values, np.maximum(variance, _LEAST_VARIANCE)):
             used = np.flatnonzero(row)

@@ -66,7 +66,7 @@ class Schedule:
     noise: Noise
     fan: int
     wide: int
-    """Cells around each answer where records are in spikes: a count tells a spike's cell however many cells there are."""
+    """Cells around each answer where records are in spikes: a count tells a spike's cell however many there are."""
     precision: float = 8.5
     rough_precision: float = 6.5
     """Where records are in spikes and more cannot be paid: enough to find the cell of one."""

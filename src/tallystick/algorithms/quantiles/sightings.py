@@ -1,11 +1,12 @@
 """What releases say about ranks by themselves, whatever law the records follow: the ground of intervals.
 
-Every release tells D(e) = F(e) − q·N − shift at its edges, up to noise whose law is public. Nothing is assumed about the
-records, so what holds here holds for spikes, gaps and ties as well.
+Every release tells D(e) = F(e) − q·N − shift at its edges, up to noise whose law is public. Nothing is assumed about
+the records, so what holds here holds for spikes, gaps and ties as well.
 
 * A level of K + 1 cells, each with noise of variance v: the rank at the j-th edge is a sum of counts with weights 1 − r
   below the edge and −r above it; r = j/(K + 1) where N is public (generalised least squares of one rank under
-  Σ counts = N), r = q where it is not (then Σ weights·counts is F(e) − q·N itself). Variance v·(j(1 − r)² + (K + 1 − j)r²).
+  Σ counts = N), r = q where it is not (then Σ weights·counts is F(e) − q·N itself). Its variance is
+  v·(j(1 − r)² + (K + 1 − j)r²).
 * A probe tells one rank.
 
 Sightings of one edge are averaged by their precisions. An edge e can be mistaken on one side only: F(e) is at most the
