@@ -17,6 +17,8 @@ from tallystick.privacy.grid import Group
 from tallystick.privacy.open_budget import PARTS
 
 _FRACTION_BITS = 20
+_INSIDE = 3.0
+"""Standard deviations of a cell's count at half of the budget: with fewer, the empty end of a domain passes for data."""
 _DELTA = 1e-6
 """What the Gaussian is compared at where a study promises pure ε."""
 
@@ -128,8 +130,8 @@ def _groups(settings: QuantileSettings, public: Public) -> tuple[list[str | None
 
 
 def _target(q: float, noise: Noise, records: int | None) -> Target:
-    """The smallest and the largest value are asked for as far inside as the noise of a count reaches."""
-    inside = noise.std(PARTS // 2) if 0 < noise.whole < math.inf else 0.5
+    """The smallest and the largest value are asked for so far inside that noise is seldom taken for records."""
+    inside = _INSIDE * noise.std(PARTS // 2) if 0 < noise.whole < math.inf else 0.5
     if records is not None:
         inside = min(inside, records / 4)
     return Target(share=q, shift=inside if q == 0 else -inside if q == 1 else 0.0)

@@ -164,12 +164,12 @@ class QuantileProgram(BlockProgram):
             return None
         unsettled = [z for z in zooms if z.open_targets]
         # Where a count at the whole price could not tell more, as in a group without records, nothing is waited for.
-        open_ = [z.widest_spread for z in unsettled if z.widest_spread > self.schedule.noise.whole]
-        spread = math.exp(sum(map(math.log, open_)) / len(open_)) if open_ else 0.0
+        told = [z for z in unsettled if z.widest_spread > self.schedule.noise.whole]
+        spread = math.exp(sum(math.log(z.widest_spread) for z in told) / len(told)) if told else 0.0
         cells = self.schedule.fan * self.targets + 2
         known = Known(
             spread=spread,
-            doubt=max(z.widest_doubt for z in unsettled),
+            doubt=max((z.widest_doubt for z in told), default=0.0),
             rough=all(z.rough for z in unsettled),
             spiky=all(z.spiky for z in unsettled),
         )
