@@ -85,6 +85,7 @@ class QuantileProgram(BlockProgram):
     """See the module. Fields are public facts; records arrive as arguments."""
 
     rounds = MOST_ROUNDS
+    interim = True  # what was counted so far answers already, with wider intervals
 
     def __init__(
         self,
