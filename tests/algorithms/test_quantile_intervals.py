@@ -13,7 +13,7 @@ from benchmarks.quantile_runs import Case, budget_of, exact_total, program_for, 
 
 from tallystick.algorithms.quantiles.answers import quantile_answers
 from tallystick.algorithms.quantiles.posterior import Target
-from tallystick.algorithms.quantiles.sightings import Sightings, tail_quantiles
+from tallystick.algorithms.quantiles.sightings import Round, Sightings, tail_quantiles
 from tallystick.algorithms.quantiles.sparse_counts import expected_counts
 
 N = 4_000
@@ -65,37 +65,50 @@ def test_a_sighting_is_unbiased_and_as_uncertain_as_it_says(public: bool) -> Non
     drawn, variance = [], 9.0
     for _ in range(4000):
         noisy = counts + rng.normal(0, 3.0, 4)
-        seen = Sightings.none().with_cells(
+        seen = Sightings().with_cells(
             edges, noisy, variance, target=target, records=100.0 if public else None, laplace=False
         )
-        drawn.append(seen.mean)
+        drawn.append(seen.rounds[0].mean)
     wanted = np.cumsum(counts)[:-1] - 0.3 * 100 - 2.0
     assert np.mean(drawn, axis=0) == pytest.approx(wanted, abs=0.25)
-    assert np.var(drawn, axis=0) == pytest.approx(seen.variance, rel=0.1)
+    assert np.var(drawn, axis=0) == pytest.approx(seen.rounds[0].variance, rel=0.1)
 
 
-def test_edges_seen_twice_are_averaged_and_ends_are_the_nearest_sure_ones() -> None:
-    seen = Sightings.none()
-    for edge, difference in ((10, -40.0), (20, -3.0), (30, 4.0), (40, 50.0)):
-        seen = seen.with_rank(edge, difference, 4.0, laplace=False)
-    assert seen.between(0.95, 100) == (10, 40)
-    for _ in range(15):
-        seen = seen.with_rank(20, -3.0, 4.0, laplace=False).with_rank(30, 4.0, 4.0, laplace=False)
-    assert seen.between(0.95, 100) == (20, 30)
-    assert Sightings.none().between(0.95, 100) == (0, 100)
+def test_ends_are_the_last_sure_edges_of_a_round_and_rounds_add_up() -> None:
+    edges = np.array([10, 20, 30, 40])
+    one = Round(edges=edges, mean=np.array([-40.0, -2, 2, 50]), variance=np.full(4, 4.0), kurtosis=np.zeros(4))
+    assert Sightings(rounds=(one,)).between(0.95, 100) == (10, 40)
+    assert Sightings(rounds=(one,) * 16).between(0.95, 100) == (20, 30)  # counted again and again
+    assert Sightings(rounds=(one,)).with_rank(25, 30.0, 4.0, laplace=True).between(0.95, 100) == (10, 25)
+    broken = replace(one, mean=np.array([5.0, -40, -30, 50]))  # the first from the left is not sure: nothing is said
+    assert Sightings(rounds=(broken,)).between(0.95, 100) == (0, 40)
+    assert Sightings().between(0.95, 100) == (0, 100)
 
 
-def test_planted_noise_that_is_larger_than_said_is_seen_by_the_coverage() -> None:
-    """The coverage test has teeth: a quarter of the true standard deviation and intervals fail."""
-    rng, misses = np.random.default_rng(5), 0
-    for _ in range(300):
-        seen = Sightings.none()
-        for _ in range(6):
-            seen = seen.with_rank(int(rng.integers(1, 99)), rng.laplace(0, 4 / math.sqrt(2)), 16.0, laplace=True)
-        lying = replace(seen, variance=seen.variance / 16)
-        low, high = lying.between(0.95, 100)  # every rank is the target's own: any end is a miss
-        misses += (low, high) != (0, 100)
-    assert misses > 300 * 0.07
+def simulated_misses(understated: float) -> int:
+    """Of 400 made-up searches, each round's edges around where the noise of the round before put the answer."""
+    rng, misses, answer = np.random.default_rng(5), 0, 500.5
+    for _ in range(400):
+        seen, around = Sightings(), 500.0
+        for spread in (300.0, 100.0, 30.0, 10.0):
+            edges = np.unique(np.clip(np.linspace(around - spread, around + spread, 9), 1, 999).astype(np.int64))
+            noise = rng.laplace(0, spread / 4, len(edges)) + rng.laplace(0, spread / 4, len(edges))
+            told = Round(
+                edges=edges,
+                mean=edges - answer + noise,
+                variance=np.full(len(edges), 4 * (spread / 4) ** 2 / understated),
+                kurtosis=np.full(len(edges), 1.5),
+            )
+            seen = Sightings(rounds=(*seen.rounds, told))
+            around = float(edges[np.argmin(np.abs(told.mean))])
+        low, high = seen.between(0.95, 1000)
+        misses += not low <= answer <= high
+    return misses
+
+
+def test_adaptive_searches_miss_as_seldom_as_promised_and_planted_understated_noise_is_seen() -> None:
+    assert simulated_misses(1.0) <= 20
+    assert simulated_misses(16.0) > 40
 
 
 def test_an_answer_lies_within_its_interval() -> None:

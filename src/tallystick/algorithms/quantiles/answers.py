@@ -9,6 +9,9 @@ from tallystick.algorithms.quantiles.program import QuantileProgram, QuantileSta
 
 _SURE = 3.0
 """Standard deviations of its noisy size by which a group must stand above none."""
+_FEW = 25.0
+"""Records for each unit of a count's noise from which on there are intervals. A rule on facts that are public, or all
+but so: if intervals were refused for what came out of the noise, those given would hold less often than promised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +38,11 @@ def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: f
             interval, reason = None, None
             if records < max(noise, _SURE * math.sqrt(max(0.0, zoom.ranks.cov[-1, -1]))):
                 index, reason = None, "No value where there are fewer records than the noise of a count."
+            elif records < _FEW * noise:
+                reason = "No interval where records are few for this epsilon: it would span nearly the whole domain."
             else:
                 low, high = zoom.held_between(level, at)
-                if (low, high) == (0, series.grid.size):
-                    reason = "No interval where the noise leaves every value of the domain possible."
-                else:
-                    interval = series.grid.value(low), series.grid.value(high - 1)
+                interval = series.grid.value(low), series.grid.value(high - 1)
             value = None if index is None else series.grid.value(index)
             out.append(
                 QuantileAnswer(

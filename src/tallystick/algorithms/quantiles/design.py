@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 from tallystick.algorithms.design import PublicBudget, SumDesign
@@ -18,7 +19,7 @@ from tallystick.privacy.open_budget import PARTS
 
 _FRACTION_BITS = 20
 _INSIDE = 3.0
-"""Standard deviations of a cell's count at half of the budget: with fewer, the empty end of a domain passes for data."""
+"""Standard deviations of a cell's count at half of the budget: with fewer, a domain's empty end passes for data."""
 _DELTA = 1e-6
 """What the Gaussian is compared at where a study promises pure ε."""
 
@@ -91,6 +92,13 @@ def _notes(
         notes.append(
             f"on a ledger of Rényi curves laplace at epsilon = {budget.epsilon:g} weighs rho = {float(pure):.3g}, "
             f"gaussian{of_delta} rho = {normal:.3g}; this study is {budget.mechanism}"
+        )
+        both = [
+            cell_noise(replace(budget, mechanism=mechanism, rho=normal), len(settings.column))
+            for mechanism in ("laplace", "gaussian")
+        ]
+        notes.append(
+            f"a count at the whole price has a noise of {both[0]:.3g} with laplace, {both[1]:.3g} with gaussian"
         )
     beyond = next((abs(t.shift) for t in targets if t.shift), None)
     if beyond is not None:

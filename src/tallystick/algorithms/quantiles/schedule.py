@@ -16,6 +16,7 @@ from tallystick.privacy.open_budget import PARTS
 MOST_ROUNDS = 15
 LEAST_PRICE = PARTS // 2**13
 FIRST_FAN = 16
+_LATE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +92,8 @@ class Schedule:
         wanted, fan = self._wanted(known.spread, cells, self.precision), self.fan
         if known.spiky or (known.rough and wanted > left * self.reserve):
             wanted, fan = self._wanted(known.spread, 4, self.rough_precision), self.wide
+        if round >= _LATE:  # whatever keeps a search looking, rounds must not run out while there is budget
+            wanted = max(wanted, left / (4 * (MOST_ROUNDS - round)))
         if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= 2:
             return Look(price=max(LEAST_PRICE, self._probe(known.doubt, left, round, probed)), fan=0)
         return Look(price=max(LEAST_PRICE, int(wanted)), fan=fan)

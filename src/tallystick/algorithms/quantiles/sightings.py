@@ -9,10 +9,13 @@ the records, so what holds here holds for spikes, gaps and ties as well.
   v·(j(1 − r)² + (K + 1 − j)r²).
 * A probe tells one rank.
 
-Sightings of one edge are averaged by their precisions. An edge e can be mistaken on one side only: F(e) is at most the
-target or above it. So if each of m statements errs with probability (1 − level)/m at most, all hold together with
-probability ``level`` (union bound), and with them every interval whose ends are chosen among them afterwards. Each
-round's word on an edge counts as a statement, because later edges and prices are chosen in sight of the earlier ones.
+Ranks rise, so statements come in order: if D(e) ≤ 0, then D ≤ 0 at every edge left of e. Within a round the edges
+are tried from the left, "D(e) ≤ 0" is said while each is sure by itself, and the first that is not ends it; the same
+from the right for "D(e) ≥ 0". Only the first edge of which it is false can make this err (a fixed sequence of tests
+needs no correction for their number [MHL95]), and given all earlier rounds, which chose the edges, its noise is fresh.
+Edges that were counted in several rounds are tried once more by the precision-weighted means of them. With R rounds
+there are at most 2R such sequences from each side, so each may err with probability (1 − level)/4R, and all hold
+together with probability ``level``.
 
 Tails. Gaussian noise: the normal quantile. Laplace noise: sums of m independent terms have excess kurtosis 3/m and
 lighter tails than one term alone; the quantile is the smaller of one term's, ln(1/2p)/√2 standard deviations, and the
@@ -30,27 +33,39 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.quantiles.posterior import Floats, Indices, Target
 
+_LEAST = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Sightings:
-    """Of one series, for one target: edge by edge the precision-weighted mean of D, ascending."""
+class Round:
+    """What one round says at its edges, ascending."""
 
     edges: Indices
     mean: Floats
     variance: Floats
     kurtosis: Floats
     """Excess, of the noise in ``mean``."""
-    statements: int
 
-    @classmethod
-    def none(cls) -> Sightings:
-        empty = np.zeros(0)
-        return cls(edges=np.zeros(0, dtype=np.int64), mean=empty, variance=empty, kurtosis=empty, statements=0)
+    def between(self, p: float, size: int) -> tuple[int, int]:
+        """The last edge from the left that is surely not above the target, the last from the right not below it."""
+        reach = tail_quantiles(p, self.kurtosis) * np.sqrt(self.variance)
+        left = int(np.logical_and.accumulate(self.mean + reach <= 0).sum())
+        right = int(np.logical_and.accumulate((self.mean - reach >= 0)[::-1]).sum())
+        return int(self.edges[left - 1]) if left else 0, int(self.edges[-right]) if right else size
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Sightings:
+    """Of one series, for one target: all rounds."""
+
+    rounds: tuple[Round, ...] = ()
 
     def with_cells(
         self, edges: Indices, counts: Floats, variance: float, *, target: Target, records: float | None, laplace: bool
     ) -> Sightings:
         """After the counts of the ``len(edges) + 1`` cells; ``records`` where their number is public."""
+        if not len(edges):
+            return self
         cells = len(counts)
         below = np.arange(1, cells, dtype=np.float64)
         weight = below / cells if records is not None else np.full(len(edges), target.share)
@@ -59,7 +74,7 @@ class Sightings:
             mean += (weight - target.share) * records
         square = below * (1 - weight) ** 2 + (cells - below) * weight**2
         fourth = below * (1 - weight) ** 4 + (cells - below) * weight**4
-        kurtosis = 3 * fourth / square**2 if laplace else np.zeros(len(edges))
+        kurtosis = 3 * fourth / np.maximum(square, 1e-12) ** 2 if laplace else np.zeros(len(edges))
         return self._with(edges, mean, variance * square, kurtosis)
 
     def with_rank(self, edge: int, difference: float, variance: float, *, laplace: bool) -> Sightings:
@@ -68,35 +83,36 @@ class Sightings:
         return self._with(np.array([edge], dtype=np.int64), np.array([difference]), np.array([variance]), kurtosis)
 
     def _with(self, edges: Indices, mean: Floats, variance: Floats, kurtosis: Floats) -> Sightings:
-        variance = np.maximum(variance, 1e-12)
-        every = np.union1d(self.edges, edges)
-        precision, weighted, fourth = (np.zeros(len(every)) for _ in range(3))
-        for of, value, var, kurt in (
-            (self.edges, self.mean, self.variance, self.kurtosis),
-            (edges, mean, variance, kurtosis),
-        ):
-            at = np.searchsorted(every, of)
-            precision[at] += 1 / var
-            weighted[at] += value / var
-            fourth[at] += kurt / var**2  # fourth cumulants of independent terms add: (1/v)⁴·κv²
-        return Sightings(
-            edges=every,
-            mean=weighted / precision,
-            variance=1 / precision,
-            kurtosis=fourth / precision**2,
-            statements=self.statements + len(edges),
-        )
+        told = Round(edges=edges, mean=mean, variance=np.maximum(variance, _LEAST), kurtosis=kurtosis)
+        return Sightings(rounds=(*self.rounds, told))
 
     def between(self, level: float, size: int) -> tuple[int, int]:
         """Edges [low, high) that hold the answer with probability ``level``: F(low) ≤ target ≤ F(high)."""
-        if not len(self.edges):
+        if not self.rounds:
             return 0, size
-        reach = tail_quantiles((1 - level) / self.statements, self.kurtosis) * np.sqrt(self.variance)
-        low, high = self.edges[self.mean + reach <= 0], self.edges[self.mean - reach >= 0]
-        first, last = int(low.max(initial=0)), int(high.min(initial=size))
-        if last <= first:  # statements that contradict each other: one of them errs, and nobody knows which
-            first, last = int(low[low < last].max(initial=0)), int(high[high > first].min(initial=size))
-        return first, last
+        p = (1 - level) / (4 * len(self.rounds))
+        repeated = self._repeated()
+        found = [r.between(p, size) for r in (*self.rounds, *([repeated] if repeated is not None else []))]
+        low, high = max(first for first, _ in found), min(last for _, last in found)
+        if high <= low:  # statements that contradict each other: one of them errs, and nobody knows which
+            return min(low, high - 1), max(low + 1, high)
+        return low, high
+
+    def _repeated(self) -> Round | None:
+        """The edges that several rounds have counted, with the precision-weighted means of what these said."""
+        every = np.concatenate([r.edges for r in self.rounds])
+        edges, times = np.unique(every, return_counts=True)
+        edges = edges[times > 1]
+        if not len(edges):
+            return None
+        precision, weighted, fourth = (np.zeros(len(edges)) for _ in range(3))
+        for r in self.rounds:
+            _, at, own = np.intersect1d(edges, r.edges, return_indices=True)
+            precision[at] += 1 / r.variance[own]
+            weighted[at] += r.mean[own] / r.variance[own]
+            fourth[at] += r.kurtosis[own] / r.variance[own] ** 2  # fourth cumulants of independent terms: (1/v)⁴·κv²
+        kurtosis = fourth / precision**2
+        return Round(edges=edges, mean=weighted / precision, variance=1 / precision, kurtosis=kurtosis)
 
 
 def tail_quantiles(p: float, kurtosis: NDArray[np.float64]) -> Floats:

@@ -15,6 +15,7 @@ uncertain by, from which a schedule (:mod:`tallystick.algorithms.quantiles.sched
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -36,6 +37,8 @@ _LEAST_FLAT, _FLATTEST = 0.25, 2048.0
 _RELUCTANCE = 0.5
 _ROUGH = 4.0
 _SPIKY = 0.5
+_IN_DOUBT = 2.0
+"""Standard deviations of the rank at an edge that count as ranks in doubt."""
 SETTLED = 0.99
 SURE = 0.95
 """What intervals promise."""
@@ -63,7 +66,7 @@ class Zoom:
         return cls(
             ranks=RankPosterior.start(size, records=records, std=std, alpha=1.0),
             targets=targets,
-            seen=(Sightings.none(),) * len(targets),
+            seen=(Sightings(),) * len(targets),
             records=None if std else records,
             laplace=laplace,
         )
@@ -85,22 +88,29 @@ class Zoom:
         """Ranks between the ends of the window that holds ``mass`` of the answer's posterior."""
         location = self.locations[target]
         low, high = location.at((1 - mass) / 2), location.at((1 + mass) / 2)
-        # Within one value there is nothing to be told apart: its records count only if more values are in the window.
+        # Within one value there is nothing to be told apart: of its records only the noise at its inner edge counts.
         inner, outer = math.ceil(low), math.floor(high)
-        if inner < outer:
-            low, high = self._beyond(low, inner), self._beyond(high, outer)
-        return location.rank_at(high) - location.rank_at(low)
-
-    def _beyond(self, end: float, inner: int) -> float:
-        """The window's end, or the value's inner edge if that value alone is known to be there."""
-        at = math.floor(end)
-        counted = np.isin([at, at + 1], self.ranks.edges).all()
-        return float(inner) if counted else end
+        ends = [e for end, e in ((low, inner), (high, outer)) if inner <= outer and self._is_one_value(end)]
+        low, high = inner if inner in ends else low, outer if outer in ends else high
+        ranks = max(0.0, location.rank_at(high) - location.rank_at(low))
+        return max([ranks, *(_IN_DOUBT * s for s in self._stds(ends, target))])
 
     def doubt(self, target: int = 0) -> float:
-        """Standard deviation of the rank at the answer itself."""
-        crossing = np.array([self.locations[target].crossing])
-        return float(self.ranks.ranks_at(crossing, self.targets[target])[1][0])
+        """Standard deviation of the rank at the answer itself; of a single value, at the edge that is less sure."""
+        crossing = self.locations[target].crossing
+        if not self._is_one_value(crossing):
+            return self._stds([crossing], target)[0]
+        edges = np.floor(crossing) + np.array([0.0, 1.0])
+        mean, std = self.ranks.ranks_at(edges, self.targets[target])
+        return float(std[np.argmin(np.abs(mean) / np.maximum(std, 1e-9))])
+
+    def _is_one_value(self, position: float) -> bool:
+        """Whether both edges of the value there were counted."""
+        return bool(np.isin([math.floor(position), math.floor(position) + 1], self.ranks.edges).all())
+
+    def _stds(self, positions: Sequence[float], target: int) -> list[float]:
+        """Standard deviations of the ranks there."""
+        return list(map(float, self.ranks.ranks_at(np.array(positions, dtype=np.float64), self.targets[target])[1]))
 
     @cached_property
     def typical_spread(self) -> float:
