@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.quantile_data import issue_cases, other_cases, tied_cases
 from benchmarks.quantile_runs import FIVE, Case, budget_of, central_exponential, run
+from benchmarks.quantile_shapes import kept_back_cases, looked_at_cases
 
 EPSILONS = (0.1, 0.25, 1.0)
 
@@ -66,7 +67,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--mechanism", default="laplace", choices=("laplace", "gaussian"))
     parser.add_argument("--only", default="", help="data sets whose name holds this")
-    parser.add_argument("--table", default="median,five,ties,others")
+    parser.add_argument("--table", default="median,five,ties,others,looked-at,kept-back,kept-back-five")
+    parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     issue = issue_cases()
     tables = {
@@ -74,13 +76,18 @@ def main() -> None:
         "five": ([issue[0], *[c for c in issue if "e+09" in c.name]], FIVE),
         "ties": (tied_cases(), FIVE),
         "others": (other_cases(), (0.5,)),
+        "looked-at": (looked_at_cases(), (0.5,)),
+        "kept-back": (kept_back_cases(), (0.5,)),
+        "kept-back-five": (kept_back_cases(), FIVE),
     }
     for name in given.table.split(","):
         cases, q = tables[name]
         print(f"\n{name}: q = {q}, {given.mechanism}, {given.runs} runs, ε = {' | '.join(map(str, EPSILONS))}")
         for case in cases:
             if given.only in case.name:
-                cells = [measure(case, q, e, runs=given.runs, mechanism=given.mechanism) for e in EPSILONS]
+                cells = [
+                    measure(case, q, e, runs=given.runs, mechanism=given.mechanism, seed=given.seed) for e in EPSILONS
+                ]
                 print(f"{case.name:28s} " + " | ".join(map(str, cells)), flush=True)
 
 

@@ -14,18 +14,22 @@ _FOLDERS = (Path("../shared/data"), Path("data"))
 
 def adult(column: str) -> NDArray[np.int64] | None:
     """A column of Adult, in the order of the file; None where it is not there."""
-    for folder in _FOLDERS:
-        path = folder / "adult.parquet"
-        if path.is_file():
-            import polars as pl
+    path = data_file("adult.parquet")
+    if path is None:
+        return None
+    import polars as pl
 
-            return pl.read_parquet(path, columns=[column])[column].to_numpy().astype(np.int64)
-    return None
+    return pl.read_parquet(path, columns=[column])[column].to_numpy().astype(np.int64)
+
+
+def data_file(name: str) -> Path | None:
+    """Where the file lies; None where it does not."""
+    return next((folder / name for folder in _FOLDERS if (folder / name).is_file()), None)
 
 
 def lognormal(records: int, size: int, seed: int = 1) -> Case:
     values = np.exp(np.random.default_rng(seed).normal(0, 1, records)) * size / 20
-    return _case(f"lognormal {records:,}, {size:.0e}", values, size)
+    return case_of(f"lognormal {records:,}, {size:.0e}", values, size)
 
 
 def issue_cases() -> list[Case]:
@@ -33,10 +37,10 @@ def issue_cases() -> list[Case]:
     out = []
     weights = adult("fnlwgt")
     if weights is not None:
-        out.append(_case("fnlwgt 48,842, 1.5e6", weights, 1_500_000))
+        out.append(case_of("fnlwgt 48,842, 1.5e6", weights, 1_500_000))
     out += [lognormal(48_842, 10**5), lognormal(48_842, 10**9), lognormal(10**6, 10**6), lognormal(10**6, 10**9)]
     if weights is not None:
-        out.append(_case("fnlwgt 200", weights[:200], 1_500_000))
+        out.append(case_of("fnlwgt 200", weights[:200], 1_500_000))
     return out
 
 
@@ -46,12 +50,12 @@ def tied_cases() -> list[Case]:
     for column, size in (("hours_per_week", 100), ("capital_gain", 100_000), ("age", 101)):
         values = adult(column)
         if values is not None:
-            out.append(_case(column, values, size))
+            out.append(case_of(column, values, size))
     return out
 
 
 def other_cases(records: int = 48_842, seed: int = 2) -> list[Case]:
-    """Shapes that nobody tuned for."""
+    """Shapes that a search may stumble over."""
     rng = np.random.default_rng(seed)
     n, size = records, 10**9
     modes = np.where(rng.random(n) < 0.5, rng.normal(1e8, 1e6, n), rng.normal(9e8, 1e6, n))
@@ -67,10 +71,11 @@ def other_cases(records: int = 48_842, seed: int = 2) -> list[Case]:
         "constant": np.full(n, 123_456_789),
         "uniform": rng.random(n) * 1e9,
     }
-    return [_case(f"{name} {n:,}, 1e9", values, size) for name, values in shapes.items()]
+    return [case_of(f"{name} {n:,}, 1e9", values, size) for name, values in shapes.items()]
 
 
-def _case(name: str, values: NDArray[np.float64] | NDArray[np.int64], size: int) -> Case:
+def case_of(name: str, values: NDArray[np.float64] | NDArray[np.int64], size: int) -> Case:
+    """Values as grid indices of a domain of ``size`` values."""
     return Case(name=name, data=np.sort(np.clip(values, 0, size - 1).astype(np.int64)), size=size)
 
 

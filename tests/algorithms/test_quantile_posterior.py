@@ -40,7 +40,7 @@ def test_cells_refine_a_rank_more_than_one_level_alone() -> None:
 
 
 def test_the_window_holds_the_answer_and_narrows() -> None:
-    wide = after_cells([250, 500, 750], [10, 70, 10, 10], 100.0)
+    wide = after_cells([250, 500, 750], [10, 70, 10, 10], 400.0)
     narrow = after_cells([250, 500, 750], [10, 70, 10, 10], 0.01)
     for zoom in (wide, narrow):
         low, high = zoom.window(0.99)

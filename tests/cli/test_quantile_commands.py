@@ -45,6 +45,7 @@ def test_a_plan_prints_the_ledger_cost_of_both_mechanisms(run: Any, study: Path)
     assert said.code == 0, said.err
     words = " ".join(said.out.split())
     assert "laplace at epsilon = 2 weighs rho = 2, gaussian at delta = 1e-06 rho = 0.101" in words
+    assert "a count at the whole price has a noise of 2 with laplace" in words
     assert "at most 15 rounds" in words
     assert "a replaced record may leave one and enter another" in words
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from consortium_fixture import Parties, Running, bits, wait_for
+from consortium_fixture import RECORDS, Parties, Running, bits, wait_for
 from crash_point_list import CrashPoint
 from test_crash_points_of_roles import check_said_once
 
+import tallystick as ts
 from tallystick.application import studies
 from tallystick.application.result_document import write_canonical
 from tallystick.application.study_results import verify
@@ -152,6 +153,32 @@ def test_a_server_that_has_lost_what_it_kept_of_the_round(consortium: Parties, t
     assert took_part(made) == [everybody, everybody, [], everybody], consortium.logs()
     assert verify(write_canonical(made, tmp_path, "result.json"), consortium.home / "consortium.toml")["sound"]
     check_said_once(consortium, study)  # above all: no second draw for the round that was spent
+
+
+def test_a_search_whose_open_round_is_spent_ends_with_what_it_had_counted(consortium: Parties, tmp_path: Path) -> None:
+    """A round whose price was admitted and that nobody heard cannot be asked again; what came before is an answer."""
+    wait_for(lambda: all_connected(consortium))
+    fed = consortium.federation(round_timeout_s=2)
+    model = ts.Quantiles(column="x", epsilon=1.0)
+    study = model.study_for(fed, name="a search").replace("data", records=RECORDS)
+    consortium.accept(study)
+    assert study.privacy.mechanism == "laplace"
+    consortium.die_at("server-2", CrashPoint.SERVER_LIST_KEPT.value, 3)
+    error = Running(lambda: model.fit_study(fed, study)).error()
+    assert (error.party, error.rule, error.round) == ("server-2", "missing-server", 3), (error, consortium.logs())
+    assert "the state after it is released, marked as ended early" in error.cause
+    assert consortium.wait_dead("server-2") == -9
+    config = consortium.configs["client-4"][1]
+    wait_for(lambda: studies.show(study.printed_hash, config)["state"] == "paused")
+    shown = json.dumps(studies.show(study.printed_hash, config), default=str)
+    assert "laplace at epsilon = 1 weighs rho = 0.5, gaussian at delta = 1e-06 rho = 0.0244" in shown
+    studies.decide(study.printed_hash, config, "reject", reason="no more", by="steward")
+    consortium.start("server-2", **HASTE)
+    made = go_on(consortium, study)
+    assert made["ended_early"] == {"rounds": 2, "of": 15}, consortium.logs()
+    assert made["model"]["table"][0]["estimate"] is not None
+    assert verify(write_canonical(made, tmp_path, "result.json"), consortium.home / "consortium.toml")["sound"]
+    wait_for(lambda: nothing_left(consortium, study))
 
 
 def test_killed_at_every_step_of_a_pause(consortium: Parties) -> None:

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from tallystick.algorithms.quantiles.program import QuantileProgram, QuantileState
 
-_CAUTION = 4.0
-"""Intervals are made for a miss so many times rarer than promised: the model behind them is not the data's own law."""
 _SURE = 3.0
 """Standard deviations of its noisy size by which a group must stand above none."""
-_FEW = 100.0
-"""Below so many records for each unit of a count's noise the posterior's shape is mostly its prior."""
+_FEW = 25.0
+"""Records for each unit of a count's noise from which on there are intervals. A rule on facts that are public, or all
+but so: if intervals were refused for what came out of the noise, those given would hold less often than promised."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +39,10 @@ def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: f
             if records < max(noise, _SURE * math.sqrt(max(0.0, zoom.ranks.cov[-1, -1]))):
                 index, reason = None, "No value where there are fewer records than the noise of a count."
             elif records < _FEW * noise:
-                reason = (
-                    "No interval where records are few for this epsilon: its width would rest on assumptions about the "
-                    "data, not on the noise."
-                )
+                reason = "No interval where records are few for this epsilon: it would span nearly the whole domain."
             else:
-                low, high = zoom.held_between(1 - (1 - level) / _CAUTION, at)
-                if zoom.rough and high - low > 1:
-                    reason = "No interval where records have shown to lie in few spikes that were not told apart."
-                else:
-                    interval = series.grid.value(low), series.grid.value(max(low, high - 1))
+                low, high = zoom.held_between(level, at)
+                interval = series.grid.value(low), series.grid.value(high - 1)
             value = None if index is None else series.grid.value(index)
             out.append(
                 QuantileAnswer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 from tallystick.algorithms.design import PublicBudget, SumDesign
@@ -18,6 +19,8 @@ from tallystick.privacy.grid import Group
 from tallystick.privacy.open_budget import PARTS
 
 _FRACTION_BITS = 20
+_INSIDE = 3.0
+"""Standard deviations of a cell's count at half of the budget: with fewer, a domain's empty end passes for data."""
 _DELTA = 1e-6
 """What the Gaussian is compared at where a study promises pure ε."""
 
@@ -38,7 +41,10 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
     laplace = budget.mechanism == "laplace"
     noise = Noise(whole=cell_noise(budget, len(columns)), laplace=laplace)
     many = len(settings.q)
-    schedule = Schedule(noise=noise, fan=8 if many == 1 else 4)
+    fan = 8 if many == 1 else 4
+    schedule = Schedule(
+        noise=noise, fan=fan, wide=max(fan, min(64, 160 // many)), lone=0.5 if laplace and many == 1 else 1.0
+    )
     targets = tuple(_target(q, noise, public.records) for q in settings.q)
     series = [
         Series(grid=value_grid(public, name), group=g, label=label, targets=targets)
@@ -88,6 +94,13 @@ def _notes(
             f"on a ledger of Rényi curves laplace at epsilon = {budget.epsilon:g} weighs rho = {float(pure):.3g}, "
             f"gaussian{of_delta} rho = {normal:.3g}; this study is {budget.mechanism}"
         )
+        both = [
+            cell_noise(replace(budget, mechanism=mechanism, rho=normal), len(settings.column))
+            for mechanism in ("laplace", "gaussian")
+        ]
+        notes.append(
+            f"a count at the whole price has a noise of {both[0]:.3g} with laplace, {both[1]:.3g} with gaussian"
+        )
     beyond = next((abs(t.shift) for t in targets if t.shift), None)
     if beyond is not None:
         notes.append(
@@ -127,8 +140,8 @@ def groups_of(settings: QuantileSettings, public: Public) -> tuple[list[str | No
 
 
 def _target(q: float, noise: Noise, records: int | None) -> Target:
-    """The smallest and the largest value are asked for as far inside as the noise of a count reaches."""
-    inside = noise.std(PARTS // 2) if 0 < noise.whole < math.inf else 0.5
+    """The smallest and the largest value are asked for so far inside that noise is seldom taken for records."""
+    inside = _INSIDE * noise.std(PARTS // 2) if 0 < noise.whole < math.inf else 0.5
     if records is not None:
         inside = min(inside, records / 4)
     return Target(share=q, shift=inside if q == 0 else -inside if q == 1 else 0.0)

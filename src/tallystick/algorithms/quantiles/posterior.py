@@ -26,6 +26,10 @@ _POINTS = 24
 """Places inside a cell at which the answer's posterior is evaluated."""
 _TAIL = 1e-4
 _LEAST_VARIANCE = 1e-9
+_NEAR = 8.0
+"""Edges whose rank is further from the target, in its standard deviations, are on their side anyway."""
+_CLEAR = 4.0
+"""Times the noise of two densities squared that their difference squared must exceed to count."""
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -71,8 +75,8 @@ class Location:
 
     @property
     def crossing(self) -> float:
-        """Where the expected rank is the target."""
-        return float(np.interp(0.0, self.ranks, self.points))
+        """Where the rank is as likely to be above the target as below it."""
+        return self.at(0.5)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -105,10 +109,33 @@ class RankPosterior:
     def _scatter(self) -> tuple[Floats, Floats]:
         """Of each cell: variance per grid step of a smooth density's scatter, and of the density's unevenness."""
         width = np.diff(self.edges).astype(np.float64)
+        mass, spread = self._counts()
+        uneven = (mass**2 + spread) / self.alpha
+        return (mass + np.sqrt(spread) + 0.5) / width, np.maximum(uneven, self._slope(width, mass, spread))
+
+    def _flatness(self) -> Floats:
+        """Of each cell: α as its own counts and its neighbours' leave it."""
+        mass, spread = self._counts()
+        return np.asarray((mass**2 + spread) / np.maximum(self._scatter()[1], 1e-12))
+
+    def _counts(self) -> tuple[Floats, Floats]:
+        """Expected records of each cell, and their variance."""
         d = np.diagonal(self.cov)
         spread = np.maximum(d[1:] + d[:-1] - 2 * np.diagonal(self.cov, 1), 0.0)
-        mass = np.maximum(np.diff(self.mean), 0.0)
-        return (mass + np.sqrt(spread) + 0.5) / width, (mass**2 + spread) / self.alpha
+        return np.maximum(np.diff(self.mean), 0.0), spread
+
+    def _slope(self, width: Floats, mass: Floats, spread: Floats) -> Floats:
+        """Unevenness of a cell whose neighbours show that its density must rise or fall, as at the rim of a gap.
+
+        If the density runs straight from the left neighbour's l to the right one's r, ranks in the middle of the cell
+        are off the straight line by (r − l)·width/8, which is the standard deviation √uneven/2 there. Counted is only
+        what stands above twice the noise of the two densities; no cell is more uneven than all of it at one place.
+        """
+        density, noise = mass / width, spread / width**2
+        left, right = np.append(density[0], density[:-1]), np.append(density[1:], density[-1])
+        of_noise = np.append(noise[0], noise[:-1]) + np.append(noise[1:], noise[-1])
+        slope = np.maximum((right - left) ** 2 - _CLEAR * of_noise, 0.0) * width**2 / 16
+        return np.asarray(np.minimum(slope, mass**2 + spread))
 
     def with_edges(self, wanted: Indices, alpha: float) -> RankPosterior:
         """The same knowledge, spoken of at more edges; ``alpha`` is the flatness of what lies between the old ones."""
@@ -119,11 +146,7 @@ class RankPosterior:
             return known
         edges = np.union1d(self.edges, new)
         cell, part = self._cells(edges)
-        rows = np.arange(len(edges))
-        weights = np.zeros((len(edges), len(self.edges)))
-        weights[rows, cell] = 1 - part
-        weights[rows, cell + 1] += part
-        cov = weights @ self.cov @ weights.T
+        cov = _between(_between(self.cov, cell, part).T, cell, part)
         low, high = self.edges[cell], self.edges[cell + 1]
         plain, uneven = known._scatter()
         for at in np.unique(cell[np.isin(edges, new)]):
@@ -140,7 +163,7 @@ class RankPosterior:
             cov[np.ix_(inside, inside)] += (
                 uneven[at] * np.minimum.outer(left, left) * np.minimum.outer(right, right) / 4
             )
-        return RankPosterior(edges=edges, mean=weights @ self.mean, cov=cov, alpha=alpha)
+        return RankPosterior(edges=edges, mean=_between(self.mean, cell, part), cov=cov, alpha=alpha)
 
     def thinned(self) -> RankPosterior:
         """Without the edges about which counts say less than monotony does.
@@ -163,17 +186,23 @@ class RankPosterior:
 
     def updated(self, functional: Floats, values: Floats, variance: Floats) -> RankPosterior:
         """After ``values`` = ``functional`` @ ranks + noise of these variances were released."""
-        gain_part = self.cov @ functional.T
-        inner = functional @ gain_part + np.diag(np.maximum(variance, _LEAST_VARIANCE))
-        gain = np.linalg.solve(inner, gain_part.T).T
-        mean = self.mean + gain @ (values - functional @ self.mean)
-        cov = self.cov - gain @ gain_part.T
+        # One number after the other (their noise is independent): matrices are small, and a BLAS's threads would wait
+        # for each other longer than they work.
+        mean, cov = self.mean.copy(), self.cov.copy()
+        for row, value, noise in zip(functional, values, np.maximum(variance, _LEAST_VARIANCE)):
+            used = np.flatnonzero(row)
+            gain = (cov[:, used] * row[used]).sum(axis=1)
+            inner = max(0.0, float((row[used] * gain[used]).sum())) + float(noise)
+            mean += gain * ((value - float((row[used] * mean[used]).sum())) / inner)
+            cov -= gain[:, None] * (gain / inner)
         return RankPosterior(edges=self.edges, mean=mean, cov=(cov + cov.T) / 2, alpha=self.alpha)
 
     def evidence(self, functional: Floats, values: Floats, variance: Floats) -> float:
         """How well these releases were foreseen: their log density, up to a constant."""
-        inner = functional @ self.cov @ functional.T + np.diag(np.maximum(variance, _LEAST_VARIANCE))
-        off = values - functional @ self.mean
+        used = np.flatnonzero(functional.any(axis=0))
+        rows = functional[:, used]
+        inner = rows @ self.cov[np.ix_(used, used)] @ rows.T + np.diag(np.maximum(variance, _LEAST_VARIANCE))
+        off = values - rows @ self.mean[used]
         _, size = np.linalg.slogdet(inner)
         return float(-0.5 * (off @ np.linalg.solve(inner, off) + size))
 
@@ -208,29 +237,71 @@ class RankPosterior:
     def location(self, target: Target) -> Location:
         """The posterior of where the target rank is crossed."""
         edges = self.edges.astype(np.float64)
-        below = self._below(edges, target)
-        rising = np.flatnonzero((below[1:] > _TAIL) & (below[:-1] < 1 - _TAIL))
+        counted = self._below_at_edges(target)
+        rising = np.flatnonzero((counted[1:] > _TAIL) & (counted[:-1] < 1 - _TAIL))
         first, last = (int(rising[0]), int(rising[-1])) if len(rising) else (0, len(edges) - 2)
         finer = np.arange(1, _POINTS) / _POINTS
         low, high = edges[first : last + 1, None], edges[first + 1 : last + 2, None]
         points = np.unique(np.concatenate([edges, (low + finer * (high - low)).ravel()]))
         mean, std = self.ranks_at(points, target)
-        return Location(points=points, below=self._below(points, target), ranks=monotone(mean, 1 / (1 + std**2)))
+        cell, part = self._cells(points)
+        # Ranks rise: between two edges the answer is no likelier to be passed than at the second, nor less than at the
+        # first, however little is known of the places in between.
+        before, after = counted[cell], counted[cell + 1]
+        below = np.clip(_probability(mean, std), before, after)
+        # All of an uneven cell's records may be at one place, anywhere in it (a Dirichlet process of weight α is one
+        # atom with probability 1/(1 + α) in the limit of small α): then the answer is as likely anywhere.
+        lumped = 1 / (1 + self._flatness()[cell])
+        below += lumped * (before + part * (after - before) - below)
+        below[part == 0] = counted[cell[part == 0]]
+        below[-1] = 1.0
+        return Location(points=points, below=np.maximum.accumulate(below), ranks=monotone(mean, 1 / (1 + std**2)))
 
-    def location_at_edges(self, target: Target) -> Floats:
-        """P(answer < e) at the edges themselves, each by its own counts, with expected ranks made monotone."""
+    def _below_at_edges(self, target: Target) -> Floats:
+        """P(answer < e) at the edges, sharpened by the others: ranks rise.
+
+        D(e) = F(e) − target is at most the mean of D over e and edges right of it, and at least the mean over e and
+        edges left of it, whatever the weights. In a gap, where many edges were counted and all have one rank, such
+        means are far better known than each of the edges.
+        """
         mean, std = self.ranks_at(self.edges.astype(np.float64), target)
-        below = _normal(monotone(mean, 1 / (1 + std**2)) / np.maximum(std, 1e-3))
-        below[0], below[-1] = 0.0, 1.0
-        return below
-
-    def _below(self, points: Floats, target: Target) -> Floats:
-        mean, std = self.ranks_at(points, target)
-        # A rank is an integer: half a record either way is no evidence.
+        top, q = self.cov[:, -1], target.share
+        near = np.flatnonzero(np.abs(mean) < _NEAR * np.maximum(std, 1e-3))
         z = mean / np.maximum(std, 1e-3)
-        below = np.maximum.accumulate(_normal(z))
+        if len(near) > 1:
+            own = slice(near[0], near[-1] + 1)
+            cov = self.cov[own, own] - q * (top[own, None] + top[None, own]) + q * q * top[-1]
+            z[own] = _sharpened(mean[own], cov)
+        below = _normal(z)
         below[0], below[-1] = 0.0, 1.0
-        return np.asarray(below)
+        return np.maximum.accumulate(below)
+
+
+def _sharpened(mean: Floats, cov: Floats) -> Floats:
+    """z-scores of ascending unknowns: each by the run of neighbours, to its right or its left, that tells most."""
+    many = len(mean)
+    weights = 1 / (1 + np.maximum(np.diagonal(cov), 0.0))
+    first = np.concatenate([[0.0], np.cumsum(weights * mean)])
+    second = np.zeros((many + 1, many + 1))
+    second[1:, 1:] = np.cumsum(np.cumsum(weights[:, None] * cov * weights[None, :], axis=0), axis=1)
+    i, r = np.arange(many)[:, None], np.arange(1, many + 1)[None, :]
+    square = second[r, r] - second[i, r] - second[r, i] + second[i, i]
+    total = np.cumsum(weights)[r - 1] - np.concatenate([[0.0], np.cumsum(weights)])[i]
+    run = (first[r] - first[i]) / np.maximum(np.sqrt(np.maximum(square, 0.0)), 1e-3 * np.maximum(total, 1e-12))
+    upper = np.where(r > i, run, np.inf).min(axis=1)
+    lower = np.where(r > i, run, -np.inf).max(axis=0)
+    return np.where(np.abs(upper) > np.abs(lower), upper, lower)
+
+
+def _probability(mean: Floats, std: Floats) -> Floats:
+    """P(rank > target). A rank is an integer: half a record either way is no evidence."""
+    return _normal(mean / np.maximum(std, 1e-3))
+
+
+def _between(values: Floats, cell: Indices, part: Floats) -> Floats:
+    """Rows between two neighbouring rows: the part of the way from the first to the second."""
+    share = part if values.ndim == 1 else part[:, None]
+    return np.asarray((1 - share) * values[cell] + share * values[cell + 1])
 
 
 def _tightest(floors: Floats, stds: Floats) -> Floats:

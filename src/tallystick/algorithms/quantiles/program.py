@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.algorithms.quantiles.grid import ValueGrid
 from tallystick.algorithms.quantiles.posterior import Target
-from tallystick.algorithms.quantiles.schedule import FIRST_FAN, LEAST_PRICE, MOST_ROUNDS, Look, Schedule
+from tallystick.algorithms.quantiles.schedule import FIRST_FAN, LEAST_PRICE, MOST_ROUNDS, Known, Look, Schedule
 from tallystick.algorithms.quantiles.zoom import Zoom
 from tallystick.privacy.contribution import Contribution, Repeated, Sparse
 from tallystick.privacy.open_budget import PARTS
@@ -85,6 +85,7 @@ class QuantileProgram(BlockProgram):
     """See the module. Fields are public facts; records arrive as arguments."""
 
     rounds = MOST_ROUNDS
+    interim = True  # what was counted so far answers already, with wider intervals
 
     def __init__(
         self,
@@ -105,7 +106,8 @@ class QuantileProgram(BlockProgram):
         self.records = records
         self.public_count = public_count
         self.targets = len(self.series[0].targets)
-        self.edges = max(FIRST_FAN, (schedule.fan + 1) * self.targets)
+        self.edges = max(FIRST_FAN, (schedule.wide + 1) * self.targets)
+        self._most_narrow = max(FIRST_FAN, (schedule.fan + 1) * self.targets)
         self.per_column = len(self.series) // len(self.columns)
         self._known: tuple[bytes, tuple[Zoom, ...]] | None = None
 
@@ -157,17 +159,22 @@ class QuantileProgram(BlockProgram):
 
     def _next(self, state: QuantileState, zooms: Sequence[Zoom]) -> Look | None:
         done, left = int(state.rounds), PARTS - int(state.asked[:, 0].sum())
-        probed = int(state.asked[:, 1].sum())
+        probed = bool(state.asked[:, 1].any())
         settled = not any(z.open_targets for z in zooms)
-        if done == MOST_ROUNDS or left < LEAST_PRICE or probed == len(self.schedule.split) or settled:
+        if done == MOST_ROUNDS or left < LEAST_PRICE or settled:
             return None
         unsettled = [z for z in zooms if z.open_targets]
         # Where a count at the whole price could not tell more, as in a group without records, nothing is waited for.
-        open_ = [z.widest_spread for z in unsettled if z.widest_spread > self.schedule.noise.whole]
-        spread = math.exp(sum(map(math.log, open_)) / len(open_)) if open_ else 0.0
+        told = [z for z in unsettled if z.widest_spread > self.schedule.noise.whole]
+        spread = math.exp(sum(math.log(z.widest_spread) for z in told) / len(told)) if told else 0.0
         cells = self.schedule.fan * self.targets + 2
-        rough = all(z.rough for z in unsettled)
-        return self.schedule.next(spread=spread, cells=cells, left=left, round=done, probed=probed, rough=rough)
+        known = Known(
+            spread=spread,
+            doubt=max((z.widest_doubt for z in told), default=0.0),
+            rough=all(z.rough for z in unsettled),
+            spiky=all(z.spiky for z in unsettled),
+        )
+        return self.schedule.next(known, cells=cells, left=left, round=done, probed=probed)
 
     def _padded(self, series: Series, edges: NDArray[np.int64]) -> NDArray[np.float64]:
         out = np.full(self.edges, float(series.grid.size))
@@ -199,7 +206,10 @@ class QuantileProgram(BlockProgram):
     def _start(self) -> tuple[Zoom, ...]:
         records = self._expected
         std = 0.0 if self.public_count else 10 * records * self.per_column
-        return tuple(Zoom.start(size=s.grid.size, targets=s.targets, records=records, std=std) for s in self.series)
+        return tuple(
+            Zoom.start(size=s.grid.size, targets=s.targets, records=records, std=std, laplace=self.laplace)
+            for s in self.series
+        )
 
     def _told(
         self, zoom: Zoom, series: Series, price: int, probe: bool, edges: NDArray[np.float64], total: NDArray[Any]
@@ -214,7 +224,7 @@ class QuantileProgram(BlockProgram):
                 return zoom.told_rank(edge, rank + self._expected * share, (std * most) ** 2)
             return zoom.told_rank(edge, rank, (std * most) ** 2, share)
         counts = total[: len(used) + 1] * (2.0 if self.laplace else 1.0)
-        return zoom.told_cells(used, counts, std**2)
+        return zoom.told_cells(used, counts, std**2, sparse=len(used) > self._most_narrow)
 
     def probe_share(self, series: Series) -> float:
         """q of 1[x < e] − q: the quantile's own where the number of records is not public, else what costs least."""

@@ -16,6 +16,7 @@ from tallystick.privacy.open_budget import PARTS
 MOST_ROUNDS = 15
 LEAST_PRICE = PARTS // 2**13
 FIRST_FAN = 16
+_LATE = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,33 +47,64 @@ class Look:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Known:
+    """What a search knows by now, in what matters for its next price."""
+
+    spread: float
+    """Ranks that the answers are still uncertain by."""
+    doubt: float
+    """Standard deviation of the rank at the answer."""
+    rough: bool
+    """Records may lie in spikes."""
+    spiky: bool
+    """They have shown to."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """See the module."""
 
     noise: Noise
     fan: int
+    wide: int
+    """Cells around each answer where records are in spikes: a count tells a spike's cell however many there are."""
     precision: float = 8.5
-    rough_precision: float = 4.0
+    rough_precision: float = 6.5
     """Where records are in spikes and more cannot be paid: enough to find the cell of one."""
     reserve: float = 0.35
     """Levels of cells never take more than this share of what is left."""
-    split: tuple[float, ...] = (0.3, 1.0)
-    """Of what is left, for each of the probes."""
+    split: float = 0.3
+    """Of what is left, at most so much for a probe that is not the last."""
+    lone: float = 1.0
+    """Noise of a probe of one rank, in that of a cell."""
+    enough: float = 5.0
+    """The last probe is made where the rank in doubt is at most so many times what it would be told to."""
+    sharp: float = 3.0
+    """A probe before the last tells the rank to this part of its doubt."""
 
     def first(self, records: float) -> Look:
         """The first round: all of the domain in equal cells."""
         wanted = self._wanted(0.9 * records, FIRST_FAN, self.precision)
         return Look(price=max(LEAST_PRICE, min(int(wanted), int(PARTS * self.reserve))), fan=FIRST_FAN)
 
-    def next(self, *, spread: float, cells: int, left: int, round: int, probed: int, rough: bool = False) -> Look:
-        """After ``round`` rounds, with ``left`` parts left, and ``probed`` probes done."""
-        wanted = self._wanted(spread, cells, self.precision)
-        if rough and wanted > left * self.reserve:
-            wanted = self._wanted(spread, cells, self.rough_precision)
-        if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= len(self.split):
-            at = min(probed, len(self.split) - 1)
-            return Look(price=max(LEAST_PRICE, int(left * self.split[at])), fan=0)
-        return Look(price=max(LEAST_PRICE, int(wanted)), fan=self.fan)
+    def next(self, known: Known, *, cells: int, left: int, round: int, probed: bool) -> Look:
+        """After ``round`` rounds, with ``left`` parts left; once probed, there are only probes."""
+        wanted, fan = self._wanted(known.spread, cells, self.precision), self.fan
+        if known.spiky or (known.rough and wanted > left * self.reserve):
+            wanted, fan = self._wanted(known.spread, 4, self.rough_precision), self.wide
+        if round >= _LATE:  # whatever keeps a search looking, rounds must not run out while there is budget
+            wanted = max(wanted, left / (4 * (MOST_ROUNDS - round)))
+        if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= 2:
+            return Look(price=max(LEAST_PRICE, self._probe(known.doubt, left, round, probed)), fan=0)
+        return Look(price=max(LEAST_PRICE, int(wanted)), fan=fan)
+
+    def _probe(self, doubt: float, left: int, round: int, probed: bool) -> int:
+        """A rank is told where it is most likely reached; the further off it proves, the more probes come after."""
+        last = self.noise.std(left) * self.lone
+        if MOST_ROUNDS - round == 1 or (probed and doubt <= self.enough * last):
+            return left
+        wanted = self.noise.price_for(doubt / self.sharp / self.lone)
+        return int(min(left * self.split, wanted))
 
     def _wanted(self, spread: float, cells: int, precision: float) -> float:
         """Parts that tell a rank in the middle of so many cells (K/4 of their noise) to a part of the spread."""
