@@ -29,7 +29,7 @@ _COMMON = tuple(f.name for f in fields(PrivateEstimator))
 
 
 def _has_probabilities(pipeline: Pipeline) -> bool:
-    return pipeline._program_steps()[-1].get("program") == "logistic_regression"
+    return bool(pipeline._program_steps()[-1].get("program") == "logistic_regression")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -113,7 +113,7 @@ class Pipeline(ScoredClasses, PrivateEstimator):
         """Every row − mean along the components, in the encoded columns."""
         return self._projected(self._encode(X))
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, where the last step is a logistic regression."""
         return probabilities(self.decision_function(X), len(self.classes_), self._residual_clip)

@@ -24,7 +24,7 @@ class ScoredClasses(ClassifierMixin, ClassLabels):  # type: ignore[misc]
 
     def _encode(self, X: Any) -> NDArray[np.float64]:
         """As every estimator."""
-        return np.asarray(super()._encode(X))  # type: ignore[misc]
+        return np.asarray(super()._encode(X))
 
     def _take_classes(self, classes: Any) -> None:
         mixed = len({type(c) for c in classes or ()}) > 1
