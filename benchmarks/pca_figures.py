@@ -7,8 +7,8 @@
 * Figure 5, captured variance over ε. The sets of the paper are not to be had here: generated rows of the same shapes,
   with a spectrum that the title states, and 4s and 9s made from MNIST as GISETTE was.
 
-Tables are ``pca-figure-3.csv`` to ``-5.csv``; a cell that is there is not measured again, so it can be stopped. Plots
-are drawn from the tables alone. ``--quick``: few owners, rows and runs; it shows that everything runs, and means nothing.
+Tables are ``pca-figure-3.csv`` to ``-5.csv``; a cell that is there is not measured again, so it can be stopped; plots
+are drawn from the tables alone. ``--quick``: few owners, rows and runs; it shows that all runs, and means nothing.
 """
 
 from __future__ import annotations
