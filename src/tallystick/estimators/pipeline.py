@@ -133,7 +133,7 @@ class Pipeline(ScoredClasses, PrivateEstimator):
         if space.unit:
             raise StudyError(
                 "a pipeline on rows of length 1 is not linear in its columns",
-                rule="evaluated-classifier",
+                rule="evaluate-a-fitted-classifier",
                 remedy='Evaluate one that was fitted with PCA(rows="given").',
             )
         weights = self.coef_ @ self.components_

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.components.basis import bands, cosines
-from tallystick.algorithms.components.choices import Choices, scatter_sensitivity
+from tallystick.algorithms.components.choices import CLIPPED_AT, Choices, scatter_sensitivity
 from tallystick.algorithms.components.row_space import (
     RowSpace,
     in_basis,
@@ -228,7 +228,7 @@ class ComponentsProgram(BlockProgram):
         radius = longest
         if self.choices.bounded == "clip":
             norm = np.sqrt(spread * (self.columns if self.space.l1 else 1))
-            radius = float(min(longest, max(2 * norm, 2.0**-20)))
+            radius = float(min(longest, max(CLIPPED_AT * norm, 2.0**-20)))
         return state._replace(mean=mean, total=spread, radius=radius)
 
     def _choose(self, total: NDArray[np.float64], state: State) -> State:
