@@ -14,6 +14,7 @@ from row_independence import RowsDependError, check_row_independence
 from sklearn import decomposition
 from sklearn.linear_model import LogisticRegression as ScikitLogistic
 
+from tallystick.algorithms.components.program import ComponentsProgram
 from tallystick.algorithms.pipelines.design import design_pipeline
 from tallystick.algorithms.pipelines.program import PipelineProgram, Projection
 from tallystick.algorithms.pipelines.settings import pipeline_settings
@@ -157,30 +158,47 @@ def test_without_noise_it_is_scikit_learns_pipeline() -> None:
     assert np.mean(ours == (theirs > 0.5)) > 0.99
 
 
-def test_a_components_variance_is_not_its_noisy_eigenvalue() -> None:
-    """The length that coordinates are cut at follows the variance along the noisy component, checked by simulation."""
-    rng = np.random.default_rng(0)
-    x, _ = signal(3000)
-    public = numbers(6, records=3000)
-    budget = budget_of("gaussian", 1.0)
-    steps = [{"program": "truncated_svd", "n_components": 2, "rows": "unit"}, {"program": "linear_svc", "rounds": 1}]
-    design = design_pipeline(public, budget, pipeline_settings({"steps": steps, "share": 0.02}))
-    plan = plan_of(design, budget, 3000)
-    program = design.program
-
+def noised(rng: np.random.Generator) -> Any:
     def noise(_: int, r: Any) -> NDArray[np.int64]:
         std = np.concatenate([np.full(n.group.size, np.sqrt(2 * n.variance)) for n in r.noise])
         return np.rint(rng.normal(0, std)).astype(np.int64)
 
-    ratios = []
-    for _ in range(20):
-        state = next(iter(walk(design, plan, public, x, np.zeros(3000), noise)))[2]
-        first, _ = program.states(state)
-        rows = program.first.space.rows(x)
-        true = np.sqrt(((rows @ first.components.T) ** 2).mean(axis=0))
-        ratios.append(program.lengths(first) / 3 / true)
-    assert 0.7 < np.mean([r[0] for r in ratios]) < 1.3
-    assert np.max(ratios) < 4
+    return noise
+
+
+def length_ratios(reduction: dict[str, Any], records: int, epsilon: float) -> NDArray[np.float64]:
+    """Over 40 draws of the first part's noise: the lengths that coordinates are cut at, over 3 true deviations."""
+    x, y = signal(records)
+    public, budget = numbers(6, records=records), budget_of("gaussian", epsilon)
+    steps = [{"n_components": 2, **reduction}, {"program": "linear_svc", "rounds": 1}]
+    design = design_pipeline(public, budget, pipeline_settings({"steps": steps}))
+    plan, program, noise = plan_of(design, budget, records), design.program, noised(np.random.default_rng(0))
+    rows, ratios = program.first.space.rows(x), []
+    for _ in range(40):
+        made = zip(range(program.first.rounds), walk(design, plan, public, x, y, noise))
+        first, _ = program.states(list(made)[-1][1][2])
+        along = (rows - program.first.mean_of(first)) @ first.components.T
+        ratios.append(program.lengths(first) / 3 / np.sqrt((along**2).mean(axis=0)))
+    return np.array(ratios)
+
+
+def test_a_components_variance_is_not_its_noisy_eigenvalue() -> None:
+    """The length that coordinates are cut at follows the variance along the noisy component."""
+    ratios = length_ratios({"program": "truncated_svd", "rows": "unit"}, 3000, 0.1)
+    assert 0.7 < np.mean(ratios[:, 0]) < 1.3
+    assert ratios.max() < 4
+
+
+@pytest.mark.parametrize(("records", "epsilon"), [(900, 1.0), (900, 0.3), (4000, 1.0), (20_000, 3.0)])
+def test_noise_does_not_make_a_length_so_short_that_all_is_cut(records: int, epsilon: float) -> None:
+    ratios = length_ratios({"program": "pca"}, records, epsilon)
+    assert np.quantile(ratios, 0.05) > 0.9
+    assert ratios.min() > 0.5
+
+
+def test_planted_a_noisy_mean_square_taken_as_it_came_cuts_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ComponentsProgram, "total_noise", lambda *_: 0.0)
+    assert length_ratios({"program": "pca"}, 900, 0.3).min() < 0.1
 
 
 def test_a_query_of_another_study_is_refused() -> None:

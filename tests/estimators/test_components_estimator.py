@@ -89,7 +89,8 @@ def test_every_way_gives_unit_vectors_a_table_a_picture_and_loads_again(kind: An
     assert all(c[np.abs(c).argmax()] > 0 for c in model.components_)
     table = model.to_frame()
     assert set(table["part"]) == {"explained variance ratio", "loadings of component 1", "loadings of component 2"}
-    assert model.plot().get_axes()
+    titles = [axes.get_title() for axes in model.plot().get_axes()]
+    assert titles == ["explained variance ratio", "loadings of component 1", "loadings of component 2"]
     assert model.answer().notes[0]
     kept = of_simulation({**result_of(model), "fitted": packed_fit(model)})
     assert kept.model_document() == model.model_document()

@@ -140,7 +140,13 @@ class PipelineProgram(BlockProgram):
         shares = state.shares
         if choices.scatter > 0 and not choices.shrinks and state.total > 0:
             noise = self.first.noise_beside() / state.records
-            whole = 1.0 if choices.normalised else state.total / state.radius**2
-            shares = np.sqrt(np.maximum(state.noisy**2 - 4 * d * noise**2, 0.0) * (state.noisy > 0)) / whole
+            trace = 1.0 if choices.normalised else state.total / state.radius**2
+            shares = np.sqrt(np.maximum(state.noisy**2 - 4 * d * noise**2, 0.0) * (state.noisy > 0)) / trace
+        # A standard deviation more than it was measured: a length that is too short cuts everything to its sign, one
+        # that is too long is scaled back by the second program's moments.
+        whole = min(max(state.total, 0.0) + self.first.total_noise(state), self._longest(state))
         # A direction taken at random has 1/d of the whole; a component is not taken to have less.
-        return WIDTH * np.sqrt(max(state.total, 2.0**-20) * np.clip(shares, 1 / d, 1.0))
+        return WIDTH * np.sqrt(max(whole, 2.0**-20) * np.clip(shares, 1 / d, 1.0))
+
+    def _longest(self, state: ComponentState) -> float:
+        return float(self.first.space.longest_residual(self.first.mean_of(state)) ** 2)
