@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tallystick.estimators.linear import LogisticRegression as LogisticRegression
     from tallystick.estimators.linear import Ridge as Ridge
     from tallystick.estimators.mode import Mode as Mode
+    from tallystick.estimators.pipeline import Pipeline as Pipeline
     from tallystick.estimators.quantiles import Quantiles as Quantiles
     from tallystick.estimators.summary import Summary as Summary
     from tallystick.privacy.grid import Group as Group
@@ -81,6 +82,7 @@ _WHERE = {
         "estimators.kmeans": ("KMeans",),
         "estimators.linear": ("LinearSVC", "LogisticRegression", "Ridge"),
         "estimators.mode": ("Mode",),
+        "estimators.pipeline": ("Pipeline",),
         "estimators.quantiles": ("Quantiles",),
         "estimators.summary": ("Summary",),
         "privacy.grid": ("Group",),

@@ -49,6 +49,9 @@ STUDIES = {
     ),
     "PCA": NO_TARGET.replace("logistic_regression", "pca").replace("[program]", "[program]\nn_components = 2"),
     "TruncatedSVD": NO_TARGET.replace("logistic_regression", "truncated_svd"),
+    "Pipeline": STUDY.replace("logistic_regression", "pipeline").replace(
+        "rounds = 3", 'steps = [{ program = "pca" }, { program = "logistic_regression", rounds = 3 }]'
+    ),
     "FrequentItemsets": NO_TARGET.replace("logistic_regression", "frequent_itemsets"),
     "Summary": NO_TARGET.replace("logistic_regression", "summary"),
     "CountRecords": NO_TARGET.replace("logistic_regression", "count.py"),

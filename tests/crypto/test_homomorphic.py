@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from fractions import Fraction
 from typing import Any
 
+import gmpy2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.core.errors import LocalProtocolError, StudyError
+from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, StudyError
 from tallystick.core.redaction import Secret
+from tallystick.crypto.homomorphic import paillier
 from tallystick.crypto.homomorphic.bfv import _flood, _signed
-from tallystick.crypto.homomorphic.bfv_parameters import budget_left, coefficients, plain_bits
+from tallystick.crypto.homomorphic.bfv_parameters import DEGREE, budget_left, coefficients, plain_bits
 from tallystick.crypto.homomorphic.flooding import SHARE, error_bound, flooding_for
 from tallystick.crypto.homomorphic.packing import pack, slot_bytes, unpack
 from tallystick.crypto.homomorphic.scheme import Extent, scheme_for
@@ -134,3 +137,52 @@ def test_a_sum_without_room_is_refused_by_name() -> None:
     assert error.value.rule == "homomorphic-headroom"
     with pytest.raises(StudyError, match="no scheme"):
         scheme_for("rot13", Extent(size=1, limit=1, owners=1))
+
+
+@functools.cache
+def _primes() -> tuple[Any, Any]:
+    secret: Any = scheme_for("paillier", Extent(size=1, limit=1000, owners=3)).generate(system_stream())
+    return secret._primes  # type: ignore[no-any-return]
+
+
+def _paillier_with(base: Any) -> bytes:
+    """A key that is well-formed but for its base, with the proof that belongs to it."""
+    p, q = _primes()
+    n, order = p * q, (p - 1) * (q - 1)
+    h = base(n) % n
+    root = gmpy2.invert(n, order)
+    proof = [gmpy2.powmod(c, root, n) for c in paillier._challenges(n, h)]
+    return b"".join(paillier._written(v, paillier._BYTES) for v in (n, h, *proof))
+
+
+@pytest.mark.parametrize(
+    "base",
+    [lambda n: n - 1, lambda n: 1, lambda n: 0],
+    ids=["of order 2: every sum has two ciphertexts only", "one", "zero"],
+)
+def test_a_paillier_base_that_hides_nothing_is_refused(base: Any) -> None:
+    """h = n − 1 is coprime to n and in range, and its powers are ±1: each plaintext would have two ciphertexts."""
+    scheme = scheme_for("paillier", Extent(size=1, limit=1000, owners=3))
+    with pytest.raises(RemoteProtocolError, match="base is out of range") as error:
+        scheme.public_key(_paillier_with(base), party="data-user")
+    assert error.value.rule == "bad-public-key"
+    scheme.public_key(_paillier_with(lambda n: n - 4), party="data-user")  # −2², as honest bases are: it is accepted
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("limit", [2**40, 2**62], ids=["one modulus", "two moduli"])
+def test_a_bfv_key_with_a_zero_polynomial_is_refused(which: int, limit: int) -> None:
+    """With p₁ = 0 an upload is its plaintext and a small error; with p₀ = 0 it decrypts to nothing."""
+    scheme = scheme_for("bfv", Extent(size=10, limit=limit, owners=3, flood_bits=60))
+    raw = scheme.generate(system_stream()).public.raw
+    moduli = 2 if limit == 2**62 else 1
+    words = np.frombuffer(raw, dtype="<u8").copy().reshape(moduli, 2, -1)
+    words[-1, which] = 0
+    with pytest.raises(RemoteProtocolError, match="one of its polynomials is zero") as error:
+        scheme.public_key(words.tobytes(), party="data-user")
+    assert error.value.rule == "bad-public-key"
+    residues = np.frombuffer(raw, dtype="<u8").copy().reshape(moduli, 2, -1, DEGREE)
+    residues[0, which, 0] = 0  # zero modulo one prime alone is as bad there
+    with pytest.raises(RemoteProtocolError, match="one of its polynomials is zero"):
+        scheme.public_key(residues.tobytes(), party="data-user")
+    scheme.public_key(raw, party="data-user")

@@ -281,6 +281,7 @@ EVERY: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "gaussian_mixture": ({"n_components": 2, "rounds": 3}, NUMBERS, None),
     "pca": ({"n_components": 2}, NUMBERS, None),
     "truncated_svd": ({"n_components": 1}, NUMBERS, None),
+    "pipeline": ({"steps": [{"program": "pca"}, {"program": "linear_svc", "rounds": 3}]}, {**NUMBERS, **LABEL}, "y"),
     "frequent_itemsets": ({"min_support": 0.3, "max_length": 2}, SETS, None),
     "summary": ({}, {**NUMBERS, **LABEL}, None),
 }

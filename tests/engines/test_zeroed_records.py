@@ -49,6 +49,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any], str | None]] = {
     "pca": ("pca", {}, None),
     "pca, cosines": ("pca", {"basis": "dct"}, None),
     "truncated_svd": ("truncated_svd", {"columns": "uneven"}, None),
+    "pipeline": ("pipeline", {"steps": [{"program": "pca"}, {"program": "linear_svc", "rounds": 2}]}, "ill"),
     "kmeans": ("kmeans", {"n_clusters": 2, "rounds": 2}, None),
     "kmeans, plain": ("kmeans", {"n_clusters": 2, "rounds": 2, "method": "plain", "start": "random"}, None),
     "levels": ("frequent_itemsets", {"min_support": 0.3, "method": "levels"}, None),

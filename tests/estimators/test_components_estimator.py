@@ -89,7 +89,8 @@ def test_every_way_gives_unit_vectors_a_table_a_picture_and_loads_again(kind: An
     assert all(c[np.abs(c).argmax()] > 0 for c in model.components_)
     table = model.to_frame()
     assert set(table["part"]) == {"explained variance ratio", "loadings of component 1", "loadings of component 2"}
-    assert model.plot().get_axes()
+    titles = [axes.get_title() for axes in model.plot().get_axes()]
+    assert titles == ["explained variance ratio", "loadings of component 1", "loadings of component 2"]
     assert model.answer().notes[0]
     kept = of_simulation({**result_of(model), "fitted": packed_fit(model)})
     assert kept.model_document() == model.model_document()
@@ -188,6 +189,10 @@ def test_captured_variance_of_a_simulation() -> None:
     [
         (lambda: ts.PCA(7).fit(federation(rows(50))), "7 components of 6"),
         (lambda: ts.PCA(3).fit(federation(rows(2), clients=1)), "3 components of 2 records"),
+        (lambda: ts.PCA(2).fit(federation(np.zeros((0, 6)))), "no institution holds a record"),
+        (lambda: ts.PCA(2).fit(federation(np.full((9, 6), np.nan))), "missing values"),
+        (lambda: ts.PCA(2, basis="wavelet").fit(federation(rows(50))), "basis"),
+        (lambda: ts.TruncatedSVD(7).fit(federation(rows(50), trust="proxy")), "7 components of 6"),
         (lambda: ts.PCA(0).fit(federation(rows(50))), "n_components"),
         (lambda: ts.PCA(2, bounds=(-1, 1)).fit(np.array([[np.nan, 0.0], [1.0, 1.0]])), "NaN"),
         (lambda: ts.PCA(1).fit(rows(50)), "bounds"),

@@ -50,6 +50,8 @@ ALLOWED = {
     ts.GaussianMixture: COMMON | {"weights_", "means_", "covariances_"},
     ts.PCA: COMMON | COMPONENTS | {"mean_"},
     ts.TruncatedSVD: COMMON | COMPONENTS | {"singular_values_"},
+    ts.Pipeline: COMMON
+    | {"components_", "explained_variance_ratio_", "coef_", "intercept_", "classes_", "_mean", "_residual_clip"},
     ts.Summary: COMMON | {"table_"},
     ts.KMeans: COMMON | {"cluster_centers_", "counts_", "_encoded_centers"},
     ts.FrequentItemsets: COMMON | {"itemsets_", "min_support_", "_levels", "_counted"},
@@ -113,6 +115,8 @@ def fitted(route: str) -> Any:
         return ts.PCA(2).fit(fed)
     if route == "truncated_svd":
         return ts.TruncatedSVD(2).fit(fed)
+    if route == "pipeline":
+        return ts.Pipeline([ts.PCA(2), ts.LinearSVC(rounds=3)]).fit(fed, target="ill")
     if route == "summary":
         return ts.Summary().fit(fed)
     if route == "kmeans":
@@ -138,6 +142,7 @@ ROUTES = (
     "gaussian_mixture",
     "pca",
     "truncated_svd",
+    "pipeline",
     "summary",
     "kmeans",
     "levels",

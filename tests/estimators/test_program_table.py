@@ -33,6 +33,7 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "gaussian_mixture": (None, {"n_components": 2}),
     "pca": (None, {"n_components": 2}),
     "truncated_svd": (None, {"n_components": 2}),
+    "pipeline": ("ill", {"steps": [{"program": "pca"}, {"program": "linear_svc", "rounds": 4}], "share": 0.4}),
     "summary": (None, {"bins": 4}),
     "quantiles": (None, {"q": [0.25, 0.5], "column": ["age"]}),
     "mode": (None, {"column": "ill"}),

@@ -27,6 +27,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "GaussianMixture": ("check_fit_idempotent",),
     "PCA": _TRANSFORMS,
     "TruncatedSVD": _TRANSFORMS,
+    "Pipeline": ("check_classifier_data_not_an_array", *_BOTH),
 }
 
 
@@ -39,6 +40,7 @@ def estimators() -> list[Any]:
         ts.GaussianMixture(2, epsilon=1e4, bounds=(-100, 100), rounds=3),
         ts.PCA(1, epsilon=1e4, bounds=(-100, 100)),
         ts.TruncatedSVD(1, epsilon=1e4, bounds=(-100, 100)),
+        ts.Pipeline([ts.PCA(1), ts.LinearSVC(rounds=64)], epsilon=1e4, bounds=(-100, 100)),
     ]
 
 
@@ -71,7 +73,7 @@ def test_two_fits_that_draw_the_same_noise_agree(kind: str, name: str, monkeypat
 
 @pytest.mark.usefixtures("seeded_noise")
 @pytest.mark.parametrize("name", ["check_methods_sample_order_invariance", "check_methods_subset_invariance"])
-@pytest.mark.parametrize("kind", ["LinearSVC", "Ridge", "PCA", "TruncatedSVD", "GaussianNB"])
+@pytest.mark.parametrize("kind", ["LinearSVC", "Ridge", "PCA", "TruncatedSVD", "GaussianNB", "Pipeline"])
 def test_predictions_do_not_depend_on_the_other_rows(kind: str, name: str) -> None:
     """scikit-learn leaves these out for a random estimator, but predicting is not random."""
     getattr(estimator_checks, name)(kind, next(e for e in estimators() if type(e).__name__ == kind))

@@ -29,6 +29,7 @@ WORDS = (
     *("min_clients", "round_timeout_s", "records", "missing", "marker", "policy", "lower", "upper", "bins", "log"),
     *("step", "values", "merge", "vocabulary", "max_per_record", "ticks", "tick_seconds", "records_per_tick", "start"),
     *("pca", "truncated_svd", "n_components", "basis", "dct", "shape", "rows", "unit", "columns", "sparse", "top"),
+    *("pipeline", "steps", "share", "[[program.steps]]"),
     *("summary", "kmeans", "ridge", "linear_svc", "logistic_regression", "frequent_itemsets", "evaluation"),
     *("add-remove", "replace-one", "gaussian", "laplace", "none", "category", "number", "integer", "items"),
     *("5e-324", "1e-200", "1e308", "inf", "nan", "-0.0", "true", "1979-05-27", "0x7fffffffffffffff", "9" * 20),
@@ -103,6 +104,8 @@ _SMALL = {
     "gaussian_mixture": "[program]\nn_components = 2\nrounds = 2\n",
     "pca": 'features = ["age"]\n[program]\nn_components = 1\nbasis = "dct"\nshape = [1]\n',
     "truncated_svd": 'features = ["age"]\n[program]\nn_components = 1\nnoise = "equal"\nrows = "unit"\n',
+    "pipeline": 'target = "ill"\n[program]\nshare = 0.5\n'
+    'steps = [{ program = "pca" }, { program = "linear_svc", rounds = 2 }]\n',
     "ridge": 'target = "age"\n',
     "logistic_regression": 'target = "ill"\n[program]\nrounds = 2\n',
     "linear_svc": 'target = "ill"\n[program]\nrounds = 2\nclip = 1.0\nl2 = 0.1\nlearning_rate = 0.5\n',

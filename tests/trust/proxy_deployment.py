@@ -60,10 +60,18 @@ def histogram() -> str:
     return summary.replace(f"rounds = {ROUNDS}\nstandardise = false", "bins = 1000")
 
 
+def pipeline() -> str:
+    """Components and a classifier of them, in one study: the components travel to the institutions as public state."""
+    steps = 'steps = [{ program = "pca", n_components = 1 }, { program = "logistic_regression", rounds = 2 }]'
+    logistic = text("components first").replace('"logistic_regression"', '"pipeline"')
+    joined = logistic.replace(f"rounds = {ROUNDS}\nstandardise = false", steps)
+    return joined.replace("x = {", 'z = { type = "number", lower = -1, upper = 1 }\nx = {')
+
+
 def frames(clients: int = 3) -> list[dict[str, Any]]:
     x = np.linspace(-1, 1, RECORDS)
     y = np.where(x > 0.1, "b", "a")
-    return [{"x": x[i::clients], "y": y[i::clients]} for i in range(clients)]
+    return [{"x": x[i::clients], "y": y[i::clients], "z": np.sin(3 * x[i::clients])} for i in range(clients)]
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -94,12 +102,14 @@ class Deployment:
             port.close()
         for name, frame in zip(self.CLIENTS, frames(len(self.CLIENTS))):
             source = folder / f"{name}.csv"
-            rows = ["x,y", *(f"{x!r},{y}" for x, y in zip(frame["x"].tolist(), frame["y"].tolist()))]
+            cells = zip(*(frame[column].tolist() for column in ("x", "y", "z")))
+            rows = ["x,y,z", *(f"{x!r},{y},{z!r}" for x, y, z in cells)]
             source.write_text("\n".join(rows) + "\n")
             made = enrolment.enrol(name, "client", self.home, now=now, data=str(source), decide="approve", budget=50.0)
             self.configs[name] = ("client", made[1])
         self.analyst = enrolment.enrol("analyst", "analyst", self.home, now=now)[1]
-        declared = ts.Schema({"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])}).to_dict()
+        numbers = {"x": ts.Number(-1, 1), "z": ts.Number(-1, 1)}
+        declared = ts.Schema({**numbers, "y": ts.Category(["a", "b"])}).to_dict()
         told = {"name": "columns", "program": "summary"}
         columns = Study.from_dict({"study": told, "data": {"columns": declared}})
         for name in self.CLIENTS:  # rules approve only what a person has accepted

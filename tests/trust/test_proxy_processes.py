@@ -11,9 +11,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.trust.proxy_deployment import CLIENTS, ROUNDS, Deployment, histogram, text, wait_for
+from tests.trust.proxy_deployment import (
+    CLIENTS,
+    RECORDS,
+    ROUNDS,
+    Deployment,
+    frames,
+    histogram,
+    pipeline,
+    text,
+    wait_for,
+)
 
+import tallystick as ts
 from tallystick.application import studies, study_results
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
@@ -86,3 +98,16 @@ def test_packed_paillier_runs_there_too_in_several_chunks(deployment: Deployment
     assert made["privacy"]["trust"]["scheme"] == "paillier"
     assert made["cost"]["bytes_up_per_client"] >= 3 * 4096
     check(deployment, study, made, tmp_path)
+
+
+def test_a_pipeline_runs_there_and_its_result_loads(deployment: Deployment, tmp_path: Path) -> None:
+    """Two rounds of components, then three of a classifier on projected records, one charge, one receipt."""
+    study = Study.parse(pipeline())
+    made = run(deployment, study)
+    assert made["cost"]["rounds"] == 5
+    assert made["privacy"]["epsilon"] == 1.0
+    check(deployment, study, made, tmp_path)
+    model: Any = ts.load(tmp_path / "result.json", consortium=deployment.home / "consortium.toml")
+    assert model.model_document() == made["model"]
+    whole = {name: np.concatenate([frame[name] for frame in frames()]) for name in ("x", "z")}
+    assert len(model.predict(whole)) == RECORDS

@@ -24,6 +24,8 @@ from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_set
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
 from tallystick.algorithms.linear.losses import HingeProgram, LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
+from tallystick.algorithms.pipelines.design import design_pipeline
+from tallystick.algorithms.pipelines.settings import pipeline_settings
 from tallystick.algorithms.program import Public
 from tallystick.algorithms.quantiles.design import design_quantiles as quantiles_by_counts
 from tallystick.algorithms.quantiles.settings import QuantileSettings, quantile_settings
@@ -90,6 +92,11 @@ BUILT_IN: dict[str, BuiltIn] = {
     "pca": _checked(ComponentSettings, component_settings, design_pca, _face("components:PCA")),
     "truncated_svd": _checked(
         ComponentSettings, component_settings, design_truncated_svd, _face("components:TruncatedSVD")
+    ),
+    "pipeline": BuiltIn(
+        keys=frozenset({"steps", "share"}),
+        design=lambda keywords, public, budget: design_pipeline(public, budget, pipeline_settings(keywords)),
+        estimator=_face("pipeline:Pipeline"),
     ),
     "gaussian_nb": BuiltIn(keys=frozenset(), design=design_naive_bayes, estimator=_face("gaussians:GaussianNB")),
     "gaussian_mixture": _checked(MixtureSettings, mixture_settings, design_mixture, _face("gaussians:GaussianMixture")),

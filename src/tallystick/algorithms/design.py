@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from tallystick.algorithms.program import Program
@@ -46,6 +46,10 @@ class PublicBudget:
         if self.mechanism == "laplace":
             return sensitivity / (share * self.epsilon) * math.sqrt(2 * self.variance_factor)
         return sensitivity * math.sqrt(self.variance_factor / (2 * share * self.rho))
+
+    def part(self, share: float) -> PublicBudget:
+        """The budget of a program that has this share of it, beside others in the same study."""
+        return replace(self, rho=share * self.rho, epsilon=share * self.epsilon)
 
     @property
     def sensitivity_factor(self) -> int:

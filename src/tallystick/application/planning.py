@@ -80,12 +80,15 @@ def describe(made: dict[str, Any]) -> str:
     if made["price_of_trust"]:
         lines.append(f"  its price    noise variance is {made['price_of_trust']:.3g} times a single trusted curator's")
     lines.append("")
-    lines.append("  rounds        group        coordinates   noise/server   noise total   noise on mean, over bound")
+    maker = next((key for key in privacy["noise_std"] if key.startswith("per_")), "per_server").removeprefix("per_")
+    wide = max([12, *(len(r["group"]) for r in made["rounds"])])
+    heads = f"{'group':<{wide}} coordinates   {'noise/' + maker:>12}"
+    lines.append(f"  rounds        {heads}   noise total   noise on mean, over bound")
     for r in made["rounds"]:
         (first, last), on_mean = r["rounds"], r["noise_on_mean_over_bound"]
         which = f"{first}" if first == last else f"{first}-{last}"
         lines.append(
-            f"  {which:<12}  {r['group']:<12} {r['coordinates']:>11,}   {r['noise_std_per_server']:>12.4g}   "
+            f"  {which:<12}  {r['group']:<{wide}} {r['coordinates']:>11,}   {r['noise_std_per_server']:>12.4g}   "
             f"{r['noise_std_total']:>11.4g}   {'' if on_mean is None else format(on_mean, '>12.3g')}"
         )
     lines += ["", *(f"  note: {note}" for note in made["notes"])]

@@ -154,7 +154,7 @@ def check_program(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="secure-sum, noise, network or itemsets.")],
+    name: Annotated[str, typer.Argument(help="secure-sum, noise, network, itemsets, quantiles or proxy.")],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, rougher figures.")] = False,
     format: FormatOption = Format.text,
 ) -> None:

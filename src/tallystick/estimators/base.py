@@ -150,7 +150,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Fit a study that is already written (``tallystick simulate`` and the roles come in here)."""
         layout = layout_of(study)
         if study.data.records is None and study.counts_are_public:
-            study = study.replace("data", records=fed.count_records(study))
+            held = fed.count_records(study)
+            if held == 0:
+                raise StudyError(
+                    "no institution holds a record",
+                    rule="no-records",
+                    remedy="Look at the tables that were given: each row is a record.",
+                )
+            study = study.replace("data", records=held)
         design = self.design_for(study, layout)
         if design.hopeless and study.study.accept_noise:
             warnings.warn(f"the planner expects little but noise: {design.hopeless}", PrivacyWarning, stacklevel=3)

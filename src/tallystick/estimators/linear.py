@@ -7,19 +7,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from tallystick.algorithms.elementwise import sigmoid
 from tallystick.algorithms.evaluation.public_classifiers import linear_table
 from tallystick.algorithms.program import State
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.estimators.class_labels import ClassLabels, class_scores, kept_back
+from tallystick.estimators.class_labels import kept_back
 from tallystick.estimators.coefficients import coefficient_rows, exactly_one, undo_scaling, unit_map, unit_notes
 from tallystick.estimators.noise_intervals import LEVEL, OF_THE_NOISE, interval, quantile
+from tallystick.estimators.scored_classes import ScoredClasses, probabilities
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study.columns import Column, Number
 from tallystick.study.declared_values import label_text
@@ -40,7 +40,7 @@ class _LinearModel(PrivateEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinearClassifier(ClassifierMixin, ClassLabels, _LinearModel):  # type: ignore[misc]
+class LinearClassifier(ScoredClasses, _LinearModel):
     """One score per class (one for two classes), linear in the encoded columns. A subclass is a loss."""
 
     score_name: ClassVar[str] = "the score"
@@ -56,37 +56,12 @@ class LinearClassifier(ClassifierMixin, ClassLabels, _LinearModel):  # type: ign
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         self._take_model(*self._program.model(state))
-        mixed = len({type(c) for c in layout.classes or ()}) > 1
-        self.classes_ = np.array(layout.classes, dtype=object if mixed else None)
-
-    # -- scikit-learn -----------------------------------------------------------------------------------------------
+        self._take_classes(layout.classes)
 
     def _accept_plain(self, classes: NDArray[Any] | None) -> None:
         if classes is not None:
             self.classes_ = classes
         super()._accept_plain(classes)
-
-    def decision_function(self, X: Any) -> NDArray[np.float64]:
-        """The score of the second class, or one score per class."""
-        return self._scores(self._encode(X))
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The likelier class of every row."""
-        codes = self.predict_encoded(self._encode(X))
-        return self.classes_[codes]
-
-    def predict_encoded(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Class indices for rows that are already encoded by the study's schema."""
-        scores = self._scores(features)
-        if len(self.classes_) == 1:
-            return np.zeros(len(features), dtype=np.int64)
-        return (scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)
-
-    def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
-        """Accuracy and macro F1 on records kept back, beside scikit-learn's own and the majority class."""
-        from sklearn.linear_model import LogisticRegression as Baseline
-
-        return class_scores(self.predict_encoded(test.features), train, test, Baseline(C=1.0, max_iter=2000))
 
     def _answer(self) -> Answer:
         classes, rows = [label_text(c) for c in self.classes_.tolist()], []
@@ -174,21 +149,8 @@ class LogisticRegression(LinearClassifier):
         self._residual_clip = float(state.clip)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Class probabilities.
-
-        A clipped residual pulls a binary fit: at its optimum π·min(1−p, C) = (1−π)·min(p, C) for the true probability
-        π, so π = a/(a + c) with a = min(p, C), c = min(1−p, C) is what is returned.
-        """
-        scores = self._scores(self._encode(X))
-        if len(self.classes_) == 1:
-            return np.ones((len(scores), 1))
-        if scores.ndim == 1:
-            p = sigmoid(scores)
-            a, c = np.minimum(p, self._residual_clip), np.minimum(1 - p, self._residual_clip)
-            positive = a / (a + c)
-            return np.column_stack([1 - positive, positive])
-        e = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(e / e.sum(axis=1, keepdims=True))
+        """Class probabilities."""
+        return probabilities(self._scores(self._encode(X)), len(self.classes_), self._residual_clip)
 
 
 class LinearSVC(LinearClassifier):

@@ -13,6 +13,8 @@ from tallystick.core.errors import StudyError
 from tallystick.estimators.answer import Answer
 
 _PANELS = ("class", "figure", "column", "statistic", "part")
+_PANELS_OF_PARTS = ("class", "part")
+"""Of a table of several parts: what a part tells of its columns stands in one panel."""
 _VALUES = {
     "coefficient": ("lower", "upper"),
     "estimate": ("lower", "upper"),
@@ -34,16 +36,17 @@ def draw(answer: Answer) -> Any:
     named = next((name for name in _VALUES if any(_is_number(row.get(name)) for row in answer.rows)), None)
     if named is None:
         raise StudyError("there are no numbers in this answer to draw", remedy="Print it, or use to_frame() or --csv.")
+    keys = _PANELS_OF_PARTS if "part" in answer.columns else _PANELS
     panels: dict[str, list[Mapping[str, Any]]] = {}
     for row in answer.rows:
         if row[named] is not None and row.get("kind") != "intercept":
-            panels.setdefault(", ".join(str(row[p]) for p in _PANELS if row.get(p) is not None), []).append(row)
+            panels.setdefault(", ".join(str(row[p]) for p in keys if row.get(p) is not None), []).append(row)
     shown = list(panels.items())[:_MOST_PANELS]
     heights = [min(len(rows), _MOST_BARS) for _, rows in shown] or [1]
     figure = Figure(figsize=(8, 1 + 0.3 * sum(heights) + 0.6 * len(heights)), layout="constrained")
     axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     for at, (title, rows) in zip(axes, shown):
-        _panel(at, title, rows[:_MOST_BARS], named)
+        _panel(at, title, rows[:_MOST_BARS], named, keys)
     return figure
 
 
@@ -51,12 +54,16 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _panel(axes: Any, title: str, rows: list[Mapping[str, Any]], named: str) -> None:
-    left_out = {*_PANELS, "kind", "length"}
-    labels = [
-        ", ".join(str(v) for k, v in row.items() if k not in left_out and (isinstance(v, str) or k == "cluster"))
-        for row in rows
-    ]
+def _panel(axes: Any, title: str, rows: list[Mapping[str, Any]], named: str, keys: tuple[str, ...]) -> None:
+    left_out = {*keys, "kind", "length"}
+
+    def label_of(row: Mapping[str, Any]) -> str:
+        if "column" not in keys and row.get("column") is not None:  # the loadings of a component: the panel names it
+            return str(row["column"])
+        told = (str(v) for k, v in row.items() if k not in left_out and (isinstance(v, str) or k == "cluster"))
+        return ", ".join(told)
+
+    labels = [label_of(row) for row in rows]
     values, ends = [row[named] for row in rows], _VALUES[named]
     errors = None
     if ends and all(row.get(end) is not None for row in rows for end in ends):

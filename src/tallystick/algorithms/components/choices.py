@@ -7,7 +7,8 @@ The one number that matters is
 the noise against the average of the k largest eigenvalues, if k directions held all of N rows of length 1.
 
 * R tiny: rows − mean are divided by the longest there can be, and nothing is biased.
-* R small: by twice their root mean square length, which the first round estimates; few are clipped.
+* R small, with what clipping costs: by twice their root mean square length, which the first round estimates; few are
+  clipped.
 * Otherwise each row − mean is scaled to length 1: no clip norm to learn, and N counts in full. The components are then
   those of directions, which a larger budget need not accept.
 * Columns of uneven spread (zero is a floor: pixels, counts): a round of squares, then entrywise shrinkage.
@@ -34,6 +35,9 @@ _FEW = 2.5
 _MANY = 0.3
 _SMALL = 0.05
 _TINY = 0.02
+CLIPPED_AT = 2.0
+"""Root mean squares at which rows are clipped, and which they are then divided by: the scatter is a quarter as large,
+so that the same noise is four times as much of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +113,7 @@ def choose(
         columns = "sparse" if sparse else "uneven" if nonnegative else "dense"
     noisy = 1.0 if ratio is None else ratio
     basis = settings.basis is not None
-    if noisy * stretch**2 <= _TINY or (noisy <= _SMALL and centred):
+    if noisy * stretch**2 <= _TINY or (noisy * CLIPPED_AT**2 <= _SMALL and centred):
         mean = 0.12 if centred else 0.0
         bounded = "longest" if noisy * stretch**2 <= _TINY else "clip"
         return Choices(

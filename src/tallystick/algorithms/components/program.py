@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.components.basis import bands, cosines
-from tallystick.algorithms.components.choices import Choices, scatter_sensitivity
+from tallystick.algorithms.components.choices import CLIPPED_AT, Choices, scatter_sensitivity
 from tallystick.algorithms.components.row_space import (
     RowSpace,
     in_basis,
@@ -204,6 +204,16 @@ class ComponentsProgram(BlockProgram):
         halved = self.budget.mechanism != "laplace" and self.settings.noise != "equal"
         return self.noise("scatter") / (2**0.5 if halved else 1.0)
 
+    def total_noise(self, state: State) -> float:
+        """Standard deviation of ``state.total`` by noise, at most: of the sum of squared lengths, or of the trace."""
+        if not self.choices.normalised:
+            return self.columns**0.5 * self.noise("scatter") / state.records * state.radius**2
+        if self.space.unit:
+            return 0.0
+        share = self.choices.weight(self.choices.stages[0]) * LENGTH_SHARE
+        replaced = (2.0 if self.space.l1 else 2**0.5) if self.budget.sensitivity_factor == 2 else 1.0
+        return self.budget.noise(replaced * self.budget.person_factor, share) / state.records * self._length_unit**2
+
     def main_share(self, stage: str) -> float:
         """Of a round's budget, what its main sum has."""
         if stage != self.choices.stages[0]:
@@ -228,7 +238,7 @@ class ComponentsProgram(BlockProgram):
         radius = longest
         if self.choices.bounded == "clip":
             norm = np.sqrt(spread * (self.columns if self.space.l1 else 1))
-            radius = float(min(longest, max(2 * norm, 2.0**-20)))
+            radius = float(min(longest, max(CLIPPED_AT * norm, 2.0**-20)))
         return state._replace(mean=mean, total=spread, radius=radius)
 
     def _choose(self, total: NDArray[np.float64], state: State) -> State:

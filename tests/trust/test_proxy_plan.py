@@ -1,50 +1,14 @@
-"""With noise off, ``servers`` and ``proxy`` give the same bits, for every program; and what a proxy's plan says."""
+"""What a proxy's plan says, and when it is refused. Its bits are those of every trust model: ``test_same_bits``."""
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
-from tests.end_to_end.test_unchanged_results import ROOT, STUDIES, _frames, _study
 
 import tallystick as ts
-from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import PrivacyRefused
-from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.gaussian_curve import gaussian_rho
-from tallystick.study import Study
-
-# Not those whose coins or batches are drawn under the study's hash, which names its trust model.
-PROGRAMS = ("logistic", "svc", "ridge", "kmeans", "itemsets", "own-program", "summary")
-
-
-def states(name: str, **trust: Any) -> list[bytes]:
-    """The states after every round, exact."""
-    text = _study(name)
-    study = Study.from_dict({**text.model_dump(), "trust": {"model": trust.get("trust", "servers")}})
-    study = study.replace("privacy", mechanism="none", sampling=None)
-    estimator, study = estimator_for(
-        study, lambda file: (ROOT / "examples" / "programs" / file).read_text(encoding="utf-8")
-    )
-    fed = ts.Federation.simulate(_frames(name), schema=study.schema_of_data(), seed=11, **trust)
-    if trust.get("scheme"):
-        study = study.replace("trust", scheme=trust["scheme"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        estimator.fit_study(fed, study)
-    return [pack_state(state) for state in estimator.history_]
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_servers_and_proxy_give_the_same_bits(name: str) -> None:
-    assert name in STUDIES
-    assert states(name) == states(name, trust="proxy")
-
-
-@pytest.mark.parametrize("name", ["summary"])
-def test_and_so_does_packed_paillier(name: str) -> None:
-    assert states(name) == states(name, trust="proxy", scheme="paillier")
 
 
 def frames() -> list[dict[str, Any]]:
