@@ -109,6 +109,23 @@ def make_map(public: Public, settings: MapSettings, *, n_features: int) -> Featu
     return RbfFeatures(columns=columns, n_features=size, **common)
 
 
+def map_from_facts(public: Public, facts: Any) -> FeatureMap:
+    """The map that a released model's ``feature_map`` describes (:meth:`FeatureMap.facts`), on these columns."""
+    known = ("kernel", "seed", *MAP_KEYS[:-1])
+    complete = isinstance(facts, Mapping) and {"kernel", "gamma", "seed"} <= set(facts) <= set(known)
+    if not complete or ("n_features" in facts) == ("landmarks" in facts):
+        raise StudyError(
+            "a model's feature_map does not say which map it was",
+            rule="map-facts",
+            remedy='Write feature_map = { kernel = "rbf", gamma = 0.1, n_features = 400, seed = 0 }, as fitted.',
+        )
+    renamed = {"feature_map": facts["kernel"], "feature_seed": facts["seed"]}
+    settings = map_settings({**{k: v for k, v in facts.items() if k not in ("kernel", "seed")}, **renamed})
+    if settings is None:
+        raise StudyError("a model's feature_map names no kernel", rule="map-facts", remedy="Name one.")
+    return make_map(public, settings, n_features=0)
+
+
 def default_gamma(public: Public) -> float:
     """1/E‖x − x̄‖² of records spread evenly over what the schema allows: scikit-learn's ``"scale"`` without its data."""
     return 1 / max(_spread(public), 2.0**-10)
