@@ -15,6 +15,8 @@ from tallystick.algorithms.clustering.kmeans import design_kmeans
 from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
 from tallystick.algorithms.components.design import design_pca, design_truncated_svd
 from tallystick.algorithms.components.settings import ComponentSettings, component_settings
+from tallystick.algorithms.consensus_svm.design import design_consensus_svc
+from tallystick.algorithms.consensus_svm.settings import ConsensusSettings, consensus_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.gaussians.mixture import MixtureSettings, design_mixture, mixture_settings
@@ -81,6 +83,9 @@ BUILT_IN: dict[str, BuiltIn] = {
         DescentSettings, settings_from, LogisticProgram.design, _face("linear:LogisticRegression")
     ),
     "linear_svc": _checked(DescentSettings, settings_from, HingeProgram.design, _face("linear:LinearSVC")),
+    "consensus_svc": _checked(
+        ConsensusSettings, consensus_settings, design_consensus_svc, _face("consensus_svc:ConsensusSVC")
+    ),
     "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, _face("kmeans:KMeans")),
     "frequent_itemsets": _checked(
         ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")
