@@ -74,6 +74,8 @@ class AdmmState(NamedTuple):
     """The best lower bound."""
     best_z: NDArray[np.float64]
     best_s: NDArray[np.float64]
+    moved: float
+    """How far z and s moved in the last round, in parts of their own length."""
 
 
 class AdmmMemory(NamedTuple):
@@ -164,6 +166,7 @@ class AdmmProgram(LocalProgram):
             bound=np.zeros(k),
             best_z=np.zeros((k, d)),
             best_s=np.zeros(k),
+            moved=1.0,
         )
 
     def query(self, state: AdmmState | AdmmQuery) -> AdmmQuery:
@@ -223,9 +226,10 @@ class AdmmProgram(LocalProgram):
             rho = self.chosen_rho(learners) if self.settings.rho is None else self.settings.rho
             return state._replace(round=1.0, learners=float(learners), rho=rho)
         table = sums.reshape(self.outputs, -1)
-        after = state._replace(
-            round=state.round + 1, z=table[:, : self.size] / learners, s=table[:, self.size] / learners
-        )
+        z, s = table[:, : self.size] / learners, table[:, self.size] / learners
+        length = math.hypot(float(np.linalg.norm(z)), float(np.linalg.norm(s)))
+        away = math.hypot(float(np.linalg.norm(z - state.z)), float(np.linalg.norm(s - state.s)))
+        after = state._replace(round=state.round + 1, z=z, s=s, moved=away / max(length, 2.0**-40))
         return self._measured(table[:, self.size + 1 :], after, state) if self.settings.certify else after
 
     def finished(self, state: AdmmState) -> bool:
@@ -234,14 +238,15 @@ class AdmmProgram(LocalProgram):
     # -- public arithmetic ------------------------------------------------------------------------------------------
 
     def chosen_rho(self, learners: int) -> float:
-        """ρ from public facts. Both sides of a learner's problem should pull alike: C·(n/M) records against ρ.
+        """ρ = 0.6·√(C·n·S/(d·M)) from public facts: n records, d columns, rows of squared length S.
 
-        Rows of squared length S stretch w by 1/√S, so ρ ∝ S. The rest, 1/(30 d^1.5) and M^¾ for M, is fitted on three
-        public sets (docs/results/svm.md): within a factor of 7 of the best ρ there, for 4 and for 20 learners.
+        A rule of thumb: ρ wants to grow with what a learner's records pull and to fall with how freely w can move. The
+        exponents and 0.6 were read off the best of a grid of ρ on three public sets in two scalings and one set of
+        random features, C = 1 and 50, M = 4 and 20 (docs/results/svm.md): mostly within a factor of 3 of it.
         """
         records = self.records or 1000 * learners
-        pull = self.settings.C * records * self.typical_square / (30 * self.size**1.5 * learners**0.75)
-        return min(max(pull, 2.0**-20), 2.0**30)
+        pull = self.settings.C * records * self.typical_square / (self.size * learners)
+        return min(max(0.6 * math.sqrt(pull), 2.0**-20), 2.0**30)
 
     def _measured(self, certificate: NDArray[np.float64], after: AdmmState, state: AdmmState) -> AdmmState:
         c, alpha = self.settings, self.settings.relaxation

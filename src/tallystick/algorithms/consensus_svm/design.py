@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tallystick.algorithms.consensus_svm.admm import AdmmProgram, AdmmSettings, Rows
 from tallystick.algorithms.consensus_svm.interior_point import InteriorPointProgram
+from tallystick.algorithms.consensus_svm.landmark_admm import LandmarkAdmmProgram
 from tallystick.algorithms.consensus_svm.settings import ConsensusSettings
 from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.feature_maps.feature_map import FeatureMap
+from tallystick.algorithms.feature_maps.landmarks import LandmarkFeatures
 from tallystick.algorithms.feature_maps.settings import make_map
 from tallystick.algorithms.keywords import wrong_target
 from tallystick.algorithms.local_program import LocalDesign
@@ -18,7 +21,7 @@ from tallystick.core.errors import StudyError
 from tallystick.privacy.client_vectors import not_private
 
 ADMM_ROUNDS, ITERATIONS = 1000, 25
-_FEATURES = 1600
+_FEATURES, _LANDMARKS = 1600, 200
 _MOST_MATRIX = 2**21
 """Numbers of an interior point's matrix (all classes) that a round may carry."""
 _TELLING = 0.1
@@ -43,18 +46,23 @@ def design_consensus_svc(public: Public, budget: PublicBudget, settings: Consens
     if solver == "interior-point":
         iterations = ITERATIONS if settings.rounds == "auto" else int(settings.rounds)
         tolerance = 1e-6 if settings.tolerance == "auto" else float(settings.tolerance)
-        program: Any = InteriorPointProgram(public, C=settings.C, tolerance=tolerance, **common)
+        program: Any = InteriorPointProgram(public, C=settings.C, tolerance=tolerance, longest=1.0 if made is None else made.norm, **common)
         sizes = program.sizes(iterations)
         told = program.numbers_told(iterations)
     else:
         rounds = ADMM_ROUNDS if settings.rounds == "auto" else int(settings.rounds)
+        at_landmarks = settings.feature_map == "landmarks"
         admm = AdmmSettings(
             C=settings.C,
             rho=None if settings.rho == "auto" else float(settings.rho),
             relaxation=settings.relaxation,
             tolerance=1e-3 if settings.tolerance == "auto" else float(settings.tolerance),
+            certify=not at_landmarks,
         )
-        program = AdmmProgram(public, admm, typical_square=typical, **common)
+        if at_landmarks and isinstance(made, LandmarkFeatures):
+            program = LandmarkAdmmProgram(public, admm, made=made)
+        else:
+            program = AdmmProgram(public, admm, typical_square=typical, **common)
         sizes = (program.vector_size(),) * (rounds + 1)
         told = rounds * program.numbers
     program.feature_map = made
@@ -74,10 +82,12 @@ NOT_PRIVATE = (
 def mapped_rows(public: Public, settings: ConsensusSettings) -> tuple[FeatureMap | None, int, Rows, float]:
     """(the feature map, columns that are learned from, the map of rows, E‖row‖² of evenly spread records)."""
     asked = settings.map
+    if asked is not None and settings.feature_map == "landmarks" and asked.landmarks is None:
+        asked = replace(asked, landmarks=asked.n_features or _LANDMARKS)
     if asked is None:
         d = max(1, len(public.features))
         longest = public.max_l2_squared if math.isfinite(public.max_l2_squared) else float(d)
-        return None, len(public.features), _as_they_are, longest / 9
+        return None, len(public.features), _as_they_are, longest / 2
     made = make_map(public, asked, n_features=_FEATURES)
     return made, made.size, made.rows, made.typical_square
 

@@ -14,6 +14,7 @@ iteration tell much: with few records more numbers leave than are held (the desi
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,8 +90,14 @@ class PointMemory(NamedTuple):
 class InteriorPointProgram(LocalProgram):
     """See the module. Fields are public facts."""
 
-    def __init__(self, public: Public, *, C: float, tolerance: float, size: int, rows: Rows) -> None:
-        self.C, self.tolerance, self.size, self._rows = C, tolerance, size, rows
+    def __init__(
+        self, public: Public, *, C: float, tolerance: float, size: int, rows: Rows, longest: float = 1.0
+    ) -> None:
+        # 40 fraction bits are meant for entries within [−1, 1], as encoded columns have them. Rows that may be longer
+        # are scaled by a power of two, which changes no bit of them: x/2^k with C·4^k has the weights w·2^k.
+        self._shift = max(0, math.ceil(math.log2(max(longest, 1.0))))
+        self.C, self.tolerance, self.size = math.ldexp(C, 2 * self._shift), tolerance, size
+        self._rows: Rows = lambda features: np.ldexp(rows(features), -self._shift) if self._shift else rows(features)
         self.classes, self.records = len(public.classes), public.records
         self.outputs = 1 if self.classes <= 2 else self.classes
         self._triangle = np.triu_indices(size + 1)
@@ -273,7 +280,7 @@ class InteriorPointProgram(LocalProgram):
 
     def model(self, state: PointState) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(intercepts, weights) of the mapped columns, one row per class."""
-        return state.weights[:, -1].copy(), state.weights[:, :-1].copy()
+        return state.weights[:, -1].copy(), np.ldexp(state.weights[:, :-1], -self._shift)
 
     def progress(self, state: PointState) -> dict[str, Any]:
         """What the answer tells of it."""

@@ -75,11 +75,11 @@ def consensus_settings(keywords: Mapping[str, Any]) -> ConsensusSettings:
         privacy=_privacy(given.get("privacy")),
     )
     _ = made.map  # checks the kernel's own
-    if made.feature_map == "landmarks" and (made.kernel == "linear" or made.solver == "interior-point"):
+    if made.feature_map == "landmarks" and made.kernel == "linear":
         raise StudyError(
             'feature_map = "landmarks" is consensus on the values at public landmarks, by ADMM, of a kernel',
             rule="map-landmarks",
-            remedy='Add kernel = "rbf" (or poly, sigmoid) and leave solver out or say "admm"; or leave feature_map out.',
+            remedy='Add kernel = "rbf" (or poly, sigmoid), or leave feature_map out.',
         )
     return made
 
