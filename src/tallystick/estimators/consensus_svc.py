@@ -55,7 +55,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         ADMM's penalty; "auto" follows from records, columns, C and the number of learners.
     relaxation : float
         ADMM's over-relaxation.
-    rounds : "auto" or int
+    max_iter : "auto" or int
         Most rounds of ADMM (1,000), or iterations of the interior point (25).
     tolerance : "auto" or float
         Relative duality gap at which it ends: 1e-3 for ADMM, 1e-6 for the interior point.
@@ -92,7 +92,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
     feature_seed: int = 0
     rho: float | str = "auto"
     relaxation: float = 1.6
-    rounds: int | str = "auto"
+    max_iter: int | str = "auto"
     tolerance: float | str = "auto"
     reveal: bool = False
     privacy: str | None = None
@@ -107,7 +107,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         consensus_settings(made)
         if isinstance(self.landmarks, np.ndarray):
             made["landmarks"] = self.landmarks.tolist()
-        return {k: v for k, v in made.items() if v is not None}
+        return made
 
     def _promise(self, fed: Federation) -> dict[str, Any]:
         promise = {name: getattr(self, name) for name in PROMISE}

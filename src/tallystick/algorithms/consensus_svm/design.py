@@ -44,13 +44,13 @@ def design_consensus_svc(public: Public, budget: PublicBudget, settings: Consens
     common: dict[str, Any] = {"size": size, "rows": rows}
     solver, why = chosen_solver(public, settings, size)
     if solver == "interior-point":
-        iterations = ITERATIONS if settings.rounds == "auto" else int(settings.rounds)
+        iterations = ITERATIONS if settings.max_iter == "auto" else int(settings.max_iter)
         tolerance = 1e-6 if settings.tolerance == "auto" else float(settings.tolerance)
         program: Any = InteriorPointProgram(public, C=settings.C, tolerance=tolerance, longest=1.0 if made is None else made.norm, **common)
         sizes = program.sizes(iterations)
         told = program.numbers_told(iterations)
     else:
-        rounds = ADMM_ROUNDS if settings.rounds == "auto" else int(settings.rounds)
+        rounds = ADMM_ROUNDS if settings.max_iter == "auto" else int(settings.max_iter)
         at_landmarks = settings.feature_map == "landmarks"
         admm = AdmmSettings(
             C=settings.C,
@@ -108,7 +108,7 @@ def chosen_solver(public: Public, settings: ConsensusSettings, size: int) -> tup
             rule="matrix-fits-a-round",
             remedy='Use solver = "admm", or fewer features (n_features).',
         )
-    iterations = ITERATIONS if settings.rounds == "auto" else int(settings.rounds)
+    iterations = ITERATIONS if settings.max_iter == "auto" else int(settings.max_iter)
     told = InteriorPointProgram.told(size, outputs, iterations)
     held = size_of_records(public)
     if settings.reveal or (held is not None and told <= _TELLING * held):

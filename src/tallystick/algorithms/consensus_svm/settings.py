@@ -35,7 +35,7 @@ class ConsensusSettings:
     feature_seed: int = 0
     rho: float | str = "auto"
     relaxation: float = 1.6
-    rounds: int | str = "auto"
+    max_iter: int | str = "auto"
     """Rounds of ADMM, or iterations of the interior point, at most."""
     tolerance: float | str = "auto"
     """The relative duality gap at which it ends."""
@@ -69,7 +69,7 @@ def consensus_settings(keywords: Mapping[str, Any]) -> ConsensusSettings:
         feature_seed=given.get("feature_seed", 0),
         rho=_auto_or_positive("rho", given.get("rho", "auto"), 2.0**-20, 2.0**30),
         relaxation=_positive("relaxation", given.get("relaxation", 1.6), 0.1, 1.95),
-        rounds=whole_or_auto("rounds", given.get("rounds", "auto"), MOST_ROUNDS) or "auto",
+        max_iter=whole_or_auto("max_iter", given.get("max_iter", "auto"), MOST_ROUNDS) or "auto",
         tolerance=_auto_or_positive("tolerance", given.get("tolerance", "auto"), 1e-9, 1.0),
         reveal=flag("reveal", given.get("reveal", False)),
         privacy=_privacy(given.get("privacy")),
