@@ -15,6 +15,8 @@ from tallystick.algorithms.clustering.kmeans import design_kmeans
 from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
 from tallystick.algorithms.components.design import design_pca, design_truncated_svd
 from tallystick.algorithms.components.settings import ComponentSettings, component_settings
+from tallystick.algorithms.consensus_svm.design import design_consensus_svc
+from tallystick.algorithms.consensus_svm.settings import ConsensusSettings, consensus_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.feature_maps.settings import MAP_KEYS
@@ -85,6 +87,9 @@ BUILT_IN: dict[str, BuiltIn] = {
     ),
     "linear_svc": _checked(
         DescentSettings, settings_from, HingeProgram.design, _face("linear:LinearSVC"), more=MAP_KEYS
+    ),
+    "consensus_svc": _checked(
+        ConsensusSettings, consensus_settings, design_consensus_svc, _face("consensus_svc:ConsensusSVC")
     ),
     "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, _face("kmeans:KMeans")),
     "frequent_itemsets": _checked(

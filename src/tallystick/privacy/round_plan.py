@@ -120,7 +120,7 @@ def plan_round(
             case Mechanism.GAUSSIAN | Mechanism.LAPLACE if group.outer:
                 noise.append(silent)  # below: the groups of a row's products are noised together
             case Mechanism.GAUSSIAN:
-                noise.append(_gaussian(silent, part, honest))
+                noise.append(gaussian_noise(silent, part, honest))
             case Mechanism.LAPLACE:
                 noise.append(silent.with_scale(round_up_scale(Fraction(sensitivity) / part)))
             case Mechanism.NONE:
@@ -162,7 +162,8 @@ def _sensitivity(group: Group, bound: int, count: int, ceiling: int, neighbours:
     return vector_sensitivity(bound, neighbours)
 
 
-def _gaussian(silent: GroupNoise, rho: Fraction, honest: int) -> GroupNoise:
+def gaussian_noise(silent: GroupNoise, rho: Fraction, honest: int) -> GroupNoise:
+    """The noise of one group whose sensitivity is known: enough for ``rho`` from the honest makers alone."""
     sensitivity, size = silent.sensitivity, silent.group.size
     variance = round_up_variance(Fraction(sensitivity) ** 2 / (2 * rho * honest))
     while honest > 1 and (variance < MIN_SHARE_VARIANCE or _charged_rho(sensitivity, variance, honest, size) > rho):

@@ -65,6 +65,16 @@ class LandmarkFeatures(FeatureMap):
         _nystroem(features, self._transposed, self._whitening, *self._constants, self.norm * WITHIN, out)
         return out
 
+    def values(self, features: NDArray[np.float64], points: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """The kernel itself between rows and landmarks, or other points."""
+        constants = {"kernel": self.kernel, "gamma": self.gamma, "degree": self.degree, "coef0": self.coef0}
+        return kernel_values(features, self.landmarks if points is None else points, **constants)  # type: ignore[arg-type]
+
+    def weights_for(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Weights of the features whose function has these values at the landmarks, one row of values per function."""
+        found: NDArray[np.float64] = values @ self._whitening
+        return found
+
     def facts(self) -> dict[str, Any]:
         of = {} if self.kernel == "rbf" else {"coef0": self.coef0}
         if self.kernel == "poly":
@@ -189,3 +199,13 @@ def _nystroem(features, transposed, whitening, kind, gamma, degree, coef0, most,
         _kernel_row(features[i], transposed, kind, gamma, degree, coef0, near)
         project_row(near, whitening, out[i])
         shorten_row(out[i], most)
+
+
+def kernel_values(
+    features: NDArray[np.float64], points: NDArray[np.float64], *, kernel: str, gamma: float, degree: int, coef0: float
+) -> NDArray[np.float64]:
+    """k(x, z) of every row x and every point z, each row by itself."""
+    out = np.empty((len(features), len(points)))
+    rows, transposed = np.ascontiguousarray(features), np.ascontiguousarray(points.T)
+    _kernel_rows(rows, transposed, _KINDS[kernel], gamma, degree, coef0, out)
+    return out

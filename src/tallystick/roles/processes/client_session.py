@@ -17,7 +17,7 @@ from tallystick.core.errors import (
     VerificationError,
 )
 from tallystick.data.encoding import Tallies, study_records
-from tallystick.engines.client_map import ChosenMap, ClientMap
+from tallystick.engines.client_map import AnyMap
 from tallystick.engines.data_check import study_quality
 from tallystick.engines.setup import Setup
 from tallystick.privacy.ledger import charge_of
@@ -44,7 +44,7 @@ class ClientSession(ParticipantSession):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
-        self._map: ClientMap | ChosenMap | StreamMap | None = None
+        self._map: AnyMap | StreamMap | None = None
         self._untold: Tallies | None = None
         self._rules_hold = False  # as this process has seen: its rules are read when it starts
         self._has_started = False
@@ -199,7 +199,7 @@ class ClientSession(ParticipantSession):
         else:
             self._tell()
 
-    def _records(self) -> ClientMap | ChosenMap | StreamMap:
+    def _records(self) -> AnyMap | StreamMap:
         """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick."""
         if self._map is None:
             if self.setup is None or self.part is None:
