@@ -88,7 +88,7 @@ def test_no_round_is_spent_on_moments_and_no_row_is_clipped() -> None:
     query, _ = rounds[0]
     part = next(design.program.prepare(features, target).parts(design.program._row_rule(query)))
     assert part.weights.min() > 1 - 2.0**-9  # every row has the length that R was set to
-    assert query.row_limit == pytest.approx(2**0.5)
+    assert query.row_limit == pytest.approx((1 + 1 / 16) ** 0.5)
 
 
 def test_the_number_of_features_follows_from_records_and_budget() -> None:
@@ -115,7 +115,7 @@ def test_the_model_is_in_the_features_own_units() -> None:
     intercept, found = program.model(state)
     scores = program.feature_map.rows(features) @ found.T + intercept
     units = program.feature_map.rows(features) / program.feature_map.norm
-    assert np.allclose(scores[:, 0], weights[0, 0] + units @ weights[0, 1:])
+    assert np.allclose(scores[:, 0], weights[0, 0] / 4 + units @ weights[0, 1:])
     table = linear_table(intercept, found, feature_map=program.feature_map)
     predicted = predictor_of(table, mixed(records=60)).predict(features)
     assert np.mean(predicted == (scores[:, 0] > 0)) > 0.99

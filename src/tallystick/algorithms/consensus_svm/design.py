@@ -9,6 +9,7 @@ from typing import Any
 from tallystick.algorithms.consensus_svm.admm import AdmmProgram, AdmmSettings, Rows
 from tallystick.algorithms.consensus_svm.interior_point import InteriorPointProgram
 from tallystick.algorithms.consensus_svm.landmark_admm import LandmarkAdmmProgram
+from tallystick.algorithms.consensus_svm.private_design import design_private
 from tallystick.algorithms.consensus_svm.settings import ConsensusSettings
 from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.feature_maps.feature_map import FeatureMap
@@ -41,6 +42,8 @@ def design_consensus_svc(public: Public, budget: PublicBudget, settings: Consens
     if settings.privacy is None and budget.mechanism != "none":
         raise not_private(budget.mechanism)
     made, size, rows, typical = mapped_rows(public, settings)
+    if settings.privacy is not None:
+        return design_private(public, budget, settings, made=made, size=size, rows=rows, typical=typical)
     common: dict[str, Any] = {"size": size, "rows": rows}
     solver, why = chosen_solver(public, settings, size)
     if solver == "interior-point":

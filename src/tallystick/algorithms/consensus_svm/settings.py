@@ -84,7 +84,7 @@ def consensus_settings(keywords: Mapping[str, Any]) -> ConsensusSettings:
     return made
 
 
-PRIVATE_WAYS: tuple[str, ...] = ()
+PRIVATE_WAYS = ("consensus", "output")
 """What ``privacy`` may be, beside None: ways with a theorem of their own."""
 
 

@@ -36,7 +36,7 @@ from tallystick.algorithms.linear.descent import (
     noise_of_mean,
 )
 from tallystick.algorithms.linear.gradient_rows import FRACTION_BITS, GradientRows, RowRule
-from tallystick.algorithms.linear.mapped_columns import map_of, mapped_public
+from tallystick.algorithms.linear.mapped_columns import map_of, mapped_intercept, mapped_loss, mapped_public
 from tallystick.algorithms.linear.moments import SMALLEST_SCALE, ColumnShapes, MomentRound, standardise
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
@@ -91,6 +91,7 @@ class DescentProgram(BlockProgram):
         self.intercept = 1.0 if settings.fit_intercept else 0.0
         self.feature_map = None
         if settings.feature_map is not None:
+            self.intercept, self.loss = mapped_intercept(self.intercept), mapped_loss(self.loss)
             self.feature_map = map_of(public, budget, self.loss, settings.feature_map, self.intercept)
             public, settings = mapped_public(public, self.feature_map), replace(settings, standardise=False)
         self.budget = budget
@@ -104,9 +105,9 @@ class DescentProgram(BlockProgram):
         self.share = 1 - budget.share_of_one(MOMENT_SHARE) if settings.standardise else 1.0
         shapes2 = ColumnShapes.of(public, l1=False)
         if settings.standardise:
-            self.public_trace = self.intercept + float(shapes2.spread.sum()) + len(self.shapes.numbers)
+            self.public_trace = self.intercept**2 + float(shapes2.spread.sum()) + len(self.shapes.numbers)
         else:
-            self.public_trace = self.intercept + public.max_l2_squared
+            self.public_trace = self.intercept**2 + public.max_l2_squared
         self.typical_row = self._typical_row(self.public_trace)
         self.steps = settings.rounds or choose_rounds(
             budget,
@@ -208,7 +209,7 @@ class DescentProgram(BlockProgram):
         if not self.l1:
             return math.sqrt(trace)
         if self.feature_map is not None:  # E|cos| = 2/π of numbers whose squares average 1/2, over all features
-            return self.intercept + 0.9 * math.sqrt(self.shapes.size * (trace - self.intercept))
+            return self.intercept + 0.9 * math.sqrt(self.shapes.size * (trace - self.intercept**2))
         per_number = 0.8 if self.settings.standardise else 1.0
         return self.intercept + sum(ones for *_, ones in self.shapes.blocks) + per_number * len(self.shapes.numbers)
 
