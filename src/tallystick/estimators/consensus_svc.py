@@ -28,9 +28,9 @@ from tallystick.study.schema import FeatureLayout
 class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ignore[misc]
     """A support vector machine that institutions solve together, exactly, without showing each other a record.
 
-    **Not differentially private.** What is summed is exact, round after round, and everybody sees it. The result says
-    so (``privacy_``), and a study that promises differential privacy refuses it. :class:`tallystick.LinearSVC` is the
-    private way.
+    **Not differentially private** unless ``privacy`` says how. What is summed is exact, round after round, and
+    everybody sees it. The result says so (``privacy_``), and a study that promises differential privacy refuses it.
+    :class:`tallystick.LinearSVC` is the private way.
 
     Every institution has to stay until the end: if one drops out, the study ends without a result.
 
@@ -61,8 +61,11 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         Relative duality gap at which it ends: 1e-3 for ADMM, 1e-6 for the interior point.
     reveal : bool
         Let the interior point release as much as it takes.
-    privacy : None
-        Room for private variants of the consensus.
+    privacy : None, "consensus" or "output"
+        Differential privacy, by noise on every sum. "consensus": ADMM of a few rounds (``max_iter``, 5), whose noise
+        grows with their number; "output": each institution solves its own problem, and the noisy mean of the solutions
+        is released. Both penalise the bias, shorten long rows, and want a small ``C``, since noise is in proportion to
+        it. :class:`tallystick.LinearSVC` is usually better (docs/results/kernel.md).
     mechanism : "auto" or "none"
         "auto" is "none".
 
@@ -99,7 +102,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.non_deterministic = False
+        tags.non_deterministic = self.privacy is not None
         return tags
 
     def _study_program(self) -> dict[str, Any]:
@@ -175,6 +178,8 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
             f"Revealed to everybody: at most {told:,} exact numbers"
             + ("." if held is None else f", where the institutions hold {held:,}."),
         ]
+        if self.plan_.differentially_private:
+            notes[1] = f"Released: {told:,} numbers in {self.n_iter_} rounds, with noise on each."
         if self._program.feature_map is not None:
             return Answer.of([{"what": k, "value": str(v)} for k, v in solved.items()], notes)
         classes, rows = [label_text(c) for c in self.classes_.tolist()], []
