@@ -37,7 +37,9 @@ STREAM = [  # tests/faults/test_stream_roles.py
     CrashPoint.AGGREGATOR_LOSS_KEPT,
 ]
 PAUSES = [p for p in CrashPoint if "study/paused" in p.value or "study/why" in p.value]  # test_paused_studies.py
-ORDINARY = [p for p in CrashPoint if p not in (EQUIVOCATION, PRICES, MEMORY, *ABORTS, *BOOTS, *LEDGER, *STREAM, *PAUSES)]
+ORDINARY = [
+    p for p in CrashPoint if p not in (EQUIVOCATION, PRICES, MEMORY, *ABORTS, *BOOTS, *LEDGER, *STREAM, *PAUSES)
+]
 # Steps of the second round or later, where there is a past to come back to.
 SECOND_ROUND = {
     CrashPoint.SERVER_DRAW_KEPT: 2,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.local_program import LocalProgram
 from tallystick.algorithms.program import State, pack_state, unpack_state
-from tallystick.core.errors import DataError, LocalProtocolError
+from tallystick.core.errors import DataError, LocalProtocolError, RoundAborted
 from tallystick.data.encoding import Records
 from tallystick.privacy.client_vectors import ClientGrid, check_room
 from tallystick.privacy.round_plan import RoundPlan
@@ -58,7 +58,7 @@ class LocalMap:
             return self._start
         packed = self._memories.get(round - 1)
         if packed is None:
-            raise DataError(
+            raise RoundAborted(
                 f"this client has not taken part in round {round - 1}, and cannot go on in round {round}",
                 rule="a-learner-dropped-out",
                 round=round,

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from tallystick.algorithms.consensus_svm.settings import consensus_settings
 from tallystick.algorithms.evaluation.public_classifiers import linear_table
+from tallystick.algorithms.feature_maps.feature_map import FeatureMap
 from tallystick.algorithms.program import State
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
@@ -78,6 +81,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
     """
 
     program_name: ClassVar[str] = "consensus_svc"
+    evaluated_by: ClassVar[str | None] = "gaussian"
 
     mechanism: str = "auto"
     C: float = 1.0
@@ -154,15 +158,15 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
-        """Accuracy and macro F1 on records kept back, beside LIBSVM's on the same columns and the majority class."""
-        from sklearn.svm import SVC
+        """Accuracy and macro F1 on records kept back, beside LIBLINEAR's on the same rows and the majority class."""
+        from sklearn.svm import LinearSVC as Baseline
 
         made = self._program.feature_map
-        kernel = "linear" if made is None else made.kernel
-        more = {} if made is None else {"gamma": made.gamma, "degree": self.degree}
-        if kernel in ("poly", "sigmoid"):
-            more["coef0"] = made.coef0
-        return class_scores(self.predict_encoded(test.features), train, test, SVC(C=self.C, kernel=kernel, **more))
+        parts = [train, test] if made is None else [_mapped(part, made) for part in (train, test)]
+        baseline = Baseline(C=self.C, loss="hinge", max_iter=200)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return class_scores(self.predict_encoded(test.features), parts[0], parts[1], baseline)
 
     # -- the answer -------------------------------------------------------------------------------------------------
 
@@ -211,3 +215,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
             "solution": self.solution_,
         }
         return document if made is None else {**document, "feature_map": made.facts()}
+
+
+def _mapped(records: Records, made: FeatureMap) -> Records:
+    return replace(records, features=made.rows(records.features))

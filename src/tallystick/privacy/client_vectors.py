@@ -116,9 +116,7 @@ def _round(claim: Claim, size: int, bits: int, sensitivity: float | None, rho: F
         # their sums by up to √size units more than the theorem says of real numbers. Rounded up.
         units = math.ceil(math.ldexp(sensitivity, bits) * (1 + 2.0**-40) + math.sqrt(size))
         noise = gaussian_noise(replace(noise, sensitivity=units), rho, claim.trust.makers.honest)
-    return RoundPlan(
-        grid=grid, noise=(noise,), mechanism=Mechanism(claim.mechanism), makers=claim.trust.makers.count
-    )
+    return RoundPlan(grid=grid, noise=(noise,), mechanism=Mechanism(claim.mechanism), makers=claim.trust.makers.count)
 
 
 def not_private(mechanism: str) -> PrivacyRefused:
@@ -129,5 +127,5 @@ def not_private(mechanism: str) -> PrivacyRefused:
         rule="exact-sums-are-not-private",
         remedy='Say mechanism = "none" under [privacy]: sums are then exact, inputs are hidden from whoever adds up, '
         "and the result says that it is not differentially private. A private support vector machine is "
-        "ts.LinearSVC (program = \"linear_svc\").",
+        'ts.LinearSVC (program = "linear_svc").',
     )

@@ -46,7 +46,9 @@ def design_consensus_svc(public: Public, budget: PublicBudget, settings: Consens
     if solver == "interior-point":
         iterations = ITERATIONS if settings.max_iter == "auto" else int(settings.max_iter)
         tolerance = 1e-6 if settings.tolerance == "auto" else float(settings.tolerance)
-        program: Any = InteriorPointProgram(public, C=settings.C, tolerance=tolerance, longest=1.0 if made is None else made.norm, **common)
+        program: Any = InteriorPointProgram(
+            public, C=settings.C, tolerance=tolerance, longest=1.0 if made is None else made.norm, **common
+        )
         sizes = program.sizes(iterations)
         told = program.numbers_told(iterations)
     else:
@@ -121,8 +123,8 @@ def chosen_solver(public: Public, settings: ConsensusSettings, size: int) -> tup
 
 
 def size_of_records(public: Public) -> int | None:
-    """Numbers that the institutions hold: a row and a label for each record."""
-    return None if public.records is None else public.records * (len(public.features) + 1)
+    """Numbers that the institutions hold: a cell of every declared column and a label for each record."""
+    return None if public.records is None else public.records * (len(public.columns) + 1)
 
 
 def told_note(public: Public, told: int, held: int | None) -> str:

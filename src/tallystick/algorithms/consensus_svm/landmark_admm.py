@@ -72,7 +72,9 @@ class LandmarkAdmmProgram(AdmmProgram):
                 remedy='Leave feature_map = "landmarks" out: random features take any number of records.',
             )
         signs = learner(features, target, self.classes, lambda rows: rows[:, :0]).signs
-        return LandmarkLearner(signs=signs, between=self.made.values(features, features), across=self.made.values(features))
+        return LandmarkLearner(
+            signs=signs, between=self.made.values(features, features), across=self.made.values(features)
+        )
 
     def start_in_client(self, prepared: LandmarkLearner) -> LandmarkMemory:  # type: ignore[override]
         k, n, size = self.outputs, len(prepared.across), self.size
