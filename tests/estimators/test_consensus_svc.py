@@ -173,7 +173,7 @@ def test_what_is_for_sums_of_records_is_refused() -> None:
     fed = federation()
     study = ts.ConsensusSVC(solver="admm").study_for(fed, target="ill", features=None)
     for settings in ({"threshold": 2.0}, {"sampling": 0.5, "neighbours": "add-remove"}):
-        with pytest.raises(ts.TallystickError, match="is for sums of records|states its number of rounds"):
+        with pytest.raises(ts.TallystickError, match=r"is for sums of records|states its number of rounds"):
             ts.ConsensusSVC(solver="admm").fit_study(fed, study.replace("privacy", **settings))
     with pytest.raises(ts.StudyError, match="a category"):
         ts.ConsensusSVC().fit(fed, target="a")
@@ -181,7 +181,7 @@ def test_what_is_for_sums_of_records_is_refused() -> None:
 
 def test_a_learner_that_drops_out_ends_the_study() -> None:
     fed = federation(8, drop=0.3, min_clients=2)
-    with pytest.raises(ts.RoundAborted, match="dropped out|has not taken part") as ended:
+    with pytest.raises(ts.RoundAborted, match=r"dropped out|has not taken part") as ended:
         ts.ConsensusSVC(solver="admm").fit(fed, target="ill")
     assert ended.value.rule == "a-learner-dropped-out"
 

@@ -16,7 +16,7 @@ from tallystick.algorithms.local_program import LocalProgram
 from tallystick.algorithms.program import State, pack_state, unpack_state
 from tallystick.core.errors import DataError, LocalProtocolError, RoundAborted
 from tallystick.data.encoding import Records
-from tallystick.privacy.client_vectors import ClientGrid, check_room
+from tallystick.privacy.client_vectors import ClientRound, check_room
 from tallystick.privacy.round_plan import RoundPlan
 
 Memories = MutableMapping[int, bytes]
@@ -37,7 +37,7 @@ class LocalMap:
 
     def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
         """The vector of this round, and the memory after it kept."""
-        if not isinstance(plan.grid, ClientGrid):
+        if not isinstance(plan, ClientRound):
             raise LocalProtocolError("a round of clients' vectors has a grid of its own")
         memory = self._before(round)
         vector, after = self._program.step_in_client(self._prepared, unpack_state(model, self._template), memory)

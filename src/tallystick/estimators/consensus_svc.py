@@ -131,7 +131,8 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         if classes is not None:
             self.classes_ = classes
         if self._program.feature_map is None and set(self._layout.kinds) == {"number"}:
-            self.intercept_, self.coef_ = undo_scaling(*self._encoded_model, self._layout)
+            intercept, weights = self._encoded_model
+            self.intercept_, self.coef_ = undo_scaling(intercept, weights, self._layout)
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
 
@@ -182,7 +183,8 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         if self._program.feature_map is not None:
             return Answer.of([{"what": k, "value": str(v)} for k, v in solved.items()], notes)
         classes, rows = [label_text(c) for c in self.classes_.tolist()], []
-        intercepts, weights = undo_scaling(*self._encoded_model, self._layout)
+        intercept, weights = self._encoded_model
+        intercepts, weights = undo_scaling(intercept, weights, self._layout)
         for at, (intercept, row) in enumerate(zip(intercepts, weights)):
             of = {} if len(intercepts) == 1 else {"class": classes[at]}
             rows += [{**of, **term} for term in coefficient_rows(intercept, row, self._layout)]

@@ -1,4 +1,4 @@
-"""From a study to its solver: which one, how many rounds, and what all of it tells, said before anything is computed."""
+"""From a study to its solver: which one, how many rounds, and what all of it tells, said before anything is done."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def design_consensus_svc(public: Public, budget: PublicBudget, settings: Consens
         sizes = (program.vector_size(),) * (rounds + 1)
         told = rounds * program.numbers
     program.feature_map = made
-    notes = (*why, told_note(public, told, size_of_records(public)), NOT_PRIVATE)
+    notes = (*why, told_note(told, size_of_records(public)), NOT_PRIVATE)
     if made is not None:
         notes = (made.describe(), *notes)
     details = {"solver": solver, "numbers_told": told, "numbers_held": size_of_records(public)}
@@ -127,7 +127,7 @@ def size_of_records(public: Public) -> int | None:
     return None if public.records is None else public.records * (len(public.columns) + 1)
 
 
-def told_note(public: Public, told: int, held: int | None) -> str:
+def told_note(told: int, held: int | None) -> str:
     """What is revealed, in numbers."""
     against = "an undisclosed number of them" if held is None else f"{held:,}"
     part = "" if not held else f" ({told / held:.2g} times as many)"

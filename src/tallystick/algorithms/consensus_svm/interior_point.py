@@ -296,4 +296,5 @@ class InteriorPointProgram(LocalProgram):
 def _largest_steps(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """The largest candidate that no record objects to, for each class; 0 if there is none. A convex set: the steps
     that keep one record's variables positive are an interval from 0 on."""
-    return np.where(counts == 0, CANDIDATES, 0.0).max(axis=1)
+    steps: NDArray[np.float64] = np.where(counts == 0, CANDIDATES, 0.0).max(axis=1)
+    return steps
