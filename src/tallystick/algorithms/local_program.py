@@ -53,7 +53,7 @@ class LocalProgram(BuiltInProgram):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalDesign(Design):
-    """A program with its rounds of clients' vectors: how long each is and, with a theorem, how far a record moves it."""
+    """A program with its rounds of clients' vectors: how long each is; with a theorem, how far a record moves it."""
 
     kind = "sums"
     program: LocalProgram
@@ -107,8 +107,8 @@ def check_learners(counted: float, expected: float) -> int:
             f"{learners} of {int(expected)} learners are in this round: one has dropped out, and the others' variables "
             "do not fit any more",
             rule="a-learner-dropped-out",
-            remedy="What was computed so far is given up. Run the study again, as a new version, with those who can stay "
-            "until its end.",
+            remedy="What was computed so far is given up. Run the study again, as a new version, with those who can "
+            "stay until its end.",
         )
     return learners
 

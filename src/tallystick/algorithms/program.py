@@ -13,8 +13,8 @@ Three kinds:
 * A program whose clients keep a memory and send one vector each, for ADMM, is a
   :class:`tallystick.algorithms.local_program.LocalProgram`.
 
-Neither of the first two is trusted with privacy: whatever a map returns is put on the integer grid and clipped to the declared bound
-before it is summed. A wrong program costs accuracy, never privacy.
+Neither of the first two is trusted with privacy: whatever a map returns is put on the integer grid and clipped to the
+declared bound before it is summed. A wrong program costs accuracy, never privacy.
 """
 
 from __future__ import annotations

@@ -186,10 +186,8 @@ class ClientMaps:
         self._study, self._program, self._template = study, program, template
         self._compiled = compile_map_of(program, template)
 
-    def whole(self, records: Records, memories: Memories | None = None) -> ClientMap | LocalMap:
+    def whole(self, records: Records) -> ClientMap:
         """Every record in every round; also for one batch of a stream, which is asked once."""
-        if isinstance(self._program, LocalProgram):
-            return LocalMap(self._program, records, self._template, {} if memories is None else memories)
         return ClientMap(self._program, records, self._template, compiled=self._compiled, persons=records.persons)
 
     def of(self, records: Records, streams: Streams, party: str, memories: Memories | None = None) -> AnyMap:
@@ -197,8 +195,10 @@ class ClientMaps:
 
         ``memories``: where a program that has a memory keeps it from round to round, durably in a role.
         """
+        if isinstance(self._program, LocalProgram):
+            return LocalMap(self._program, records, self._template, {} if memories is None else memories)
         if self._study.privacy.sampling is None:
-            return self.whole(records, memories)
+            return self.whole(records)
         hashed, name = self._study.hash, party.encode()
         choice = record_choice(self._study, records, lambda round: streams(hashed, b"coins", round, name))
         return ChosenMap(self._program, records, self._template, choice, self._compiled)

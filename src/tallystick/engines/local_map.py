@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.local_program import LocalProgram
 from tallystick.algorithms.program import State, pack_state, unpack_state
-from tallystick.core.errors import DataError, LocalProtocolError
+from tallystick.core.errors import DataError, LocalProtocolError, RoundAborted
 from tallystick.data.encoding import Records
-from tallystick.privacy.client_vectors import ClientGrid, check_room
+from tallystick.privacy.client_vectors import ClientRound, check_room
 from tallystick.privacy.round_plan import RoundPlan
 
 Memories = MutableMapping[int, bytes]
@@ -37,7 +37,7 @@ class LocalMap:
 
     def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
         """The vector of this round, and the memory after it kept."""
-        if not isinstance(plan.grid, ClientGrid):
+        if not isinstance(plan, ClientRound):
             raise LocalProtocolError("a round of clients' vectors has a grid of its own")
         memory = self._before(round)
         vector, after = self._program.step_in_client(self._prepared, unpack_state(model, self._template), memory)
@@ -58,7 +58,7 @@ class LocalMap:
             return self._start
         packed = self._memories.get(round - 1)
         if packed is None:
-            raise DataError(
+            raise RoundAborted(
                 f"this client has not taken part in round {round - 1}, and cannot go on in round {round}",
                 rule="a-learner-dropped-out",
                 round=round,

@@ -22,7 +22,7 @@ from tallystick.engines.sandbox.messages import same_shape
 from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, SumRequest
 from tallystick.engines.user_code import remedy_for, start_of, user_code
-from tallystick.privacy.client_vectors import ClientGrid
+from tallystick.privacy.client_vectors import ClientRound
 from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.round_plan import RoundPlan
 from tallystick.privacy.sum_plan import SumPlan
@@ -84,7 +84,7 @@ def is_lost_tick(plan: SumPlan, error: TallystickError) -> bool:
         return False
     if plan.open is not None or any(isinstance(r, DrawRound) for r in plan.rounds):
         return False  # a search that is priced as it goes, or counts its steps, has paid for what it did not hear
-    if any(isinstance(r.grid, ClientGrid) for r in plan.rounds):
+    if any(isinstance(r, ClientRound) for r in plan.rounds):
         return False  # what clients remember goes on from round to round
     this, following = plan.rounds[error.round - 1], plan.rounds[error.round : error.round + 1]
     return all(this == other for other in following)

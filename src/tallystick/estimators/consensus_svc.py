@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from tallystick.algorithms.consensus_svm.settings import consensus_settings
 from tallystick.algorithms.evaluation.public_classifiers import linear_table
+from tallystick.algorithms.feature_maps.feature_map import FeatureMap
 from tallystick.algorithms.program import State
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
@@ -81,6 +84,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
     """
 
     program_name: ClassVar[str] = "consensus_svc"
+    evaluated_by: ClassVar[str | None] = "gaussian"
 
     mechanism: str = "auto"
     C: float = 1.0
@@ -130,7 +134,8 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         if classes is not None:
             self.classes_ = classes
         if self._program.feature_map is None and set(self._layout.kinds) == {"number"}:
-            self.intercept_, self.coef_ = undo_scaling(*self._encoded_model, self._layout)
+            intercept, weights = self._encoded_model
+            self.intercept_, self.coef_ = undo_scaling(intercept, weights, self._layout)
 
     # -- scikit-learn -----------------------------------------------------------------------------------------------
 
@@ -157,15 +162,15 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
-        """Accuracy and macro F1 on records kept back, beside LIBSVM's on the same columns and the majority class."""
-        from sklearn.svm import SVC
+        """Accuracy and macro F1 on records kept back, beside LIBLINEAR's on the same rows and the majority class."""
+        from sklearn.svm import LinearSVC as Baseline
 
         made = self._program.feature_map
-        kernel = "linear" if made is None else made.kernel
-        more = {} if made is None else {"gamma": made.gamma, "degree": self.degree}
-        if kernel in ("poly", "sigmoid"):
-            more["coef0"] = made.coef0
-        return class_scores(self.predict_encoded(test.features), train, test, SVC(C=self.C, kernel=kernel, **more))
+        parts = [train, test] if made is None else [_mapped(part, made) for part in (train, test)]
+        baseline = Baseline(C=self.C, loss="hinge", max_iter=200)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return class_scores(self.predict_encoded(test.features), parts[0], parts[1], baseline)
 
     # -- the answer -------------------------------------------------------------------------------------------------
 
@@ -183,7 +188,8 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         if self._program.feature_map is not None:
             return Answer.of([{"what": k, "value": str(v)} for k, v in solved.items()], notes)
         classes, rows = [label_text(c) for c in self.classes_.tolist()], []
-        intercepts, weights = undo_scaling(*self._encoded_model, self._layout)
+        intercept, weights = self._encoded_model
+        intercepts, weights = undo_scaling(intercept, weights, self._layout)
         for at, (intercept, row) in enumerate(zip(intercepts, weights)):
             of = {} if len(intercepts) == 1 else {"class": classes[at]}
             rows += [{**of, **term} for term in coefficient_rows(intercept, row, self._layout)]
@@ -216,3 +222,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
             "solution": self.solution_,
         }
         return document if made is None else {**document, "feature_map": made.facts()}
+
+
+def _mapped(records: Records, made: FeatureMap) -> Records:
+    return replace(records, features=made.rows(records.features))

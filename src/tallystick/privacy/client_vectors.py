@@ -36,13 +36,12 @@ LARGEST_TOTAL = 1 << 60
 
 @dataclass(frozen=True, kw_only=True)
 class ClientGrid(Grid):
-    """The grid of a round whose clients send one vector each: ``groups`` bound a client's coordinates, not a record's."""
+    """The grid of a round whose clients send one vector each: ``groups`` bound a client's numbers, not a record's."""
 
     def __post_init__(self) -> None:
         if len(self.groups) != 1 or not 1 <= self.integer_bounds[0] <= self.limit:
             raise PrivacyRefused(
-                f"a client's coordinates may be up to {self.groups[0].bound:g}, and sums of {CLIENTS} of them would wrap "
-                "around",
+                f"a client's numbers may be up to {self.groups[0].bound:g}, and a sum of {CLIENTS} would wrap around",
                 rule="client-vectors-fit",
                 remedy="Scale the vector, or use fewer fraction bits.",
             )
@@ -51,6 +50,12 @@ class ClientGrid(Grid):
     def limit(self) -> int:
         """The most one client adds to a coordinate, in grid units."""
         return LARGEST_TOTAL // CLIENTS
+
+
+class ClientRound(RoundPlan):
+    """One round of clients' vectors; what clients remember ties it to the rounds before and after it."""
+
+    grid: ClientGrid
 
 
 def client_group(size: int, *, name: str = "learners", fraction_bits: int = FRACTION_BITS) -> Group:
@@ -116,9 +121,7 @@ def _round(claim: Claim, size: int, bits: int, sensitivity: float | None, rho: F
         # their sums by up to √size units more than the theorem says of real numbers. Rounded up.
         units = math.ceil(math.ldexp(sensitivity, bits) * (1 + 2.0**-40) + math.sqrt(size))
         noise = gaussian_noise(replace(noise, sensitivity=units), rho, claim.trust.makers.honest)
-    return RoundPlan(
-        grid=grid, noise=(noise,), mechanism=Mechanism(claim.mechanism), makers=claim.trust.makers.count
-    )
+    return ClientRound(grid=grid, noise=(noise,), mechanism=Mechanism(claim.mechanism), makers=claim.trust.makers.count)
 
 
 def not_private(mechanism: str) -> PrivacyRefused:
@@ -129,5 +132,5 @@ def not_private(mechanism: str) -> PrivacyRefused:
         rule="exact-sums-are-not-private",
         remedy='Say mechanism = "none" under [privacy]: sums are then exact, inputs are hidden from whoever adds up, '
         "and the result says that it is not differentially private. A private support vector machine is "
-        "ts.LinearSVC (program = \"linear_svc\").",
+        'ts.LinearSVC (program = "linear_svc").',
     )

@@ -98,9 +98,7 @@ class Learner:
     squares: NDArray[np.float64]
 
 
-def learner(
-    features: NDArray[np.float64], target: NDArray[np.float64] | None, classes: int, rows: Rows
-) -> Learner:
+def learner(features: NDArray[np.float64], target: NDArray[np.float64] | None, classes: int, rows: Rows) -> Learner:
     """One against the rest, with more than two classes; the second against the first with two."""
     if target is None:
         raise RemoteProtocolError("the study names no target")

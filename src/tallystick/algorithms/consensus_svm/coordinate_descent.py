@@ -6,9 +6,9 @@ Its dual has a box and nothing else [spec 5.2]; with κ = ρ + 1/M,
 
     w = (ρ(z − g) + Σ λᵢyᵢxᵢ)/κ,   b = s − e + Σ λᵢyᵢ/ρ,   ∂/∂λᵢ = yᵢ(w·xᵢ + b) − 1,   curvature ‖xᵢ‖²/κ + 1/ρ,
 
-so w and b themselves are kept up to date and one coordinate costs one row. Coordinates are visited in strides of n times
-the golden section (coprime to n), which a sorted file cannot spoil, with no randomness. Few sweeps are enough: the next
-round goes on from these multipliers, and what is sent is always consistent with them, solved or not.
+so w and b themselves are kept up to date and one coordinate costs one row. Coordinates are visited in strides of n
+times the golden section (coprime to n), which a sorted file cannot spoil, with no randomness. Few sweeps are enough:
+the next round goes on from these multipliers, and what is sent is always consistent with them, solved or not.
 """
 
 from __future__ import annotations

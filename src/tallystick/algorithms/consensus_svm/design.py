@@ -1,4 +1,4 @@
-"""From a study to its solver: which one, how many rounds, and what all of it tells, said before anything is computed."""
+"""From a study to its solver: which one, how many rounds, and what all of it tells, said before anything is done."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def design_consensus_svc(public: Public, budget: PublicBudget, settings: Consens
     if solver == "interior-point":
         iterations = ITERATIONS if settings.max_iter == "auto" else int(settings.max_iter)
         tolerance = 1e-6 if settings.tolerance == "auto" else float(settings.tolerance)
-        program: Any = InteriorPointProgram(public, C=settings.C, tolerance=tolerance, longest=1.0 if made is None else made.norm, **common)
+        program: Any = InteriorPointProgram(
+            public, C=settings.C, tolerance=tolerance, longest=1.0 if made is None else made.norm, **common
+        )
         sizes = program.sizes(iterations)
         told = program.numbers_told(iterations)
     else:
@@ -69,7 +71,7 @@ def design_consensus_svc(public: Public, budget: PublicBudget, settings: Consens
         sizes = (program.vector_size(),) * (rounds + 1)
         told = rounds * program.numbers
     program.feature_map = made
-    notes = (*why, told_note(public, told, size_of_records(public)), NOT_PRIVATE)
+    notes = (*why, told_note(told, size_of_records(public)), NOT_PRIVATE)
     if made is not None:
         notes = (made.describe(), *notes)
     details = {"solver": solver, "numbers_told": told, "numbers_held": size_of_records(public)}
@@ -124,11 +126,11 @@ def chosen_solver(public: Public, settings: ConsensusSettings, size: int) -> tup
 
 
 def size_of_records(public: Public) -> int | None:
-    """Numbers that the institutions hold: a row and a label for each record."""
-    return None if public.records is None else public.records * (len(public.features) + 1)
+    """Numbers that the institutions hold: a cell of every declared column and a label for each record."""
+    return None if public.records is None else public.records * (len(public.columns) + 1)
 
 
-def told_note(public: Public, told: int, held: int | None) -> str:
+def told_note(told: int, held: int | None) -> str:
     """What is revealed, in numbers."""
     against = "an undisclosed number of them" if held is None else f"{held:,}"
     part = "" if not held else f" ({told / held:.2g} times as many)"

@@ -97,7 +97,7 @@ class InteriorPointProgram(LocalProgram):
         # are scaled by a power of two, which changes no bit of them: x/2^k with C·4^k has the weights w·2^k.
         self._shift = max(0, math.ceil(math.log2(max(longest, 1.0))))
         self.C, self.tolerance, self.size = math.ldexp(C, 2 * self._shift), tolerance, size
-        self._rows: Rows = lambda features: np.ldexp(rows(features), -self._shift) if self._shift else rows(features)
+        self._rows = rows
         self.classes, self.records = len(public.classes), public.records
         self.outputs = 1 if self.classes <= 2 else self.classes
         self._triangle = np.triu_indices(size + 1)
@@ -141,7 +141,10 @@ class InteriorPointProgram(LocalProgram):
         return PointQuery(*(getattr(state, name) for name in PointQuery._fields))
 
     def prepare(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> Learner:
-        return learner(features, target, self.classes, self._rows)
+        made = learner(features, target, self.classes, self._rows)
+        if self._shift:
+            made.rows = np.ldexp(made.rows, -self._shift)
+        return made
 
     def start_in_client(self, prepared: Learner) -> PointMemory:
         made = np.zeros((self.outputs, 10, len(prepared.rows)))
@@ -189,7 +192,9 @@ class InteriorPointProgram(LocalProgram):
         learners = check_learners(counted, state.learners)
         table = sums.reshape(k, -1)
         if exchange == 0:
-            return self._predicted(table, state._replace(learners=float(learners), records=float(self.records or counts[0])))
+            return self._predicted(
+                table, state._replace(learners=float(learners), records=float(self.records or counts[0]))
+            )
         steps = _largest_steps(counts.reshape(k, len(CANDIDATES)))
         if exchange == 1:
             return self._corrected(table, steps, state)
@@ -291,4 +296,5 @@ class InteriorPointProgram(LocalProgram):
 def _largest_steps(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     """The largest candidate that no record objects to, for each class; 0 if there is none. A convex set: the steps
     that keep one record's variables positive are an interval from 0 on."""
-    return np.where(counts == 0, CANDIDATES, 0.0).max(axis=1)
+    steps: NDArray[np.float64] = np.where(counts == 0, CANDIDATES, 0.0).max(axis=1)
+    return steps

@@ -68,11 +68,13 @@ class LandmarkAdmmProgram(AdmmProgram):
     def prepare(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> LandmarkLearner:  # type: ignore[override]
         if len(features) > MOST_RECORDS:
             raise DataError(
-                f"consensus at landmarks holds the kernel between all pairs of records, and {len(features)} are too many",
+                f"consensus at landmarks holds the kernel of all pairs of records, and {len(features)} are too many",
                 remedy='Leave feature_map = "landmarks" out: random features take any number of records.',
             )
         signs = learner(features, target, self.classes, lambda rows: rows[:, :0]).signs
-        return LandmarkLearner(signs=signs, between=self.made.values(features, features), across=self.made.values(features))
+        return LandmarkLearner(
+            signs=signs, between=self.made.values(features, features), across=self.made.values(features)
+        )
 
     def start_in_client(self, prepared: LandmarkLearner) -> LandmarkMemory:  # type: ignore[override]
         k, n, size = self.outputs, len(prepared.across), self.size
@@ -92,9 +94,9 @@ class LandmarkAdmmProgram(AdmmProgram):
         strength = state.rho * state.learners
         if own.at != (state.rho, state.learners) or own.spread is None or own.curvature is None:
             joint = np.eye(self.size) + strength * self._at_landmarks
-            own.spread = np.linalg.solve(joint.T, own.across.T).T
-            curvature = own.between - strength * own.spread @ own.across.T
-            own.curvature = np.ascontiguousarray((curvature + curvature.T) / 2)
+            spread: NDArray[np.float64] = np.linalg.solve(joint.T, own.across.T).T.astype(np.float64)
+            curvature = own.between - strength * (spread @ own.across.T)
+            own.spread, own.curvature = spread, np.ascontiguousarray((curvature + curvature.T) / 2)
             own.at = state.rho, state.learners
         return own.spread, own.curvature
 

@@ -113,4 +113,6 @@ def _positive(name: str, value: Any, least: float, most: float) -> float:
 
 
 def _auto_or_positive(name: str, value: Any, least: float, most: float) -> float | str:
-    return "auto" if value is None or (isinstance(value, str) and value == "auto") else _positive(name, value, least, most)
+    return (
+        "auto" if value is None or (isinstance(value, str) and value == "auto") else _positive(name, value, least, most)
+    )

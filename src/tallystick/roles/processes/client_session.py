@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from tallystick.core.errors import (
     DataError,
+    RoundAborted,
     StudyError,
     TallystickError,
     VerificationError,
@@ -195,6 +196,9 @@ class ClientSession(ParticipantSession):
             self.part.answer(step, self._records())
         except DataError as error:
             _log.error("the data of this client cannot be used: %s", error)
+            self.part.withdraw(step.round)
+        except RoundAborted as error:  # of a program with a memory: it was away in the round before
+            _log.error("this client sits the round out: %s", error)
             self.part.withdraw(step.round)
         else:
             self._tell()
