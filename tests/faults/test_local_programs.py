@@ -61,13 +61,14 @@ def simulated(parties: Parties, study: Study) -> ts.ConsensusSVC:
     [
         ({"solver": "admm", "max_iter": 8}, "client:memory-kept", 4),
         ({"reveal": True, "max_iter": 3}, "client:seed-kept", 5),
+        ({"privacy": "consensus", "max_iter": 3, "epsilon": 1.0, "delta": 1e-6}, "client:memory-kept", 2),
     ],
-    ids=["admm, memory kept and nothing sent", "interior point, seed kept"],
+    ids=["admm, memory kept and nothing sent", "interior point, seed kept", "private, memory kept"],
 )
 def test_a_killed_learner_goes_on_with_the_same_bits(
     consortium: Parties, settings: dict[str, Any], point: str, visits: int
 ) -> None:
-    study = study_of(consortium, f"killed {point}", **settings)
+    study = study_of(consortium, f"killed {point} {settings['max_iter']}", **settings)
     expected = simulated(consortium, study)
     consortium.die_at("client-2", point, visits)
     running = Running(lambda: fit(consortium.federation(), study))  # type: ignore[arg-type,return-value]
@@ -77,7 +78,7 @@ def test_a_killed_learner_goes_on_with_the_same_bits(
     consortium.start("client-2")
     model: Any = running.result()
     assert everything(model) == everything(expected), consortium.logs()
-    assert not model.privacy_.as_dict()["differentially_private"]
+    assert model.privacy_.as_dict()["differentially_private"] == ("privacy" in settings)
     wait_for(lambda: not folder.exists())  # what was remembered of the records is gone with the study
 
 

@@ -93,7 +93,7 @@ def audited(way: str, shrink: float = 1.0, runs: int = RUNS) -> Bound:
 
 @pytest.mark.parametrize(("way", "least"), [("consensus", 0.0), ("output", 0.5)])
 def test_no_attacker_sees_more_than_was_promised(way: str, least: float) -> None:
-    """And it sees something. Of the consensus little: its record moves the later sums far less than they are paid for."""
+    """And it sees something; of the consensus little: a record moves later sums far less than they are paid for."""
     found = audited(way)
     assert least < found.epsilon <= EPSILON
 
