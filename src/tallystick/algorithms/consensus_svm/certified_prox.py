@@ -34,13 +34,20 @@ def weights_of(rows, signs, multipliers, start, rho, out):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def duality_gap(rows, signs, multipliers, weights, C):  # type: ignore[no-untyped-def]
-    """Σ (C·max(0, m) − λm)."""
+    """Σ (C·max(0, m) − λm), scores by compensated summation [Neu74]: within 4·2⁻⁵³·‖x‖‖w‖ however long rows are."""
     total = 0.0
     for i in range(rows.shape[0]):
         score = 0.0
+        lost = 0.0
         for j in range(rows.shape[1]):
-            score += rows[i, j] * weights[j]
-        short = 1.0 - signs[i] * score
+            part = rows[i, j] * weights[j]
+            after = score + part
+            if abs(score) >= abs(part):
+                lost += (score - after) + part
+            else:
+                lost += (part - after) + score
+            score = after
+        short = 1.0 - signs[i] * (score + lost)
         total += C * max(0.0, short) - multipliers[i] * short
     return total
 
@@ -52,7 +59,7 @@ def certified_prox(rows, signs, squares, multipliers, start, C, rho, stride, wit
     Whether it was certified in so many sweeps: a caller must not send what was not.
     """
     n, d = rows.shape
-    enough = 0.5 * (0.5 * rho * within * within)
+    enough = 0.25 * rho * within * within
     weights_of(rows, signs, multipliers, start, rho, out)
     for sweep in range(sweeps):
         if duality_gap(rows, signs, multipliers, out, C) <= enough:

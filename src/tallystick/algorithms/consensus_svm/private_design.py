@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tallystick.algorithms.consensus_svm.private_consensus import PRECISION, PrivateConsensusProgram
+from tallystick.algorithms.consensus_svm.private_consensus import PRECISION, PrivateConsensusProgram, largest_weight
 from tallystick.algorithms.consensus_svm.settings import ConsensusSettings
 from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.feature_maps.feature_map import FeatureMap
@@ -17,12 +17,14 @@ MOST_ROUNDS = 20
 _ROUNDS = 5
 _GRID = 2.0**16
 """The smallest sensitivity in units of the rounding that is added to it."""
-_DROWNED = 3.0
+_LEAST_LARGEST = 2.0
+"""Weights up to this must be certifiable, or a study would end half-way."""
+_DROWNED = 300.0
 
 
 def step_sensitivity(C: float, longest: float, rho: float, budget: PublicBudget, outputs: int) -> float:
-    """√K·(D + 2η): how much further one record moves the sum with every round."""
-    return math.sqrt(outputs) * (budget.sensitivity_factor + 4 * PRECISION) * C * longest / rho
+    """√K·(D + 4η), add-remove √K·(D + 2η): how much further one record moves the sum with every round."""
+    return math.sqrt(outputs) * budget.sensitivity_factor * (1 + 4 * PRECISION) * C * longest / rho
 
 
 def design_private(
@@ -68,7 +70,13 @@ def design_private(
     step = step_sensitivity(settings.C, longest, rho, budget, outputs)
     entries = 1 + outputs * (size + 1)
     bits = min(40, max(4, math.ceil(math.log2(_GRID * math.sqrt(entries) / step))))
-    _check_precision(public, settings.C, longest, rho)
+    largest = largest_weight(_records(public), size, C=settings.C, longest=longest, rho=rho)
+    if not largest >= _LEAST_LARGEST:
+        raise StudyError(
+            "the steps of this consensus would have to be solved more exactly than numbers of 64 bits allow",
+            rule="private-consensus-precision",
+            remedy="Use a smaller rho or a larger C, or ts.LinearSVC, which solves nothing.",
+        )
     program = PrivateConsensusProgram(
         public,
         C=settings.C,
@@ -79,6 +87,7 @@ def design_private(
         longest=longest,
         fraction_bits=bits,
         averaged=averaged,
+        largest=largest,
     )
     program.feature_map = made  # type: ignore[attr-defined]
     times = range(1, rounds + 1)
@@ -86,7 +95,8 @@ def design_private(
         program=program,
         sizes=(entries,) * rounds,
         fraction_bits=bits,
-        sensitivities=tuple(t * step for t in times),
+        # The plan adds the rounding of one client; a record that moves from one client to another has that of two.
+        sensitivities=tuple(t * step + math.ldexp(math.sqrt(entries), -bits) for t in times),
         weights=tuple(float(t * t) for t in times),
         notes=_notes(settings, rounds, rho, longest, step, made),
         hopeless=_hopeless(budget, step, rounds, entries),
@@ -101,25 +111,24 @@ def design_private(
 
 
 def _chosen_rho(public: Public, C: float, rounds: int) -> float:
-    """ρ = C·n/T."""
-    return min(max(C * (public.records or 1000) / rounds, 2.0**-20), 2.0**30)
+    """ρ = C·n/T: a record's pull C/ρ is then T/n, so that all of them together move w by about a row in each round."""
+    return min(max(C * _records(public) / rounds, 2.0**-20), 2.0**30)
 
 
-def _check_precision(public: Public, C: float, longest: float, rho: float) -> None:
-    """Refuse, before any record is read, what floats could not certify: a gap of ρη²/4 beside a total of C·n."""
-    within = PRECISION * 2 * C * longest / rho
-    if 0.25 * rho * within**2 < 2.0**-40 * C * (public.records or 1):
+def _records(public: Public) -> int:
+    if public.records is None:
         raise StudyError(
-            "the steps of this consensus would have to be solved more exactly than numbers of 64 bits allow",
-            rule="private-consensus-precision",
-            remedy="Use a larger C or a smaller rho.",
+            "a private consensus is planned for a number of records, and the study does not state it",
+            rule="private-consensus-records",
+            remedy="Add `records = …` under [data]; with add-remove a planning figure will do.",
         )
+    return public.records
 
 
 def _hopeless(budget: PublicBudget, step: float, rounds: int, entries: int) -> str | None:
     """Compare the noise of the sum with what the sum of learners could be: margins of 1 on rows of length 1."""
     noise = budget.noise(step, 1.0) * math.sqrt(sum(t * t for t in range(1, rounds + 1))) * math.sqrt(entries)
-    if noise <= _DROWNED * 100:
+    if noise <= _DROWNED:
         return None
     return f"the noise on the summed weights has a length of {noise:.3g}, where weights of a length near 10 are learned"
 
