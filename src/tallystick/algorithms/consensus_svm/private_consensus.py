@@ -1,4 +1,4 @@
-"""Consensus ADMM with differential privacy [spec 5.5d], and its first step alone: output perturbation.
+"""Consensus ADMM with differential privacy, and its first step alone: output perturbation.
 
     min over w of  ½‖w‖² + C·Σ max(0, 1 − y w·x),    x with a constant 1: the bias is a feature like any other
 

@@ -13,7 +13,7 @@ from tallystick.algorithms.program import Public
 from tallystick.core.errors import PrivacyRefused, StudyError
 
 MOST_ROUNDS = 20
-"""Sensitivities grow with the rounds: T of them cost T³/3 times the budget of one [spec 5.5d]."""
+"""Sensitivities grow with the rounds: T of them cost T³/3 times the budget of one."""
 _ROUNDS = 5
 _GRID = 2.0**16
 """The smallest sensitivity in units of the rounding that is added to it."""

@@ -217,7 +217,7 @@ def _coef0(value: Any, kernel: str) -> float | None:
     if not _is_number(value) or not abs(value) <= _MOST_GAMMA or (kernel == "poly" and value < 0):
         raise StudyError(
             f"coef0 = {value!r} is not a {'number from 0 on' if kernel == 'poly' else 'number'}",
-            rule="map-coef0",
+            rule="map-constant",
             remedy="A polynomial kernel with a negative constant is not positive. Use 1, or leave it out."
             if kernel == "poly"
             else "Use 0, or leave it out.",
