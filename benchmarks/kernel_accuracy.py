@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +50,14 @@ def private(frame: pl.DataFrame, make: Callable[[], Any], seed: int, train: floa
     return float(np.mean(model.predict(test) == test["parity"].to_numpy()))
 
 
-def plain(frame: pl.DataFrame, seed: int, *, n_features: int | None, gamma: Any = "auto", train: float = 0.8) -> float:
+def plain(frame: pl.DataFrame, seed: int, train: float = 0.8, *, n_features: int | None) -> float:
     """Accuracy without privacy: linear on features of a map, or with the kernel itself where there are none."""
     from sklearn.svm import SVC, LinearSVC
 
     public = Public(features=tuple(PIXELS))
-    settings = map_settings({"feature_map": "rbf", "gamma": gamma})
+    settings = map_settings({"feature_map": "rbf"})
     assert settings is not None
-    made = make_map(public, settings, n_features=n_features or 2)
+    made: Any = make_map(public, settings, n_features=n_features or 2)
     learn, test = halves(frame, seed, train)
     sides = [(part.select(PIXELS).to_numpy() / 8 - 1, part["parity"].to_numpy()) for part in (learn, test)]
     model: Any = SVC(C=50.0, gamma=made.gamma) if n_features is None else LinearSVC(C=50.0, dual=False, tol=1e-3)
@@ -74,10 +75,7 @@ def cases() -> Iterator[tuple[str, Callable[[pl.DataFrame, int, float], float]]]
 
     for features in (400, 1600, None):
         what = "the kernel itself" if features is None else f"{features:,} features"
-        yield (
-            f"no privacy, {what}",
-            lambda frame, seed, train, d=features: plain(frame, seed, n_features=d, train=train),
-        )
+        yield f"no privacy, {what}", partial(plain, n_features=features)
     for epsilon in (0.1, 0.5, 1.0, 2.0, 10.0):
         yield f"`LinearSVC`, rbf, ε = {epsilon:g}", fitted("LinearSVC", feature_map="rbf", epsilon=epsilon)
     yield "`LogisticRegression`, rbf", fitted("LogisticRegression", feature_map="rbf")

@@ -151,9 +151,8 @@ class LinearClassifier(ClassifierMixin, ClassLabels, _LinearModel):  # type: ign
 
     def _scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         intercept, weights = self._encoded_model
-        if self._feature_map is not None:
-            features = self._feature_map.rows(features)
-        scores: NDArray[np.float64] = features @ weights.T + intercept
+        parts = [features] if self._feature_map is None else self._feature_map.parts(features)
+        scores: NDArray[np.float64] = np.vstack([part @ weights.T for part in parts]) + intercept
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
 

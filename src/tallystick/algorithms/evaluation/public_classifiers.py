@@ -73,15 +73,21 @@ class LinearScores:
         # Encoded values lie in [−1, 1], so a row is no longer than √columns. Scores are exact on the grid.
         if self.classes == 1:
             return np.zeros(len(features), dtype=np.int64)
-        limit = 1.0 + np.sqrt(features.shape[1])
-        if self.feature_map is not None:
-            features = self.feature_map.rows(features) / self.feature_map.norm
-            limit = 2.0
-        rows = GridRows.make(np.ascontiguousarray(features), bits=_FEATURE_BITS, limit=float(limit))
-        unit = 1.0 if self.feature_map is None else self.feature_map.norm
-        scores = grid_scores(rows, self.weights * unit) + self.intercept
+        if self.feature_map is None:
+            limit = 1.0 + np.sqrt(features.shape[1])
+            rows = GridRows.make(np.ascontiguousarray(features), bits=_FEATURE_BITS, limit=float(limit))
+            scores = grid_scores(rows, self.weights) + self.intercept
+        else:
+            scores = np.vstack([self._mapped_scores(part) for part in self.feature_map.parts(features)])
         chosen = scores[:, 0] > 0 if self.classes == 2 else scores.argmax(axis=1)
         return np.asarray(chosen, dtype=np.int64)
+
+    def _mapped_scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of features that are no longer than the map's norm: in units of it, no longer than 1."""
+        norm = 1.0 if self.feature_map is None else self.feature_map.norm
+        return (
+            grid_scores(GridRows.make(rows / norm, bits=_FEATURE_BITS, limit=2.0), self.weights * norm) + self.intercept
+        )
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any], Public], Predictor]] = {"linear": LinearScores.from_table}

@@ -16,6 +16,7 @@ Two things are promised of every map, and tested for each:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from tallystick.core.errors import StudyError
 
 WITHIN = 1 - 2.0**-40
 """Rows aim this much below their norm: the rounding of some thousand sums of squares is far smaller."""
+_PART_NUMBERS = 1 << 23
 
 
 class FeatureMap(ABC):
@@ -63,6 +65,12 @@ class FeatureMap(ABC):
                 remedy="Declare the columns exactly as they were for the fit.",
             )
         return self._rows(np.ascontiguousarray(features, dtype=np.float64))
+
+    def parts(self, features: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
+        """φ of the records in order, some at a time: at once, those of many records would fill the memory."""
+        each = max(64, _PART_NUMBERS // self.size)
+        for first in range(0, max(1, len(features)), each):  # one part at least, if there is no record
+            yield self.rows(features[first : first + each])
 
     @property
     def names(self) -> tuple[str, ...]:
