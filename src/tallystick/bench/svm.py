@@ -1,8 +1,8 @@
 """``tallystick bench svm``: consensus support vector machines on the paper's three sets (C = 50, standardised columns).
 
-``local-step``: milliseconds of all four learners' steps of one ADMM round, one after the other, warm, in the tenth round
-(reference: the same four problems by a general solver of quadratic programs in the same run: cvxopt where it is
-installed, else SciPy's bounded quasi-Newton method; not needed by anything else). ``admm-rounds``: rounds to a relative
+``local-step``: milliseconds of all four learners' steps of one ADMM round, one after the other, warm, in the tenth
+round (reference: the same four problems by a general solver of quadratic programs in the same run: cvxopt where it is
+installed, else SciPy's bounded quasi-Newton method; nothing else needs it). ``admm-rounds``: rounds to a relative
 duality gap of 10⁻³ at a ρ that is given (reference: at the paper's ρ = 100, without relaxation). ``interior-point``:
 iterations to 10⁻⁶, for 4 and 20 learners with the same bits, and its objective beside LIBSVM's. Sets that are not there
 are made up in their shapes, and named so.

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.algorithms.feature_maps.public_draws import PublicDraws
+
 FOLDERS = (Path("../shared/data"), Path("data"))
 Floats = NDArray[np.float64]
 
@@ -32,7 +34,7 @@ def halves(name: str, *, seed: int = 0, quick: bool = False, standardise: bool =
     """One of ``wdbc``, ``optdigits`` (even or odd) and ``higgs``; with ``quick`` some made-up records."""
     found = None if quick else _read(name)
     rows, target = _made_up(name, quick) if found is None else found
-    order = np.random.default_rng(seed).permutation(len(target))
+    order = np.argsort(PublicDraws(seed, "halves", name).uniform(len(target)), kind="stable")
     rows, target = rows[order], target[order]
     n = len(target) // 2
     if standardise:
@@ -73,8 +75,8 @@ def _made_up(name: str, quick: bool) -> tuple[Floats, Floats]:
     """Two normal clouds of the set's shape, as far apart as its classes are hard."""
     records, columns, apart = {"wdbc": (569, 30, 1.2), "optdigits": (5620, 64, 0.4), "higgs": (10984, 28, 0.15)}[name]
     records = min(records, 240) if quick else records
-    rng = np.random.default_rng(len(name))
-    target = (rng.random(records) < 0.5).astype(np.float64)
-    mix = rng.normal(size=(columns, columns)) / np.sqrt(columns)
-    rows = rng.normal(size=(records, columns)) @ mix + apart * np.outer(2 * target - 1, rng.normal(size=columns))
+    draws = PublicDraws(0, "made up", name)
+    target = (draws.uniform(records) < 0.5).astype(np.float64)
+    mix = draws.normal(columns, columns) / np.sqrt(columns)
+    rows = draws.normal(records, columns) @ mix + apart * np.outer(2 * target - 1, draws.normal(columns))
     return rows, target

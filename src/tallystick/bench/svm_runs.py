@@ -1,4 +1,4 @@
-"""Local programs without a protocol around them: learners in a list, exact totals. For benches and the paper's figures."""
+"""Local programs without a protocol around them: learners in a list, exact totals; for the bench and the figures."""
 
 from __future__ import annotations
 
