@@ -48,6 +48,7 @@ bench: setup  ## the measurements of this machine
 figures: setup  ## the papers' figures into docs/results, as far as they are missing (ARGS="--quick --out DIR")
 	$(BIN)/python -m benchmarks.pem_figures $(ARGS)
 	$(BIN)/python -m benchmarks.median_figures $(ARGS)
+	$(BIN)/python -m benchmarks.svm_figures $(ARGS)
 
 wheel: setup  ## build the wheel into dist/, with the locked tools and without the network
 	$(BIN)/python -m hatchling build --target wheel --directory dist
