@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tallystick.estimators.choice import RiskMinimizer as RiskMinimizer
     from tallystick.estimators.components import PCA as PCA
     from tallystick.estimators.components import TruncatedSVD as TruncatedSVD
+    from tallystick.estimators.consensus_svc import ConsensusSVC as ConsensusSVC
     from tallystick.estimators.custom import ProgramEstimator as ProgramEstimator
     from tallystick.estimators.evaluate import ClassifierEvaluation as ClassifierEvaluation
     from tallystick.estimators.evaluate import Evaluation as Evaluation
@@ -75,6 +76,7 @@ _WHERE = {
         "estimators.above_threshold": ("AboveThreshold",),
         "estimators.choice": ("Choice", "RiskMinimizer"),
         "estimators.components": ("PCA", "TruncatedSVD"),
+        "estimators.consensus_svc": ("ConsensusSVC",),
         "estimators.custom": ("ProgramEstimator",),
         "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
         "estimators.frequent_itemsets": ("FrequentItemsets",),

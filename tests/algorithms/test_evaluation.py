@@ -44,14 +44,16 @@ def test_the_public_predictor_is_the_linear_model(classes: int) -> None:
     table = table_of(11, classes)
     scores = features @ np.array(table["weights"]).T + np.array(table["intercept"])
     expected = np.zeros(500) if classes == 1 else scores[:, 0] > 0 if classes == 2 else scores.argmax(axis=1)
-    found = predictor_of(table, columns=11, classes=classes).predict(features)
+    found = predictor_of(table, public).predict(features)
     assert np.array_equal(found, expected.astype(np.int64))  # no score here is within 2^-20 of a tie
 
 
 @pytest.mark.parametrize("huge", [0.0, 1e-300, 1e30, -1e30])
 def test_no_public_weight_makes_a_record_fail(huge: float) -> None:
     features, _ = random_records(mixed(records=60), 50, np.random.default_rng(1))
-    found = predictor_of(linear_table(np.zeros(3), np.full((3, 11), huge)), columns=11, classes=3).predict(features)
+    found = predictor_of(
+        linear_table(np.zeros(3), np.full((3, 11), huge)), mixed(records=60, classes=CLASSES[3])
+    ).predict(features)
     assert set(found) <= {0, 1, 2}
 
 
@@ -86,7 +88,7 @@ def test_a_new_kind_of_classifier_plugs_in(monkeypatch: pytest.MonkeyPatch) -> N
         def predict(self, features: Any) -> Any:
             return np.full(len(features), 1, dtype=np.int64)
 
-    monkeypatch.setitem(KINDS, "always", lambda table, columns, classes: Always())
+    monkeypatch.setitem(KINDS, "always", lambda table, public: Always())
     public = mixed(records=60)
     design = design_evaluation({"classifier": {"kind": "always"}}, public, budget_of("gaussian"))
     prepared = design.program.prepare(np.zeros((4, 11)), np.array([0.0, 1.0, 1.0, 1.0]))
@@ -210,4 +212,4 @@ def test_a_hopeless_evaluation_is_called_so() -> None:
     table = {"classifier": table_of(11, 2)}
     assert "standard error" in str(design_evaluation(table, mixed(records=60), budget_of("gaussian", 0.05)).hopeless)
     assert design_evaluation(table, mixed(records=10**5), budget_of("gaussian", 1.0)).hopeless is None
-    assert isinstance(predictor_of(table["classifier"], columns=11, classes=2), LinearScores)
+    assert isinstance(predictor_of(table["classifier"], mixed(records=60)), LinearScores)

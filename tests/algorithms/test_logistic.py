@@ -20,7 +20,7 @@ from tallystick.algorithms.linear.losses import LogisticProgram
 from tallystick.algorithms.linear.moments import moment_vectors
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
-from tallystick.privacy.contribution import Contribution, Dense, GridRows, densify, total, total_by_person
+from tallystick.privacy.contribution import Contribution, Dense, densify, total, total_by_person
 
 CLASSES = {1: ("a",), 2: ("a", "b"), 3: ("a", "b", "c"), 10: tuple("abcdefghij")}
 
@@ -77,9 +77,10 @@ def test_rows_kept_from_one_query_are_not_used_for_another(field: str) -> None:
 class CentredByItsBlock(LogisticProgram):
     """Planted: the gradient's rows are centred by the mean of the block's own records."""
 
-    def _rows(self, prepared: Any, state: Any) -> tuple[GridRows, NDArray[np.float64]]:
-        mine = dataclasses.replace(prepared, features=prepared.features - prepared.features.mean(axis=0), rows=None)
-        return super()._rows(mine, state)
+    def map_block(self, prepared: Any, state: Any) -> Contribution:
+        if state.stage > 0:
+            prepared = self.prepare(prepared.features - prepared.features.mean(axis=0), prepared.target)
+        return super().map_block(prepared, state)
 
 
 class CentredMomentsByItsBlock(LogisticProgram):

@@ -45,6 +45,7 @@ COMPONENTS = {
 ALLOWED = {
     ts.LogisticRegression: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model", "_residual_clip"},
     ts.LinearSVC: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
+    ts.ConsensusSVC: COMMON | {"coef_", "intercept_", "classes_", "solution_", "_encoded_model"},
     ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
     ts.GaussianNB: COMMON | {"theta_", "var_", "class_prior_", "class_count_", "classes_"},
     ts.GaussianMixture: COMMON | {"weights_", "means_", "covariances_"},
@@ -105,6 +106,10 @@ def fitted(route: str) -> Any:
     fed = ts.Federation.simulate([data], schema=SCHEMA)
     if route == "linear_svc":
         return ts.LinearSVC(rounds=3).fit(fed, target="ill")
+    if route == "consensus":
+        return ts.ConsensusSVC(reveal=True).fit(fed, target="ill")
+    if route == "consensus-admm":
+        return ts.ConsensusSVC(solver="admm", max_iter=10).fit(fed, target="ill")
     if route == "ridge":
         return ts.Ridge().fit(fed, target="age")
     if route == "gaussian_nb":
@@ -137,6 +142,8 @@ ROUTES = (
     "plain-frame",
     "plain-matrix",
     "linear_svc",
+    "consensus",
+    "consensus-admm",
     "ridge",
     "gaussian_nb",
     "gaussian_mixture",

@@ -23,6 +23,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
     "LinearSVC": ("check_classifier_data_not_an_array", *_BOTH),
     "Ridge": ("check_regressor_data_not_an_array", "check_regressors_int", *_BOTH),
     "Summary": (),
+    "ConsensusSVC": (),
     "GaussianNB": ("check_classifier_data_not_an_array", *_BOTH),
     "GaussianMixture": ("check_fit_idempotent",),
     "PCA": _TRANSFORMS,
@@ -34,6 +35,7 @@ EXPECTED: dict[str, tuple[str, ...]] = {
 def estimators() -> list[Any]:
     return [
         ts.LinearSVC(epsilon=1e4, bounds=(-100, 100), rounds=64),
+        ts.ConsensusSVC(C=100.0, bounds=(-100, 100), reveal=True),
         ts.Ridge(epsilon=1e4, bounds=(-10, 10), target_bounds=(-10, 10)),
         ts.Summary(epsilon=1e4, bounds=(-100, 100)),
         ts.GaussianNB(epsilon=1e4, bounds=(-100, 100)),

@@ -44,6 +44,7 @@ class CrashPoint(Enum):
     CLIENT_READY_SENT = "client:ready-sent"
     CLIENT_START_KEPT = "client:study/start-kept"
     CLIENT_WATERMARK_KEPT = "client:watermark-kept"
+    CLIENT_MEMORY_KEPT = "client:memory-kept"
     CLIENT_SEED_KEPT = "client:seed-kept"
     CLIENT_CONTRIBUTION_KEPT = "client:contribution-kept"
     CLIENT_SHARE_SENT = "client:share-sent-to-one-server"

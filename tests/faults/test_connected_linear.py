@@ -50,6 +50,10 @@ def test_a_model_is_fitted_and_evaluated_where_the_records_are(
         assert "proposed 'who is ill'" in told
         assert "3 approved" in told
         assert "round 4 of 4" in told
+        kernel = ts.LogisticRegression(epsilon=0.1, delta=1e-6, feature_map="rbf", n_features=16, rounds=2).fit(
+            fed, target="y", features=["x", "g"]
+        )
+        assert kernel.coef_.shape == (1, 16)  # mapped where the records are
         found = ts.evaluate(model, fed, target="y", epsilon=0.3, delta=1e-6)
         exact = float(np.mean(model.predict({k: data[k] for k in ("x", "g")}) == data["y"]))
         assert abs(found.accuracy - exact) < 5 * found.accuracy_std
@@ -61,4 +65,4 @@ def test_a_model_is_fitted_and_evaluated_where_the_records_are(
         assert abs(mean["estimate"] - data["x"].mean()) < 5 * mean["standard_error"]
         axes = ts.PCA(1, epsilon=0.3, delta=1e-6).fit(fed, features=["x", "g"])
         assert np.linalg.norm(axes.components_[0]) == pytest.approx(1)
-        assert fed.spent.fits == 5
+        assert fed.spent.fits == 6

@@ -29,6 +29,7 @@ BOOTS = {
     CrashPoint.AGGREGATOR_BOOTED: CrashPoint.AGGREGATOR_ROUND_KEPT,
 }
 PRICES = CrashPoint.SERVER_PRICES_KEPT  # of rounds left open: tests/roles/test_open_price_server.py
+MEMORY = CrashPoint.CLIENT_MEMORY_KEPT  # of a local program: tests/faults/test_local_programs.py
 LEDGER = [p for p in CrashPoint if p.value.startswith("client:ledger-void-")]  # tests/faults/test_ledger_crashes.py
 STREAM = [  # tests/faults/test_stream_roles.py
     CrashPoint.CLIENT_WATERMARK_KEPT,
@@ -36,7 +37,9 @@ STREAM = [  # tests/faults/test_stream_roles.py
     CrashPoint.AGGREGATOR_LOSS_KEPT,
 ]
 PAUSES = [p for p in CrashPoint if "study/paused" in p.value or "study/why" in p.value]  # test_paused_studies.py
-ORDINARY = [p for p in CrashPoint if p not in (EQUIVOCATION, PRICES, *ABORTS, *BOOTS, *LEDGER, *STREAM, *PAUSES)]
+ORDINARY = [
+    p for p in CrashPoint if p not in (EQUIVOCATION, PRICES, MEMORY, *ABORTS, *BOOTS, *LEDGER, *STREAM, *PAUSES)
+]
 # Steps of the second round or later, where there is a past to come back to.
 SECOND_ROUND = {
     CrashPoint.SERVER_DRAW_KEPT: 2,
@@ -173,4 +176,4 @@ def test_killed_after_keeping_an_abort(parties: Parties, point: CrashPoint) -> N
 
 def test_every_point_has_a_test() -> None:
     """Each test above fails if its point is never reached, so this is the whole list."""
-    assert {*ORDINARY, *BOOTS, *ABORTS, *LEDGER, *STREAM, *PAUSES, EQUIVOCATION, PRICES} == set(CrashPoint)
+    assert {*ORDINARY, *BOOTS, *ABORTS, *LEDGER, *STREAM, *PAUSES, EQUIVOCATION, PRICES, MEMORY} == set(CrashPoint)

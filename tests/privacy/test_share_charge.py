@@ -86,7 +86,7 @@ GROUP = Group(name="all", size=10**6, bound=1.0)
 def gaussian(sensitivity: int, rho: Fraction, honest: int) -> plans.GroupNoise:
     nothing = Fraction(0)
     silent = plans.GroupNoise(group=GROUP, sensitivity=sensitivity, parameter=nothing, variance=0.0, rho=nothing)
-    return plans._gaussian(silent, rho, honest)
+    return plans.gaussian_noise(silent, rho, honest)
 
 
 def test_the_least_variance_of_a_share() -> None:

@@ -15,8 +15,11 @@ from tallystick.algorithms.clustering.kmeans import design_kmeans
 from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
 from tallystick.algorithms.components.design import design_pca, design_truncated_svd
 from tallystick.algorithms.components.settings import ComponentSettings, component_settings
+from tallystick.algorithms.consensus_svm.design import design_consensus_svc
+from tallystick.algorithms.consensus_svm.settings import ConsensusSettings, consensus_settings
 from tallystick.algorithms.design import Design, PublicBudget
 from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
+from tallystick.algorithms.feature_maps.settings import MAP_KEYS
 from tallystick.algorithms.gaussians.mixture import MixtureSettings, design_mixture, mixture_settings
 from tallystick.algorithms.gaussians.naive_bayes import design_naive_bayes
 from tallystick.algorithms.itemsets.design import design_itemsets
@@ -64,10 +67,12 @@ def _checked(
     check: Callable[[Keywords], Any],
     design: Callable[[Public, PublicBudget, Any], Design],
     estimator: str,
+    *,
+    more: tuple[str, ...] = (),
 ) -> BuiltIn:
-    """A program whose keywords are the fields of a settings class."""
+    """A program whose keywords are the fields of a settings class, and those that one of the fields is made of."""
     return BuiltIn(
-        keys=frozenset(f.name for f in dataclasses.fields(settings)),
+        keys=frozenset(f.name for f in dataclasses.fields(settings)) | frozenset(more),
         design=lambda keywords, public, budget: design(public, budget, check(keywords)),
         estimator=estimator,
     )
@@ -81,9 +86,14 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
 
 BUILT_IN: dict[str, BuiltIn] = {
     "logistic_regression": _checked(
-        DescentSettings, settings_from, LogisticProgram.design, _face("linear:LogisticRegression")
+        DescentSettings, settings_from, LogisticProgram.design, _face("linear:LogisticRegression"), more=MAP_KEYS
     ),
-    "linear_svc": _checked(DescentSettings, settings_from, HingeProgram.design, _face("linear:LinearSVC")),
+    "linear_svc": _checked(
+        DescentSettings, settings_from, HingeProgram.design, _face("linear:LinearSVC"), more=MAP_KEYS
+    ),
+    "consensus_svc": _checked(
+        ConsensusSettings, consensus_settings, design_consensus_svc, _face("consensus_svc:ConsensusSVC")
+    ),
     "kmeans": _checked(KMeansSettings, kmeans_settings, design_kmeans, _face("kmeans:KMeans")),
     "frequent_itemsets": _checked(
         ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")

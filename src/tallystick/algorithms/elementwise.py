@@ -38,7 +38,7 @@ def grid_scores(rows: GridRows, weights: NDArray[np.float64]) -> NDArray[np.floa
 
 
 @njit(cache=True, nogil=True)
-def _exp_of_negative(x):  # type: ignore[no-untyped-def]
+def exp_of_negative(x):  # type: ignore[no-untyped-def]
     """e^x for x ≤ 0: x = n ln 2 + r, |r| ≤ ln2/2, Taylor to degree 13 (error < 2^-53), scaled by 2^n."""
     if x < -708.0:
         return 0.0
@@ -63,7 +63,7 @@ def _exp_of_negative(x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _sigmoid(z):  # type: ignore[no-untyped-def]
-    e = _exp_of_negative(-abs(z))
+    e = exp_of_negative(-abs(z))
     return 1.0 / (1.0 + e) if z >= 0 else e / (1.0 + e)
 
 
@@ -96,7 +96,7 @@ def softmax(scores):  # type: ignore[no-untyped-def]
             top = max(top, scores[i, c])
         whole = 0.0
         for c in range(k):
-            out[i, c] = _exp_of_negative(scores[i, c] - top)
+            out[i, c] = exp_of_negative(scores[i, c] - top)
             whole += out[i, c]
         for c in range(k):
             out[i, c] /= whole
@@ -114,7 +114,7 @@ def softmax_residuals(scores, target, clip, l1):  # type: ignore[no-untyped-def]
             top = max(top, scores[i, c])
         whole = 0.0
         for c in range(k):
-            out[i, c] = _exp_of_negative(scores[i, c] - top)
+            out[i, c] = exp_of_negative(scores[i, c] - top)
             whole += out[i, c]
         size = 0.0
         for c in range(k):

@@ -4,15 +4,17 @@ Everything the platform computes has the form ``f(D) = g(Σ over records h(recor
 ``h`` (``map_in_client``), ``g`` (``reduce_in_aggregator``) and the start (``init``) are. Who adds up, who is trusted
 and where the noise comes from is decided elsewhere; a program cannot tell.
 
-Two kinds:
+Three kinds:
 
 * A user's program maps ONE record to one vector. It is checked against an allow-list and compiled
   (:mod:`tallystick.algorithms.user_programs.compiled`), so it is row-independent by construction.
 * A built-in program may map whole blocks for speed (:class:`BlockProgram`); each has a test that blocks, singletons
   and permutations give equal bits.
+* A program whose clients keep a memory and send one vector each, for ADMM, is a
+  :class:`tallystick.algorithms.local_program.LocalProgram`.
 
-Neither is trusted with privacy: whatever a map returns is put on the integer grid and clipped to the declared bound
-before it is summed. A wrong program costs accuracy, never privacy.
+Neither of the first two is trusted with privacy: whatever a map returns is put on the integer grid and clipped to the
+declared bound before it is summed. A wrong program costs accuracy, never privacy.
 """
 
 from __future__ import annotations
@@ -131,10 +133,15 @@ class Program:
         return (Group(name="all", size=size, bound=float(self.bound)),)
 
 
-class BlockProgram(Program):
-    """A built-in program that maps a block of encoded records at once. Row independence is its own duty, tested."""
+class BuiltInProgram(Program):
+    """A program that comes with tallystick: none of a user's code, and what it raises is a bug of this project."""
 
     interim = False
+
+
+class BlockProgram(BuiltInProgram):
+    """A built-in program that maps a block of encoded records at once. Row independence is its own duty, tested."""
+
     block_records: int | None = None
     """At most so many records are mapped at once, where their vectors would need too much memory together."""
 

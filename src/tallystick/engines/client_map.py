@@ -14,11 +14,13 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.program import BlockProgram, Program, State, unpack_state
+from tallystick.algorithms.local_program import LocalProgram
+from tallystick.algorithms.program import BlockProgram, BuiltInProgram, Program, State, unpack_state
 from tallystick.algorithms.user_programs.program_file import compile_live_program
 from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
+from tallystick.engines.local_map import LocalMap, Memories
 from tallystick.engines.record_choice import RecordChoice, record_choice
 from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.privacy.contribution import Dense, total, total_by_person
@@ -50,7 +52,7 @@ class RecordMap(Protocol):
 
 def compile_map_of(program: Program, template: State) -> RecordMap | None:
     """The compiled ``map_in_client`` of a user's program; None for a built-in that maps blocks."""
-    if isinstance(program, BlockProgram):
+    if isinstance(program, BuiltInProgram):
         return None
     attached = getattr(program, "compiled_map", None)  # a program file was compiled from its approved text
     if attached is not None:
@@ -173,6 +175,10 @@ class ChosenMap:
         return total
 
 
+AnyMap = ClientMap | ChosenMap | LocalMap
+"""Whatever answers a round for one client."""
+
+
 class ClientMaps:
     """The maps of one study's clients."""
 
@@ -184,15 +190,20 @@ class ClientMaps:
         """Every record in every round; also for one batch of a stream, which is asked once."""
         return ClientMap(self._program, records, self._template, compiled=self._compiled, persons=records.persons)
 
-    def of(self, records: Records, streams: Streams, party: str) -> ClientMap | ChosenMap:
-        """A client's records, in every round those that the study samples by this client's own coins."""
+    def of(self, records: Records, streams: Streams, party: str, memories: Memories | None = None) -> AnyMap:
+        """A client's records, in every round those that the study samples by this client's own coins.
+
+        ``memories``: where a program that has a memory keeps it from round to round, durably in a role.
+        """
+        if isinstance(self._program, LocalProgram):
+            return LocalMap(self._program, records, self._template, {} if memories is None else memories)
         if self._study.privacy.sampling is None:
             return self.whole(records)
         hashed, name = self._study.hash, party.encode()
         choice = record_choice(self._study, records, lambda round: streams(hashed, b"coins", round, name))
         return ChosenMap(self._program, records, self._template, choice, self._compiled)
 
-    def simulated(self, records: Records, streams: Streams, party: str, frame: Any) -> ClientMap | ChosenMap:
+    def simulated(self, records: Records, streams: Streams, party: str, frame: Any) -> AnyMap:
         """The same in a simulation, where the records of all ticks of a stream are there from the beginning."""
         if self._study.stream is None:
             return self.of(records, streams, party)

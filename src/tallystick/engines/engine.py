@@ -22,7 +22,7 @@ from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import RoundAborted
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
-from tallystick.engines.client_map import ChosenMap, ClientMap, ClientMaps
+from tallystick.engines.client_map import AnyMap, ClientMaps
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment, paid_from
@@ -117,7 +117,7 @@ class SimulatedStudy:
     drop: float = 0.0
     """The probability that an institution misses a round."""
 
-    def maps(self) -> dict[str, ClientMap | ChosenMap]:
+    def maps(self) -> dict[str, AnyMap]:
         """What maps each institution's records, where the design asks for sums."""
         maps = ClientMaps(self.study, self.design.program, self.template)
         return {

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.field import check_headroom
 from tallystick.engines.client_map import padded
+from tallystick.privacy.client_vectors import LARGEST_TOTAL, ClientRound
 from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.noise import draw_noise
 from tallystick.privacy.open_budget import Prices
@@ -26,6 +27,8 @@ def result_limit(plan: SumPlan, records: int) -> int:
     Checked against the field at admission, so that a sum can never wrap around.
     """
     limit = 0
+    if any(isinstance(r, ClientRound) for r in plan.rounds):
+        return LARGEST_TOTAL  # clients check their own vectors: what they add, not how many records they have
     for round_plan in {id(r): r for r in plan.rounds}.values():  # equal rounds of a plan are one object
         for noise, bound in zip(round_plan.noise, round_plan.grid.largest_coordinates):
             std = math.sqrt(noise.variance * round_plan.makers)

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.program import BlockProgram, Program, Public, State, pack_state
+from tallystick.algorithms.program import BuiltInProgram, Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.field import to_real
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
@@ -22,6 +22,7 @@ from tallystick.engines.sandbox.messages import same_shape
 from tallystick.engines.thresholding import thresholded
 from tallystick.engines.totals import NoisyTotal, NoisyTotals, SumRequest
 from tallystick.engines.user_code import remedy_for, start_of, user_code
+from tallystick.privacy.client_vectors import ClientRound
 from tallystick.privacy.draws import DrawRound
 from tallystick.privacy.round_plan import RoundPlan
 from tallystick.privacy.sum_plan import SumPlan
@@ -86,6 +87,8 @@ def is_lost_tick(plan: SumPlan, error: TallystickError) -> bool:
         return False
     if plan.open is not None or any(isinstance(r, DrawRound) for r in plan.rounds):
         return False  # a search that is priced as it goes, or counts its steps, has paid for what it did not hear
+    if any(isinstance(r, ClientRound) for r in plan.rounds):
+        return False  # what clients remember goes on from round to round
     this, following = plan.rounds[error.round - 1], plan.rounds[error.round : error.round + 1]
     return all(this == other for other in following)
 
@@ -149,7 +152,7 @@ def _next_state(program: Program, public: Public, total: NDArray[np.float64], st
     with user_code(program, "reduce_in_aggregator", round=round, remedy=remedy_for(public)):
         after = program.reduce_in_aggregator(total, state)
     pack_state(after)  # refuses what is no state
-    if not isinstance(program, BlockProgram) and not same_shape(after, state):
+    if not isinstance(program, BuiltInProgram) and not same_shape(after, state):
         raise RoundAborted(
             "the program's reduce_in_aggregator returned a state of another shape than it was given",
             rule="state",

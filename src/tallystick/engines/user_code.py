@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tallystick.algorithms.program import BlockProgram, Program, Public, State, pack_state
+from tallystick.algorithms.program import BuiltInProgram, Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, StudyError, TallystickError
 from tallystick.engines.sandbox.messages import TRY_IT, failure_of
 
@@ -29,7 +29,7 @@ def user_code(program: Program, function: str, *, round: int | None, remedy: str
     except TallystickError:
         raise
     except Exception as error:
-        if isinstance(program, BlockProgram):
+        if isinstance(program, BuiltInProgram):
             raise
         cause = failure_of(function, error)
         if round is None:

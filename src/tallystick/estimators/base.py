@@ -51,6 +51,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     evaluates_its_own_records: ClassVar[bool] = False
     """Whether a simulation without records kept back measures the model on those it was fitted to (clusters, sets)."""
 
+    evaluated_by: ClassVar[str | None] = None
+    """The mechanism of ``ts.evaluate``, where it is not the fit's: an exact fit does not ask for exact counts."""
+
     ignores_y: ClassVar[bool] = False
     """Whether ``y`` of ``fit(X, y)`` is there for pipelines alone, as unsupervised estimators have it."""
 

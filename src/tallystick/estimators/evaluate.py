@@ -176,7 +176,7 @@ def evaluate(
         epsilon=epsilon,
         delta=delta,
         neighbours=model.study_.privacy.neighbours,
-        mechanism=model.study_.privacy.mechanism,
+        mechanism=model.evaluated_by or model.study_.privacy.mechanism,
         schema=Schema({**{c: model._schema[c] for c in columns}, target: _target(model, fed, target)}),
     )
     study = estimator.study_for(fed, target=target, features=columns, name=f"evaluation of {type(model).__name__}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,15 +11,17 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from tallystick.algorithms.evaluation.public_classifiers import linear_table
+from tallystick.algorithms.feature_maps.feature_map import FeatureMap
 from tallystick.algorithms.program import State
 from tallystick.core.errors import BoundsError, StudyError
 from tallystick.data.encoding import Records
 from tallystick.estimators.answer import Answer
 from tallystick.estimators.base import PrivateEstimator
-from tallystick.estimators.class_labels import kept_back
+from tallystick.estimators.class_labels import class_scores, kept_back
 from tallystick.estimators.coefficients import coefficient_rows, exactly_one, undo_scaling, unit_map, unit_notes
+from tallystick.estimators.mapped_features import ABOUT_FEATURES, feature_rows, without_unused_map
 from tallystick.estimators.noise_intervals import LEVEL, OF_THE_NOISE, interval, quantile
-from tallystick.estimators.scored_classes import ScoredClasses, probabilities
+from tallystick.estimators.scored_classes import ScoredClasses, baseline, probabilities
 from tallystick.privacy.sum_plan import rounds_of
 from tallystick.study.columns import Column, Number
 from tallystick.study.declared_values import label_text
@@ -34,7 +36,7 @@ class _LinearModel(PrivateEstimator):
         self.intercept_, self.coef_ = self._encoded_model = intercept, weights
 
     def _accept_plain(self, classes: NDArray[Any] | None) -> None:
-        if set(self._layout.kinds) != {"number"}:
+        if set(self._layout.kinds) != {"number"} or getattr(self._program, "feature_map", None) is not None:
             return  # one-hot or logarithmic columns: coefficients refer to the encoded columns
         self.intercept_, self.coef_ = undo_scaling(*self._encoded_model, self._layout)
 
@@ -53,6 +55,16 @@ class LinearClassifier(ScoredClasses, _LinearModel):
     standardise: bool = True
     schedule: str = "auto"
     average: bool = True
+    feature_map: str | None = None
+    gamma: float | str = "auto"
+    degree: int = 3
+    coef0: float | str = "auto"
+    n_features: int | str = "auto"
+    landmarks: Any = None
+    feature_seed: int = 0
+
+    def _study_program(self) -> dict[str, Any]:
+        return without_unused_map(super()._study_program())
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         self._take_model(*self._program.model(state))
@@ -63,16 +75,30 @@ class LinearClassifier(ScoredClasses, _LinearModel):
             self.classes_ = classes
         super()._accept_plain(classes)
 
+    def evaluate_records(self, train: Records, test: Records) -> dict[str, float]:
+        """Beside scikit-learn's own on the same features: those of the map, if there is one."""
+        mapped = self._feature_map
+        if mapped is None:
+            return super().evaluate_records(train, test)
+        predicted = self.predict_encoded(test.features)
+        train, test = (replace(r, features=mapped.rows(r.features)) for r in (train, test))
+        return class_scores(predicted, train, test, baseline())
+
     def _answer(self) -> Answer:
         classes, rows = [label_text(c) for c in self.classes_.tolist()], []
-        intercepts, weights = undo_scaling(*self._encoded_model, self._layout)
+        mapped = self._feature_map
+        intercepts, weights = self._encoded_model
+        if mapped is None:
+            intercepts, weights = undo_scaling(intercepts, weights, self._layout)
         for at, (intercept, row) in enumerate(zip(intercepts, weights)):
             of = {} if len(intercepts) == 1 else {"class": classes[at]}
-            rows += [{**of, **term} for term in coefficient_rows(intercept, row, self._layout)]
+            terms = coefficient_rows(intercept, row, self._layout) if mapped is None else feature_rows(intercept, row)
+            rows += [{**of, **term} for term in terms]
         meaning = f"The sum of the terms is {self.score_name} of {classes[-1]!r}; above 0 that is predicted."
         if len(intercepts) > 1:
             meaning = f"The sum of a class's terms is {self.score_name}; the largest is predicted."
-        return Answer.of(rows, [meaning, *unit_notes(self._layout), self._why_no_intervals()])
+        units = unit_notes(self._layout) if mapped is None else [ABOUT_FEATURES, mapped.describe()]
+        return Answer.of(rows, [meaning, *units, self._why_no_intervals()])
 
     def _why_no_intervals(self) -> str:
         if not self.plan_.differentially_private:
@@ -85,21 +111,29 @@ class LinearClassifier(ScoredClasses, _LinearModel):
     def public_classifier(self) -> dict[str, Any]:
         """The released model as a public table: what ``ts.evaluate`` puts into its study."""
         check_is_fitted(self)
-        return linear_table(*self._encoded_model)
+        return linear_table(*self._encoded_model, feature_map=self._feature_map)
 
     def model_document(self) -> dict[str, Any]:
         """The ``model`` object of a result."""
+        mapped = {} if self._feature_map is None else {"feature_map": self._feature_map.facts()}
         return {
             "type": type(self).__name__,
             "coef": self.coef_.tolist(),
             "intercept": self.intercept_.tolist(),
             "classes": self.classes_.tolist(),
             "features": list(map(str, self._layout.names)),
+            **mapped,
         }
+
+    @property
+    def _feature_map(self) -> FeatureMap | None:
+        found: FeatureMap | None = self._program.feature_map
+        return found
 
     def _scores(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         intercept, weights = self._encoded_model
-        scores: NDArray[np.float64] = features @ weights.T + intercept
+        parts = [features] if self._feature_map is None else self._feature_map.parts(features)
+        scores: NDArray[np.float64] = np.vstack([part @ weights.T for part in parts]) + intercept
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
 
@@ -131,12 +165,26 @@ class LogisticRegression(LinearClassifier):
         Step sizes over rounds; ``"inverse-sqrt"`` is PEM's η/√t.
     average : bool
         Return the mean of the last quarter of iterates instead of the last one.
+    feature_map : None, "rbf", "poly" or "sigmoid"
+        A kernel machine: the model is linear in public random features of this kernel (``docs/tutorial.md``). They are
+        drawn from ``feature_seed``, cost no budget and hold no record. Columns are then not standardised.
+    gamma, degree, coef0
+        The kernel's constants on the encoded columns: exp(-gamma·‖x-y‖²), (gamma·xy + coef0)^degree,
+        tanh(gamma·xy + coef0). "auto": gamma is one over the spread of the declared columns, coef0 is 1 (sigmoid: 0).
+    n_features : "auto" or int
+        How many features; "auto" as many as records and budget can tell apart, 256 to 1,600.
+    landmarks : None, int or rows of numbers
+        Features by Nyström's method instead: on so many points made up within the declared bounds, or on these public
+        points, given in the encoded columns. Never records: they stand in the study.
+    feature_seed : int
+        Public: which features are drawn. Another one is another study.
 
     Attributes
     ----------
     coef_, intercept_, classes_
         Coefficients refer to ``feature_names_in_``: after ``fit(federation)`` the encoded columns (numbers scaled to
-        [-1, 1] by their declared bounds), after ``fit(X, y)`` the columns of ``X`` in their own units.
+        [-1, 1] by their declared bounds), after ``fit(X, y)`` the columns of ``X`` in their own units. With a feature
+        map, to its features.
     privacy_, plan_, contributors_, dropped_, history_
         What was promised, planned, and who took part; released values only.
     """

@@ -101,7 +101,7 @@ class Chunked:
     For vectors that would not fit into memory together. ``parts`` yields at least one part, also without records.
     """
 
-    parts: Callable[[], Iterator[Dense | Sparse]]
+    parts: Callable[[], Iterator[Dense | Sparse | Factored]]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -197,19 +197,28 @@ def _total_by_person_in_parts(contribution: Chunked, grid: Grid, persons: NDArra
     for first in range(0, many, each):
         rows, codes, at = [], [], 0
         for part in contribution.parts():
-            count = len(part.values) if isinstance(part, Dense) else len(part.indptr) - 1
+            count = _count(part)
             own = persons[at : at + count]
             chosen = np.flatnonzero((own >= first) & (own < first + each))
-            rows.append(_dense_rows(part, chosen))
+            rows.append(_dense_rows(part, chosen, grid))
             codes.append(own[chosen])
             at += count
         acc += total_by_person(Dense(values=np.vstack(rows)), grid, np.concatenate(codes))
     return acc
 
 
-def _dense_rows(part: Dense | Sparse, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+def _count(part: Dense | Sparse | Factored) -> int:
+    if isinstance(part, Factored):
+        return len(part.coefficients)
+    return len(part.values) if isinstance(part, Dense) else len(part.indptr) - 1
+
+
+def _dense_rows(part: Dense | Sparse | Factored, chosen: NDArray[np.int64], grid: Grid) -> NDArray[np.float64]:
     if isinstance(part, Dense):
         return part.values[chosen]
+    if isinstance(part, Factored):
+        own = {name: getattr(part.rows, name)[chosen] for name in ("values", "squares", "sums")}
+        return densify(Factored(coefficients=part.coefficients[chosen], rows=replace(part.rows, **own)), grid)
     out = np.zeros((len(chosen), part.size))
     for row, record in enumerate(chosen):
         entries = slice(part.indptr[record], part.indptr[record + 1])

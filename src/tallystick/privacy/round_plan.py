@@ -145,7 +145,7 @@ def plan_round(
             case Mechanism.GAUSSIAN | Mechanism.LAPLACE if group.outer:
                 noise.append(silent)  # below: the groups of a row's products are noised together
             case Mechanism.GAUSSIAN:
-                noise.append(_gaussian(silent, part, honest, on_curve))
+                noise.append(gaussian_noise(silent, part, honest, on_curve))
             case Mechanism.LAPLACE:
                 noise.append(silent.with_scale(round_up_scale(Fraction(sensitivity) / part)))
             case Mechanism.NONE:
@@ -187,7 +187,8 @@ def _sensitivity(group: Group, bound: int, count: int, ceiling: int, neighbours:
     return vector_sensitivity(bound, neighbours)
 
 
-def _gaussian(silent: GroupNoise, rho: Fraction, honest: int, on_curve: bool = False) -> GroupNoise:
+def gaussian_noise(silent: GroupNoise, rho: Fraction, honest: int, on_curve: bool = False) -> GroupNoise:
+    """The noise of one group whose sensitivity is known: enough for ``rho`` from the honest makers alone."""
     sensitivity, size = silent.sensitivity, silent.group.size
     rounding = ROUNDING if on_curve else Fraction(0)
 

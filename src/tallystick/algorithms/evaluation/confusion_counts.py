@@ -42,7 +42,7 @@ def design_evaluation(keywords: Mapping[str, Any], public: Public, budget: Publi
             "an evaluation counts right and wrong classes, and the target is not a category",
             remedy='Declare the target as a category, e.g. income = { type = "category", values = ["<=50K", ">50K"] }.',
         )
-    predictor = predictor_of(keywords.get("classifier"), columns=len(public.features), classes=classes)
+    predictor = predictor_of(keywords.get("classifier"), public)
     program = EvaluationProgram(predictor, classes)
     groups = least_error(
         (

@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.elementwise import grid_scores
+from tallystick.algorithms.feature_maps.feature_map import FeatureMap
+from tallystick.algorithms.feature_maps.settings import map_from_facts
+from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
 from tallystick.privacy.contribution import GridRows
@@ -41,11 +44,20 @@ class LinearScores:
     weights: NDArray[np.float64]
     intercept: NDArray[np.float64]
     classes: int
+    feature_map: FeatureMap | None = None
 
     @classmethod
-    def from_table(cls, table: Mapping[str, Any], columns: int, classes: int) -> LinearScores:
-        """``{ kind = "linear", weights = [[…], …], intercept = […] }``: a row of weights per score."""
-        _only(table, ("kind", "weights", "intercept"))
+    def from_table(cls, table: Mapping[str, Any], public: Public) -> LinearScores:
+        """``{ kind = "linear", weights = [[…], …], intercept = […] }``: a row of weights per score.
+
+        With ``feature_map = { kernel = "rbf", gamma = …, n_features = …, seed = … }`` the weights are of its features.
+        """
+        _only(table, ("kind", "weights", "intercept", "feature_map"))
+        columns, classes = len(public.features), len(public.classes)
+        feature_map = None
+        if "feature_map" in table:
+            feature_map = map_from_facts(public, table["feature_map"])
+            columns = feature_map.size
         weights, intercept = _numbers(table, "weights", 2), _numbers(table, "intercept", 1)
         scores = 1 if classes <= 2 else classes
         if weights.shape != (scores, columns) or intercept.shape != (scores,):
@@ -55,24 +67,34 @@ class LinearScores:
                 rule="classifier-fits-columns",
                 remedy="Declare the columns exactly as they were for the fit.",
             )
-        return cls(weights=weights, intercept=intercept, classes=classes)
+        return cls(weights=weights, intercept=intercept, classes=classes, feature_map=feature_map)
 
     def predict(self, features: NDArray[np.float64]) -> NDArray[np.int64]:
         # Encoded values lie in [−1, 1], so a row is no longer than √columns. Scores are exact on the grid.
         if self.classes == 1:
             return np.zeros(len(features), dtype=np.int64)
-        limit = 1.0 + np.sqrt(features.shape[1])
-        rows = GridRows.make(np.ascontiguousarray(features), bits=_FEATURE_BITS, limit=float(limit))
-        scores = grid_scores(rows, self.weights) + self.intercept
+        if self.feature_map is None:
+            limit = 1.0 + np.sqrt(features.shape[1])
+            rows = GridRows.make(np.ascontiguousarray(features), bits=_FEATURE_BITS, limit=float(limit))
+            scores = grid_scores(rows, self.weights) + self.intercept
+        else:
+            scores = np.vstack([self._mapped_scores(part) for part in self.feature_map.parts(features)])
         chosen = scores[:, 0] > 0 if self.classes == 2 else scores.argmax(axis=1)
         return np.asarray(chosen, dtype=np.int64)
 
+    def _mapped_scores(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Of features that are no longer than the map's norm: in units of it, no longer than 1."""
+        norm = 1.0 if self.feature_map is None else self.feature_map.norm
+        return (
+            grid_scores(GridRows.make(rows / norm, bits=_FEATURE_BITS, limit=2.0), self.weights * norm) + self.intercept
+        )
 
-KINDS: dict[str, Callable[[Mapping[str, Any], int, int], Predictor]] = {"linear": LinearScores.from_table}
-"""kind → (table, encoded columns, classes) → predictor."""
+
+KINDS: dict[str, Callable[[Mapping[str, Any], Public], Predictor]] = {"linear": LinearScores.from_table}
+"""kind → (table, public facts of the columns and the target) → predictor."""
 
 
-def predictor_of(table: Any, *, columns: int, classes: int) -> Predictor:
+def predictor_of(table: Any, public: Public) -> Predictor:
     """The predictor that a study's table describes."""
     if not isinstance(table, Mapping):
         raise StudyError(
@@ -88,12 +110,15 @@ def predictor_of(table: Any, *, columns: int, classes: int) -> Predictor:
             rule="classifier-kind",
             remedy=f"Known: {', '.join(sorted(KINDS))}.{did_you_mean(str(kind), KINDS)}",
         )
-    return KINDS[kind](table, columns, classes)
+    return KINDS[kind](table, public)
 
 
-def linear_table(intercept: NDArray[np.float64], weights: NDArray[np.float64]) -> dict[str, Any]:
-    """The public table of a linear classifier on encoded columns."""
-    return {"kind": "linear", "weights": weights.tolist(), "intercept": intercept.tolist()}
+def linear_table(
+    intercept: NDArray[np.float64], weights: NDArray[np.float64], *, feature_map: FeatureMap | None = None
+) -> dict[str, Any]:
+    """The public table of a linear classifier on encoded columns, or on a map's features of them."""
+    mapped = {} if feature_map is None else {"feature_map": feature_map.facts()}
+    return {"kind": "linear", "weights": weights.tolist(), "intercept": intercept.tolist(), **mapped}
 
 
 def _only(table: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from tallystick.algorithms.design import PublicBudget
+from tallystick.algorithms.feature_maps.settings import MapSettings, map_settings
 from tallystick.algorithms.keywords import flag
 from tallystick.core.errors import StudyError
 
@@ -164,6 +165,8 @@ class DescentSettings:
     schedule: str = "auto"
     """``constant``, ``inverse-sqrt`` (step η/√t, as PEM has it) or ``auto``: constant with momentum by rule."""
     average: bool = True
+    feature_map: MapSettings | None = None
+    """The kernel whose features the model is linear in."""
 
 
 def settings_from(keywords: Mapping[str, Any]) -> DescentSettings:
@@ -180,6 +183,7 @@ def settings_from(keywords: Mapping[str, Any]) -> DescentSettings:
         standardise=flag("standardise", keywords.get("standardise", True)),
         schedule=keywords.get("schedule", "auto"),
         average=flag("average", keywords.get("average", True)),
+        feature_map=map_settings(keywords),
     )
 
 

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import PublicBudget, SumDesign
@@ -35,21 +35,16 @@ from tallystick.algorithms.linear.descent import (
     choose_schedule,
     noise_of_mean,
 )
+from tallystick.algorithms.linear.gradient_rows import FRACTION_BITS, GradientRows, RowRule
+from tallystick.algorithms.linear.mapped_columns import map_of, mapped_intercept, mapped_loss, mapped_public
 from tallystick.algorithms.linear.moments import SMALLEST_SCALE, ColumnShapes, MomentRound, standardise
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.core.errors import RemoteProtocolError, StudyError
-from tallystick.privacy.contribution import Contribution, Factored, GridRows
+from tallystick.privacy.contribution import Chunked, Contribution, Factored, GridRows
 from tallystick.privacy.grid import Group
 
-_FRACTION_BITS = 30
-"""Of a gradient whose bound is 1: shared between the row and its coefficient."""
-_ROW_BITS, _COEFFICIENT_BITS = 15, 10
-"""The least each of them gets; what rows in units of R need beyond that for a resolution of 2^-11 they take."""
 _LARGEST_WEIGHT = 2.0**100
 """Beyond any honest state, and far from overflow."""
-_WITHIN = 1 - 2.0**-11
-"""Weights aim this much below the bound, so that rounding a coefficient does not push a record over it."""
-
 _DROWNED = 1.5
 """Measured: with noise at 1.3 times the largest mean gradient (wdbc at epsilon = 0.1) a model still beats the majority
 class by 12 points; well above that, at a few hundred records, it falls below."""
@@ -85,15 +80,6 @@ class _State(NamedTuple):
     records: float
 
 
-@dataclass(repr=False)
-class _Prepared:
-    features: NDArray[np.float64]
-    target: NDArray[np.float64]
-    rows: GridRows | None = None
-    row_weights: NDArray[np.float64] | None = None
-    made_for: bytes = field(default=b"")
-
-
 class DescentProgram(BlockProgram):
     """See the module. Fields are public facts; records arrive as arguments. A subclass is a loss."""
 
@@ -102,6 +88,12 @@ class DescentProgram(BlockProgram):
     loss: Loss
 
     def __init__(self, public: Public, budget: PublicBudget, settings: DescentSettings) -> None:
+        self.intercept = 1.0 if settings.fit_intercept else 0.0
+        self.feature_map = None
+        if settings.feature_map is not None:
+            self.intercept, self.loss = mapped_intercept(self.intercept), mapped_loss(self.loss)
+            self.feature_map = map_of(public, budget, self.loss, settings.feature_map, self.intercept)
+            public, settings = mapped_public(public, self.feature_map), replace(settings, standardise=False)
         self.budget = budget
         self.settings = settings
         self.records = public.records
@@ -110,13 +102,12 @@ class DescentProgram(BlockProgram):
         self.l1 = budget.mechanism == "laplace"
         self.shapes = ColumnShapes.of(public, l1=self.l1)
         self.moments = MomentRound(public, budget, self.shapes)
-        self.intercept = 1.0 if settings.fit_intercept else 0.0
         self.share = 1 - budget.share_of_one(MOMENT_SHARE) if settings.standardise else 1.0
         shapes2 = ColumnShapes.of(public, l1=False)
         if settings.standardise:
-            self.public_trace = self.intercept + float(shapes2.spread.sum()) + len(self.shapes.numbers)
+            self.public_trace = self.intercept**2 + float(shapes2.spread.sum()) + len(self.shapes.numbers)
         else:
-            self.public_trace = self.intercept + public.max_l2_squared
+            self.public_trace = self.intercept**2 + public.max_l2_squared
         self.typical_row = self._typical_row(self.public_trace)
         self.steps = settings.rounds or choose_rounds(
             budget,
@@ -129,16 +120,18 @@ class DescentProgram(BlockProgram):
         )
         self.rounds = self.steps + int(settings.standardise)
         # A person's records are bounded together, at several times the bound of one: coarser, so that it fits 31 bits.
-        self.fraction_bits = _FRACTION_BITS - (budget.person_factor - 1).bit_length()
+        self.fraction_bits = FRACTION_BITS - (budget.person_factor - 1).bit_length()
 
     @classmethod
     def design(cls, public: Public, budget: PublicBudget, settings: DescentSettings) -> SumDesign:
         """The program and its rounds, from public facts alone."""
-        if public.records is None and not settings.standardise:
+        mapped = settings.feature_map is not None
+        if public.records is None and (mapped or not settings.standardise):
+            counted = ", or leave standardise on: its round counts the records, with noise."
             raise StudyError(
                 f"{cls.title} divides by the public number of records, and the study does not state it",
-                remedy="Add `records = …` under [data] (with add-remove a planning figure will do), or leave "
-                "standardise on: its round counts the records, with noise.",
+                remedy="Add `records = …` under [data] (with add-remove a planning figure will do)"
+                + ("." if mapped else counted),
             )
         if public.records is not None and public.records < 1:
             raise StudyError(
@@ -164,16 +157,21 @@ class DescentProgram(BlockProgram):
         gradient = Group(name="gradient", size=program.outputs * (program.shapes.size + 1), bound=1.0)
         groups: tuple[tuple[Group, ...], ...] = ((gradient,),) * program.steps
         weights: tuple[float, ...] = (1.0,) * program.steps
-        if settings.standardise:
+        if program.settings.standardise:
             groups = ((program.moments.group(),), *groups)
             weights = program.moments.weights(program.steps)
         details: dict[str, Any] = {"steps": program.steps, "columns": program.shapes.size}
         if public.records is not None:
             details["noise_of_mean_gradient"] = noise_of_mean(budget, program.share, 0.5, public.records)
+        notes: tuple[str, ...] = ()
+        if program.feature_map is not None:
+            details["feature_map"] = {k: v for k, v in program.feature_map.facts().items() if k != "landmarks"}
+            notes = (program.feature_map.describe(),)
         return SumDesign(
             program=program,
             groups=groups,
             weights=weights,
+            notes=notes,
             fraction_bits=program.fraction_bits,
             hopeless=program._hopeless(),
             details=details,
@@ -210,6 +208,8 @@ class DescentProgram(BlockProgram):
         """R: the root mean square row in L2; in L1 one per block and E|N(0,1)| = 0.8 per number (1 if not scaled)."""
         if not self.l1:
             return math.sqrt(trace)
+        if self.feature_map is not None:  # E|cos| = 2/π of numbers whose squares average 1/2, over all features
+            return self.intercept + 0.9 * math.sqrt(self.shapes.size * (trace - self.intercept**2))
         per_number = 0.8 if self.settings.standardise else 1.0
         return self.intercept + sum(ones for *_, ones in self.shapes.blocks) + per_number * len(self.shapes.numbers)
 
@@ -239,18 +239,22 @@ class DescentProgram(BlockProgram):
     def query(self, state: _State | DescentQuery) -> DescentQuery:
         return DescentQuery(*(getattr(state, name) for name in DescentQuery._fields))
 
-    def prepare(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> _Prepared:
+    def prepare(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> GradientRows:
         if target is None:
             raise wrong_target(self.title, None, "a category", rule="target-is-named")
-        return _Prepared(features=features, target=target)
+        return GradientRows(features, target, self.feature_map)
 
     def map_block(self, prepared: Any, state: DescentQuery) -> Contribution:
         self._check(state)
         if self.settings.standardise and state.stage == 0:
             return self.moments.contribution(prepared.features)
-        rows, row_weights = self._rows(prepared, state)
-        residuals = self.residuals(rows, state.weights * state.row_limit, prepared.target, state.clip)
-        return Factored(coefficients=residuals * (row_weights / state.clip)[:, None], rows=rows)
+
+        def gradients() -> Iterator[Factored]:
+            for part in prepared.parts(self._row_rule(state)):
+                residuals = self.residuals(part.rows, state.weights * state.row_limit, part.target, state.clip)
+                yield Factored(coefficients=residuals * (part.weights / state.clip)[:, None], rows=part.rows)
+
+        return next(gradients()) if prepared.kept else Chunked(parts=gradients)
 
     def reduce_in_aggregator(self, total: NDArray[np.float64], state: _State) -> _State:
         if self.settings.standardise and state.stage == 0:
@@ -263,7 +267,7 @@ class DescentProgram(BlockProgram):
         if self.settings.average and self.budget.ticks is None:  # fewer rounds than planned: a shorter tail, or none
             steps = round(state.stage) - 1 - (self.steps - state.tail)
             mean = state.tail_sum / steps if steps >= 1 else state.iterate
-        weights = mean[:, 1:] / state.scale
+        weights = mean[:, 1:] / state.scale / (1.0 if self.feature_map is None else self.feature_map.norm)
         return self.intercept * mean[:, 0] - weights @ state.shift, weights
 
     def usable(self, state: _State) -> bool:
@@ -366,31 +370,13 @@ class DescentProgram(BlockProgram):
         out[:, 0] += state.weights[:, 1:] @ self._offsets(state)
         return out
 
-    def _rows(self, prepared: _Prepared, state: DescentQuery) -> tuple[GridRows, NDArray[np.float64]]:
-        """Rows in units of R on the grid, and each row's weight; made once for a given shift, scale and limit."""
-        key = state.shift.tobytes() + state.scale.tobytes() + np.array([state.row_limit, state.longest_row]).tobytes()
-        if prepared.rows is None or prepared.row_weights is None or prepared.made_for != key:
-            rows = np.empty((len(prepared.features), self.shapes.size + 1))
-            rows[:, 0] = self.intercept
-            rows[:, 1:] = (prepared.features - self._row_shift(state)) / state.scale
-            rows /= state.row_limit
-            wanted = max(_ROW_BITS, 11 + math.ceil(math.log2(state.row_limit)))
-            bits = min(wanted, self.fraction_bits - _COEFFICIENT_BITS)
-            # R is a typical row or longer, so no row gets near the second limit, which keeps squares within 63 bits.
-            limit = min(max(1.0, 1.01 * state.longest_row / state.row_limit), 2.0 ** (_FRACTION_BITS - bits))
-            prepared.rows = GridRows.make(rows, bits=bits, limit=limit)
-            lengths = prepared.rows.sums if self.l1 else prepared.rows.squares
-            prepared.row_weights = _row_weights(lengths, math.ldexp(1.0, bits) * _WITHIN, self.l1)
-            prepared.made_for = key
-        return prepared.rows, prepared.row_weights
-
-
-@njit(cache=True, nogil=True)
-def _row_weights(lengths, limit, l1):  # type: ignore[no-untyped-def]
-    """min(1, limit/‖row‖) per row; ``lengths`` are exact integers: Σ|x|, or Σx²."""
-    out = np.ones(lengths.shape[0])
-    for i in range(lengths.shape[0]):
-        size = float(lengths[i]) if l1 else np.sqrt(float(lengths[i]))
-        if size > limit:
-            out[i] = limit / size
-    return out
+    def _row_rule(self, state: DescentQuery) -> RowRule:
+        return RowRule(
+            shift=self._row_shift(state),
+            scale=state.scale,
+            row_limit=state.row_limit,
+            longest_row=state.longest_row,
+            intercept=self.intercept,
+            fraction_bits=self.fraction_bits,
+            l1=self.l1,
+        )

@@ -74,7 +74,7 @@ class HingeProgram(DescentProgram):
     def start(self) -> NDArray[np.float64]:
         out = super().start()
         if self.outputs > 1:
-            out[:, 0] = -self.intercept
+            out[:, 0] = -1 / self.intercept if self.intercept else 0.0
         return out
 
     def residuals(

@@ -191,7 +191,8 @@ def _effect(config: RoleConfig, ledger: LedgerStore, charge: Charge) -> Effect:
     on_account = ledger.standing(charge.study) not in (None, "voided")
     share = view.share_of(charge, on_account=on_account)
     try:
-        before, after = ledger.preview(config.dataset, charge)
+        allowed = config.policy is not None and config.policy.allow_not_private
+        before, after = ledger.preview(config.dataset, charge, allow_not_private=allowed)
     except BudgetExceeded as error:
         return Effect(dataset=config.dataset, before=view.words, after=error.cause, fits=False, share=max(share, 1.0))
     return Effect(dataset=config.dataset, before=_told(before), after=_told(after), fits=True, share=share)

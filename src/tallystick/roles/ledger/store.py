@@ -46,8 +46,11 @@ class LedgerStore(BudgetGroups):
 
     # -- a study's charge --------------------------------------------------------------------------------------------
 
-    def preview(self, dataset: str, charge: Charge) -> tuple[Spent, Spent]:
-        """What the group has spent, and would have after this charge; :class:`BudgetExceeded` if it is not covered."""
+    def preview(self, dataset: str, charge: Charge, *, allow_not_private: bool = False) -> tuple[Spent, Spent]:
+        """What the group has spent, and would have after this charge; :class:`BudgetExceeded` if it is not covered.
+
+        An exact study is covered by no budget; ``allow_not_private`` as in :meth:`reserve`.
+        """
         with self.file.reading() as account:
             found = self._dataset(account, dataset)
             check_unit(found, account.datasets.values(), charge)
@@ -56,7 +59,7 @@ class LedgerStore(BudgetGroups):
             known = account.studies.get(charge.study)
             if known is not None and known.state != "voided":  # it is on the account already
                 return before.minus(known.charge).spent(delta), before.spent(delta)
-            return before.spent(delta), self._admit(group, charge).spent(delta)
+            return before.spent(delta), self._admit(group, charge, allow_not_private).spent(delta)
 
     def _admit(self, group: Group, charge: Charge, allow_not_private: bool = False) -> Totals:
         if group.closed:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, cast
 
 from tallystick.core.errors import (
     DataError,
+    RoundAborted,
     StudyError,
     TallystickError,
     VerificationError,
 )
 from tallystick.data.encoding import Tallies, study_records
-from tallystick.engines.client_map import ChosenMap, ClientMap
+from tallystick.engines.client_map import AnyMap
 from tallystick.engines.data_check import study_quality
 from tallystick.engines.setup import Setup, set_up
 from tallystick.privacy.ledger import charge_of
@@ -46,7 +47,7 @@ class ClientSession(ParticipantSession):
 
     def __init__(self, *arguments: object) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
-        self._map: ClientMap | ChosenMap | StreamMap | None = None
+        self._map: AnyMap | StreamMap | None = None
         self._untold: Tallies | None = None
         self._rules_hold = False  # as this process has seen: its rules are read when it starts
         self._has_started = False
@@ -208,10 +209,13 @@ class ClientSession(ParticipantSession):
         except DataError as error:
             _log.error("the data of this client cannot be used: %s", error)
             self.part.withdraw(step.round)
+        except RoundAborted as error:  # of a program with a memory: it was away in the round before
+            _log.error("this client sits the round out: %s", error)
+            self.part.withdraw(step.round)
         else:
             self._tell()
 
-    def _records(self) -> ClientMap | ChosenMap | StreamMap:
+    def _records(self) -> AnyMap | StreamMap:
         """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick."""
         if self._map is None:
             if self.setup is None or self.part is None:

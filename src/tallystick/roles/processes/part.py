@@ -23,6 +23,7 @@ from tallystick.protocol.instructions import Compute, Forget, Persist, Send, Wak
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.processes.session import Session
 from tallystick.roles.storage.crash_points import crashpoint
+from tallystick.roles.storage.memories import StoredMemories
 from tallystick.transport.network.admission import Sink, Unwanted
 
 _log = logging.getLogger("tallystick.roles")
@@ -84,7 +85,8 @@ class ClientPart(Part):
         """The records, read and encoded, as this part answers with them: once, before its first answer."""
         process, setup = self.session.process, self.setup
         maps = ClientMaps(setup.study, setup.design.program, setup.template)
-        return maps.of(records, process.parts.streams, process.name)
+        kept = StoredMemories(process.store, self.session.study_hash, keeps=lambda: bool(self.session.keeps))
+        return maps.of(records, process.parts.streams, process.name, kept)
 
     def answer(self, step: Compute, prepared: Any) -> None:
         """What a round asks for may leave: the sum of the records' vectors, unless the trust model asks for other."""

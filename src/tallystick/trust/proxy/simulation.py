@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tallystick.algorithms.program import pack_state
 from tallystick.crypto.homomorphic.scheme import scheme_for
 from tallystick.data.partitions import uniforms
-from tallystick.engines.client_map import ChosenMap, ClientMap, padded
+from tallystick.engines.client_map import AnyMap, padded
 from tallystick.engines.engine import SimulatedStudy
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.rounds import SimulatedRounds
@@ -44,7 +44,7 @@ class SimulatedProxy(SimulatedRounds):
         )
 
     def noisy_total(self, request: SumRequest) -> NoisyTotal:
-        def contribution(client: ClientMap | ChosenMap) -> Callable[[bytes], NDArray[np.int64]]:
+        def contribution(client: AnyMap) -> Callable[[bytes], NDArray[np.int64]]:
             return lambda model: padded(client.contribute(model, request.plan, request.round), self._size)
 
         summed = self._rounds.run_round(
