@@ -97,5 +97,5 @@ def small_cases(sizes: tuple[int, ...] = (10**5, 10**6, 10**9), seed: int = 7) -
                 "at the lower end": rng.exponential(1 / 500, n),
                 "17 spikes": rng.integers(0, 17, n) / 18,
             }
-            out += [_case(f"{name} {n}, {size:.0e}", values * size, size) for name, values in shapes.items()]
+            out += [case_of(f"{name} {n}, {size:.0e}", values * size, size) for name, values in shapes.items()]
     return out

@@ -11,7 +11,7 @@ from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import StudyError
 from tallystick.crypto.field import HALF
 from tallystick.data.partitions import uniforms
-from tallystick.engines.client_map import ChosenMap, ClientMap, padded
+from tallystick.engines.client_map import AnyMap, padded
 from tallystick.engines.engine import SimulatedStudy
 from tallystick.engines.round_vectors import RoundNoise, result_limit
 from tallystick.engines.rounds import SimulatedRounds
@@ -50,7 +50,7 @@ class SimulatedMasks(SimulatedRounds):
         )
 
     def noisy_total(self, request: SumRequest) -> NoisyTotal:
-        def contribution(client: ClientMap | ChosenMap) -> Callable[[bytes], NDArray[np.int64]]:
+        def contribution(client: AnyMap) -> Callable[[bytes], NDArray[np.int64]]:
             return lambda model: padded(client.contribute(model, request.plan, request.round), self._size)
 
         absent, leaving = self._missing(request.round)
