@@ -84,7 +84,7 @@ def test_a_plan_needs_the_number_of_records(run: Runner, study: Path) -> None:
 
 def test_a_plan_warns_of_noise_and_refuses_what_a_run_refuses(run: Runner, study: Path) -> None:
     assert "NOT WORTH RUNNING" in run("plan", study, "--records", 50, "--set", "privacy.epsilon=0.1").out
-    for setting, code in (("privacy.epsilon=0", 3), ("trust.model=masks", 2), ("trust.min_clients=1", 3)):
+    for setting, code in (("privacy.epsilon=0", 3), ("trust.model=gossip", 2), ("trust.min_clients=1", 3)):
         assert run("plan", study, "--records", 500, "--set", setting).code == code
 
 

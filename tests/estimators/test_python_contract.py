@@ -321,7 +321,7 @@ def test_a_dataset_may_be_spent_to_the_last() -> None:
 # -- trust models -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trust", ["gossip", "masks", "parties"])
+@pytest.mark.parametrize("trust", ["gossip", "parties"])
 def test_a_trust_model_that_does_not_fit_names_those_that_do(trust: str) -> None:
     fed = federation(trust=trust)
     with pytest.raises(ts.TrustModelError, match=f"{trust}.*It runs under: .*servers") as refused:

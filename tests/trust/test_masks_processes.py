@@ -6,8 +6,10 @@ started again at once; the study must end as if nothing had happened.
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +42,22 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MaskedDeplo
     made.close()
 
 
-def run(deployment: MaskedDeployment, study: Study) -> dict[str, Any]:
+def run(deployment: MaskedDeployment, study: Study, meanwhile: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Propose, wait for the approvals, run."""
     studies.propose_study(study, deployment.analyst)
     wait_for(lambda: studies.show(study.printed_hash, deployment.analyst)["state"] == "approved")
     made: dict[str, Any] = {}
     analyst = threading.Thread(target=lambda: made.update(studies.run(study.printed_hash, deployment.analyst)))
     analyst.start()
+    meanwhile()
     analyst.join(150)
     assert made, deployment.log()
     return made
 
 
-def check(deployment: MaskedDeployment, study: Study, made: dict[str, Any], folder: Path) -> None:
+def check(
+    deployment: MaskedDeployment, study: Study, made: dict[str, Any], folder: Path, *, there: tuple[str, ...] = CLIENTS
+) -> None:
     """The receipt verifies offline, everybody has paid, and no secret is left anywhere."""
     assert made["privacy"]["trust"]["model"] == "masks"
     assert "together with any 1 client" in made["privacy"]["statement"]
@@ -64,8 +69,8 @@ def check(deployment: MaskedDeployment, study: Study, made: dict[str, Any], fold
         with PartyFiles.of(deployment.configs[name][1]) as files, files.ledger() as ledger:
             return ledger.standing(study.hash) == "committed"
 
-    wait_for(lambda: all(charged(name) for name in CLIENTS))
-    for name in deployment.configs:
+    wait_for(lambda: all(charged(name) for name in there))
+    for name in ("reducer", *there):
         left = deployment.state(name) / study.hash.hex()
         wait_for(lambda left=left: not left.exists() or not any(left.iterdir()))
 
@@ -81,3 +86,23 @@ def test_it_ends_as_if_nothing_had_happened_whenever_it_is_killed(deployment: Ma
     check(deployment, study, made, tmp_path)
     assert deployment.waiting("north") == []
     assert deployment.waiting("reducer") == []
+
+
+def test_a_client_that_falls_silent_is_left_out_of_the_rounds_that_follow(
+    deployment: MaskedDeployment, tmp_path: Path
+) -> None:
+    """Stopped where it stands, perhaps after it has dealt: its masks are recovered, and its noise is not counted."""
+    study, before = Study.parse(text("without west", rounds=5, timeout=3)), deployment.released("reducer")
+    pid = int((deployment.configs["west"][1].parent / "pid").read_text())
+
+    def stop() -> None:
+        wait_for(lambda: deployment.released("reducer") > before)
+        os.kill(pid, signal.SIGSTOP)
+
+    try:
+        made = run(deployment, study, stop)
+        check(deployment, study, made, tmp_path, there=("east", "north", "south"))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    dropped = made["participants"]["dropped"]
+    assert "west" in str(dropped)

@@ -2,7 +2,7 @@
 
 Everybody with everybody up to 100 clients. Beyond, each with its neighbours on a circle whose order follows from the
 hash of the roster, in which every client's key of the study is (:mod:`tallystick.crypto.mask_bounds`). Whoever names
-its key last, or starts the study, may try out keys until the order suits it. So the bound on secrecy is taken 2^-64 below
+its key last, or starts the study, may try out keys until the order suits it. So the bound on secrecy is 2^-64 of
 the 2^-40 that is promised: 2^64 orders tried out leave 2^-40, by the union bound, with no exchange of commitments. The
 reducer names the survivors: the bound is the one for drop-outs that are chosen.
 """
