@@ -53,7 +53,11 @@ def test_flowers_stored_figure_stands_in_where_it_was_measured() -> None:
 
 
 def test_the_cases_keep_their_bounds() -> None:
-    assert [case.plan.degree for case in masks.FULL] == [24, 99, 46]
+    assert [case.plan.degree for case in masks.FULL] == [24, 99, 46, 146]
+    assert masks.FULL[3].plan.window > 0
+    smaller = masks.Case(1000, 10, 144, deployed=True)
+    with pytest.raises(LocalProtocolError, match="too few"):
+        _ = smaller.plan
     with pytest.raises(LocalProtocolError, match="too few"):
         _ = masks.Case(1000, 10, 20).plan
 

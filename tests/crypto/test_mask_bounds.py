@@ -131,6 +131,15 @@ def test_chosen_dropouts_cost_about_twice_the_degree() -> None:
     assert plan.secrecy_failure <= SECRECY
 
 
+def test_seeds_that_can_be_tried_out_cost_neighbours() -> None:
+    facts = {"clients": 1000, "colluding": 100, "dropping": 100}
+    for chosen, degree in ((False, 74), (True, 146)):
+        plan = regular_plan(**facts, chosen_dropouts=chosen, secrecy=SECRECY / 2**64)
+        assert plan is not None
+        assert plan.degree == degree
+        assert 2**64 * plan.secrecy_failure <= SECRECY
+
+
 def test_a_given_degree() -> None:
     facts = {"clients": 1000, "colluding": 100, "dropping": 100}
     assert circle_plan(**facts, degree=44, chosen_dropouts=False) is None

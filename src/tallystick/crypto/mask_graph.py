@@ -3,8 +3,9 @@
 Clients stand in a public random order on a circle and each is the neighbour of the k/2 before and the k/2 after it
 (Harary's graph, a circulant). Everybody computes the same order by sorting the digests of a public seed with the
 clients' names. Degree and threshold come from :mod:`tallystick.crypto.mask_bounds`, whose chances are over that order:
-the seed must not be chosen by anyone once the colluders are fixed. :func:`graph_seed` therefore takes a contribution
-of every client, each committed to (sent as a hash) before any is opened. A complete graph needs no seed.
+the seed must not be chosen by anyone once the colluders are fixed. Either every client contributes to it, each
+committed to (sent as a hash) before any is opened (:func:`graph_seed`); or it follows from what the last to speak may
+still try out, and ``secrecy`` is taken so much below 2^-40 as there are tries. A complete graph needs no seed.
 
 A graph is fixed for a study. Before a client helps to unmask a round, it asks :meth:`MaskGraph.refusal` about the
 survivor set: more drop-outs than planned, a survivor whose secret its neighbours could not rebuild, or survivors who

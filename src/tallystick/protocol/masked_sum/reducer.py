@@ -117,10 +117,11 @@ class ReducerMachine(CollectingReducer):
         held = self.parameters.held_by(sender, self._dealers)
         if message.agreement != survivors.digest() or len(message.shares) != SHARE_BYTES * len(held):
             return self._refuse(sender, message, Code.WRONG_SHAPE, "the shares are not those of the agreed set")
-        self._revealed.setdefault(message.client, message)
-        shares = self._shares()
-        enough = all(len(found) >= self.parameters.threshold for found in shares.values())
-        return self._unmask(shares) if enough else []
+        if message.client not in self._revealed:
+            self._revealed[message.client] = message
+            self._told.update(held)
+        enough = all(self._told[dealer] >= self.parameters.threshold for dealer in self._dealers)
+        return self._unmask(self._shares()) if enough else []
 
     def _shares(self) -> dict[int, list[Share]]:
         """The shares that are in, by whose secret they are of."""

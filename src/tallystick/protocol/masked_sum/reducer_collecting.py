@@ -6,6 +6,7 @@ The argument is in ``reducer``.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 from enum import Enum, unique
 from typing import Any
@@ -85,6 +86,7 @@ class CollectingReducer(MaskedSumMachine):
         self._survivors: Survivors | None = None
         self._signed: dict[int, Signed] = {}
         self._revealed: dict[int, Revealed] = {}
+        self._told: Counter[int] = Counter()  # shares that are in, by whose secret they are of
 
     def open_round(self, round: int, model: bytes, now: float) -> list[Instruction]:
         """Announce a round with its model; ``round`` must be higher than any before."""
@@ -254,11 +256,11 @@ class CollectingReducer(MaskedSumMachine):
     def _abort(self, code: Code, party: str, cause: str, remedy: str | None = None) -> list[Instruction]: ...
 
     def _quorum(self) -> Quorum | None:
-        """What the survivors are told once enough have signed."""
+        """What the survivors are told once enough have signed: no more signatures than they need to verify."""
         survivors = self._survivors
         if survivors is None or len(self._signed) < self.parameters.quorum:
             return None
-        signers = tuple(sorted(self._signed))
+        signers = tuple(sorted(self._signed))[: self.parameters.quorum]
         return Quorum(
             study_hash=self.study_hash,
             round=self.round,
