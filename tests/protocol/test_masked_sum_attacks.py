@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import chi2
-from tests.protocol.masked_sum_world import AGREEMENTS, CLIENTS, IDENTITIES, MODEL, World, parameters
+from tests.protocol.masked_sum_world import AGREEMENTS, CLIENTS, IDENTITIES, MODEL, Noise, World, parameters
 
-from tallystick.core.errors import RemoteProtocolError, StudyError
+from tallystick.core.errors import PrivacyRefused, RemoteProtocolError, StudyError
 from tallystick.core.redaction import Secret
 from tallystick.crypto import masking
 from tallystick.crypto.field import decode_signed, from_bytes
@@ -451,3 +451,28 @@ def test_messages_of_others_and_of_other_studies_are_refused() -> None:
     for message in (said(world, Dealing)[0], said(world, Masked)[0], said(world, Signed)[0]):
         foreign = world.machines["reducer"].receive("d", replace(message, round=2), 0.0)
         assert not any(isinstance(s.message, Relay) for s in foreign if isinstance(s, Send))
+
+
+# -- prices ------------------------------------------------------------------------------------------------------------
+
+
+class Spent(Noise):
+    """A client whose own filter has nothing left from round 2 on."""
+
+    def admit(self, round: int, model: bytes) -> bytes | None:
+        if round > 1:
+            raise PrivacyRefused("round 2 would cost more than is left", rule="price-within-reservation")
+        return b"admitted"
+
+
+def test_a_round_beyond_what_a_client_has_reserved_is_stopped_before_it_draws() -> None:
+    world = World(parameters())
+    world.noise["d"] = Spent(7, world.p.size)
+    world.start("d")
+    for round in (1, 2):
+        world.open(round)
+        world.run()
+    assert [r.round for r in world.results] == [1]
+    assert world.records["d"]["prices"] == b"admitted"
+    assert 2 not in world.noise["d"].drawn
+    assert "bad-model" in rules(world, of="d")

@@ -20,6 +20,7 @@ from tests.trust.proxy_deployment import wait_for
 from tallystick.application import studies, study_results
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
+from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.study import Study
 
 ROUNDS = 4
@@ -38,6 +39,7 @@ AT_THE_REDUCER = (
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MaskedDeployment]:
     made = MaskedDeployment(tmp_path_factory.mktemp("masked"))
     made.start()
+    wait_for(lambda: all((config.parent / "pid").exists() for _, config in made.configs.values()))
     yield made
     made.close()
 
@@ -46,13 +48,22 @@ def run(deployment: MaskedDeployment, study: Study, meanwhile: Callable[[], None
     """Propose, wait for the approvals, run."""
     studies.propose_study(study, deployment.analyst)
     wait_for(lambda: studies.show(study.printed_hash, deployment.analyst)["state"] == "approved")
-    made: dict[str, Any] = {}
-    analyst = threading.Thread(target=lambda: made.update(studies.run(study.printed_hash, deployment.analyst)))
+    made: list[dict[str, Any] | TallystickError] = []
+
+    def wait() -> None:
+        try:
+            made.append(studies.run(study.printed_hash, deployment.analyst))
+        except TallystickError as error:
+            made.append(error)
+
+    analyst = threading.Thread(target=wait)
     analyst.start()
     meanwhile()
     analyst.join(150)
     assert made, deployment.log()
-    return made
+    if isinstance(made[0], TallystickError):
+        raise made[0]
+    return made[0]
 
 
 def check(
@@ -106,3 +117,33 @@ def test_a_client_that_falls_silent_is_left_out_of_the_rounds_that_follow(
         os.kill(pid, signal.SIGCONT)
     dropped = made["participants"]["dropped"]
     assert "west" in str(dropped)
+
+
+def test_a_study_that_loses_too_many_is_paused_with_a_receipt_and_goes_on(
+    deployment: MaskedDeployment, tmp_path: Path
+) -> None:
+    study, before = Study.parse(text("paused", rounds=8, timeout=3)), deployment.released("reducer")
+    gone = [int((deployment.configs[name][1].parent / "pid").read_text()) for name in ("south", "west")]
+
+    def stop() -> None:
+        wait_for(lambda: deployment.released("reducer") > before)
+        for pid in gone:
+            os.kill(pid, signal.SIGSTOP)
+
+    try:
+        with pytest.raises(RoundAborted) as caught:
+            run(deployment, study, stop)
+    finally:
+        for pid in gone:
+            os.kill(pid, signal.SIGCONT)
+    assert caught.value.rule in ("too-few-clients", "threshold")
+    early = studies.result(study.printed_hash, deployment.analyst)
+    assert early["ended_early"]["of"] == 8
+    verdict = study_results.verify(write_canonical(early, tmp_path, "early.json"), deployment.home / "consortium.toml")
+    assert (verdict["sound"], verdict["ended_early"]) == (True, True)
+    for name in CLIENTS:
+        config = deployment.configs[name][1]
+        wait_for(lambda config=config: studies.show(study.printed_hash, config)["state"] == "paused")
+    made = studies.run(study.printed_hash, deployment.analyst, wish="resume")
+    assert "ended_early" not in made
+    check(deployment, study, made, tmp_path)

@@ -170,3 +170,14 @@ def test_beyond_a_hundred_clients_each_masks_with_neighbours_on_a_circle() -> No
     notes = " ".join(made.plan_.notes)
     assert "18 neighbours on a random circle" in notes
     assert "2^-40 with 1 colluding" in notes
+
+
+def test_prices_that_are_left_open_are_checked_by_every_client_against_its_own_filter() -> None:
+    """A zoom whose rounds are priced as they come: each client admits them itself."""
+    schema = ts.Schema({"age": ts.Integer(0, 1000)})
+    ages = [{"age": [(37 * i + 11 * j) % 900 for j in range(60)]} for i in range(4)]
+    made = ts.Quantiles(q=[0.5], epsilon=2.0, delta=1e-6).fit(
+        ts.Federation.simulate(ages, schema=schema, trust="masks", seed=2)
+    )
+    assert made.plan_.open is not None
+    assert made.privacy_.trust["model"] == "masks"

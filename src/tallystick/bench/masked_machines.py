@@ -38,7 +38,7 @@ class TimedNoise(RoundNoise):
 
 
 class MaskedMachines:
-    """Clients and reducer of a study; ``bytes_up`` is what a client sends in a round, on average."""
+    """Clients and reducer of a study; ``bytes_up`` is what a survivor sends."""
 
     def __init__(self, plan: GraphPlan, size: int) -> None:
         self.names = tuple(f"client-{i:04}" for i in range(plan.clients))
@@ -74,8 +74,9 @@ class MaskedMachines:
 
     @property
     def bytes_up(self) -> float:
-        """Bytes sent by a client so far."""
-        return sum(self._rounds.bytes_up.values()) / len(self.names)
+        """Bytes sent so far by a client that stays to the end, on average."""
+        stayed = [sent for name, sent in self._rounds.bytes_up.items() if name not in self.leaving]
+        return sum(stayed) / len(stayed)
 
     def _contribution(self, at: int, _model: Any = b"") -> NDArray[np.int64]:
         return self._values[at % len(self._values)]

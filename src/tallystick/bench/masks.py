@@ -111,7 +111,7 @@ def _machines(case: Case) -> list[dict[str, Any]]:
     return [
         row(f"{case.name} machines", round_to(best), "CPU s without noise", None, None),
         row(f"{case.name} machines, noise", round_to(noise), "CPU s", None, None),
-        row(f"{case.name} machines, upload", round(sent), "bytes per client", plain, round_to(plain / sent)),
+        row(f"{case.name} machines, upload", round(sent), "bytes per survivor", plain, round_to(plain / sent)),
     ]
 
 

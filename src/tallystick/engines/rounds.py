@@ -29,7 +29,7 @@ from tallystick.privacy.sum_plan import SumPlan
 
 SPENT = "round-spent"
 """A round of a study that was paused in it, and could not be gone on with: it has no total, and never will have."""
-LOST = frozenset({"missing-server", "missing-proxy", "missing-data-user", "too-few-clients"})
+LOST = frozenset({"missing-server", "missing-proxy", "missing-data-user", "too-few-clients", "threshold"})
 """Why a round may be given up without anybody being at fault; after anything else a person looks first."""
 
 

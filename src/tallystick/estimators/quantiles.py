@@ -23,6 +23,7 @@ from tallystick.estimators.base import PrivateEstimator
 from tallystick.estimators.noise_intervals import LEVEL
 from tallystick.study import Study
 from tallystick.study.schema import FeatureLayout
+from tallystick.study.trust import trust_model
 
 _NAMES = {0.0: "min", 0.5: "median", 1.0: "max"}
 
@@ -98,6 +99,8 @@ class Quantiles(PrivateEstimator):
         laplace = {**asked, "mechanism": "laplace", "delta": 0.0}
         gaussian = {**asked, "mechanism": "gaussian"}
         trust = fed.trust_settings()
+        if not trust_model(trust["model"]).whole_noise:
+            return gaussian
         budgets = [
             public_budget(
                 Study.from_dict({"study": {"name": "auto", "program": "summary"}, "privacy": p, "trust": trust})

@@ -68,8 +68,9 @@ class Members:
 
     @cached_property
     def makers(self) -> tuple[str, ...]:
-        """Parties that make noise, and attest to it, in some trust model."""
-        return self._in_any({role for model in registered() for role in model.maker_roles})
+        """Parties that make noise, and attest to it, in some trust model that has its coordinator here."""
+        possible = [model for model in registered() if self.of(model.coordinator)]
+        return self._in_any({role for model in possible for role in model.maker_roles})
 
     @cached_property
     def helpers_by_model(self) -> tuple[tuple[str, ...], ...]:

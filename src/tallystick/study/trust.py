@@ -62,6 +62,8 @@ class TrustModel(ABC):
     makers: ClassVar[str | tuple[str, ...]]
     computes: ClassVar[tuple[str, ...]] = ("sums",)
     """The kinds of designs it carries out: ``"sums"`` of the records' vectors in rounds, or what else it can."""
+    whole_noise: ClassVar[bool] = True
+    """Whether each noise maker may add the whole of a noise that cannot be split (discrete Laplace)."""
     simulation: ClassVar[str]
     """What computes for all parties in one process (:class:`tallystick.engines.engine.Computation`), as
     ``module:class``."""

@@ -47,6 +47,7 @@ class Masks(TrustModel):
     )
     coordinator = board = witnesses = REDUCER
     makers = "client"
+    whole_noise = False
     simulation = "tallystick.trust.masks.simulation:SimulatedMasks"
     parts: ClassVar[Mapping[str, str]] = {
         "client": "tallystick.trust.masks.parts:MaskingPart",
