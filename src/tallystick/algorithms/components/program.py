@@ -207,7 +207,7 @@ class ComponentsProgram(BlockProgram):
     def total_noise(self, state: State) -> float:
         """Standard deviation of ``state.total`` by noise, at most: of the sum of squared lengths, or of the trace."""
         if not self.choices.normalised:
-            return self.columns**0.5 * self.noise("scatter") / state.records * state.radius**2
+            return float(np.sqrt(self.columns)) * self.noise("scatter") / state.records * state.radius**2
         if self.space.unit:
             return 0.0
         share = self.choices.weight(self.choices.stages[0]) * LENGTH_SHARE
