@@ -79,7 +79,7 @@ def _local_step(data: Halves) -> dict[str, Any]:
 
 
 def _problem(own: Learner, state: AdmmState, memory: Any) -> tuple[Floats, Floats]:
-    """A learner's dual as a general solver takes it [spec 5.2]: minimise λᵀAλ/2 + qᵀλ in the box."""
+    """A learner's dual as a general solver takes it [decision 15]: minimise λᵀAλ/2 + qᵀλ in the box."""
     rho, kappa = state.rho, state.rho + 1 / state.learners
     signs, z, s = own.signs[0], state.z[0], float(state.s[0])
     g, e = memory.sent_w[0] - z, float(memory.sent_b[0]) - s
