@@ -290,7 +290,7 @@ def _sharpened(mean: Floats, cov: Floats) -> Floats:
     run = (first[r] - first[i]) / np.maximum(np.sqrt(np.maximum(square, 0.0)), 1e-3 * np.maximum(total, 1e-12))
     upper = np.where(r > i, run, np.inf).min(axis=1)
     lower = np.where(r > i, run, -np.inf).max(axis=0)
-    return np.where(np.abs(upper) > np.abs(lower), upper, lower)
+    return np.asarray(np.where(np.abs(upper) > np.abs(lower), upper, lower))
 
 
 def _probability(mean: Floats, std: Floats) -> Floats:
