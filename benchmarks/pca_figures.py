@@ -213,17 +213,25 @@ def measure(number: str, out: Path | None, quick: bool) -> Table:
 def draw(out: Path) -> None:
     """The plots, from the tables alone."""
     cells = read_table(out / "pca-figure-3.csv")
-    names = {
-        "an_owner_s": "an owner encrypts",
-        "proxy_s": "the proxy",
-        "raw_additions_s": "raw additions",
-        "data_user_s": "the data user decrypts",
-        "passed_along_s": "predecessor, owner after owner",
+    parts = {
+        "each party": {"an_owner_s": "an owner", "data_user_s": "the data user"},
+        "all owners": {"proxy_s": "the proxy", "raw_additions_s": "raw additions", "passed_along_s": "passed along"},
     }
-    lines = {label: [(float(c["owners"]), float(c[key])) for c in cells] for key, label in names.items()}
-    title = f"d = {_COLUMNS}, BFV"
-    panel = Panel(title=title, x="owners", y="CPU seconds", lines=lines, log_x=True, log_y=True, least=1e-4)
-    write_chart(out / "pca-figure-3.svg", [panel], caption="Time over the number of owners")
+    panels = []
+    for title, names in parts.items():
+        lines = {label: [(float(c["owners"]), float(c[key])) for c in cells] for key, label in names.items()}
+        panels.append(
+            Panel(
+                title=f"{title}, d = {_COLUMNS}, BFV",
+                x="owners",
+                y="CPU seconds",
+                lines=lines,
+                log_x=True,
+                log_y=title == "all owners",
+                least=1e-4,
+            )
+        )
+    write_chart(out / "pca-figure-3.svg", panels, caption="Time over the number of owners")
     cells, panels = read_table(out / "pca-figure-4.csv"), []
     for data in dict.fromkeys(c["data"] for c in cells):
         for measured, label in (("captured", "captured variance"), ("f1", "macro F1")):
