@@ -18,6 +18,11 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 ROLES = ("server", "client", "aggregator")
 OF_A_DRAW = {"draw-message-sent"}
 """Of computing parties, who are killed there (and after ``drawing-kept``) in tests/trust/test_parties_deployed.py."""
+OF_MASKS = {
+    "dealing-sent", "packets-relayed", "masked-sum-sent", "survivors-named", "survivors-signed", "quorum-told",
+    "shares-revealed",
+}  # fmt: skip
+"""Of masked sums, whose clients and reducer are killed there in tests/trust/test_masks_processes.py."""
 RECORDS = {"Persist": "kept", "Forget": "erased"}
 KINDS = ("reserve", "release", "commit", "void")  # of links: what a study does to a ledger
 
@@ -53,7 +58,13 @@ def test_every_point_belongs_to_a_role() -> None:
 
 
 MACHINES = {
-    "server": ("secure_sum/server.py", "secure_sum/server_agreeing.py", "study/participant.py", "study/waiting.py"),
+    "server": (
+        "secure_sum/server.py",
+        "secure_sum/server_agreeing.py",
+        "noise_draws.py",
+        "study/participant.py",
+        "study/waiting.py",
+    ),
     "client": ("secure_sum/client.py", "study/participant.py", "study/waiting.py"),
     "aggregator": ("secure_sum/aggregator.py", "study/aggregator.py", "study/gathering.py", "study/pausing.py"),
 }
@@ -89,7 +100,7 @@ def test_every_call_in_the_sources_is_listed_and_the_list_holds_nothing_else() -
                     built.append((path.name, ast.unparse(node.args[0])))
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_SENT":
                 told |= {ast.literal_eval(value) for value in node.value.values}  # type: ignore[attr-defined]
-    assert told == {step for role in ROLES for step in steps_of(role)} | OF_A_DRAW
+    assert told == {step for role in ROLES for step in steps_of(role)} | OF_A_DRAW | OF_MASKS
     assert sorted(built) == [
         ("coordinator.py", "point"),
         ("file.py", "f'ledger-{links[-1].kind}-anchored'"),
@@ -97,6 +108,7 @@ def test_every_call_in_the_sources_is_listed_and_the_list_holds_nothing_else() -
         ("file.py", "f'ledger-{links[-1].kind}-written'"),
         ("part.py", "f'{key}-erased'"),
         ("part.py", "f'{key}-kept'"),
+        ("parts.py", "point"),
         ("server.py", "point"),
     ]
 

@@ -181,3 +181,17 @@ def test_prices_that_are_left_open_are_checked_by_every_client_against_its_own_f
     )
     assert made.plan_.open is not None
     assert made.privacy_.trust["model"] == "masks"
+
+
+@pytest.mark.parametrize(
+    ("roles", "missing"),
+    [((), ["aggregator", "server"]), (("server",), ["aggregator"]), (("reducer",), []), (("proxy",), ["data-user"]),
+     (("aggregator", "server"), [])],
+)  # fmt: skip
+def test_doctor_misses_only_what_some_trust_model_needs(roles: tuple[str, ...], missing: list[str]) -> None:
+    from types import SimpleNamespace
+
+    from tallystick.application.doctor import _missing_roles
+
+    consortium: Any = SimpleNamespace(by_role=lambda role: [role] if role in roles else [])
+    assert _missing_roles(consortium) == missing

@@ -44,6 +44,7 @@ from tallystick.roles.identity.identity_files import (
 from tallystick.roles.identity.role_config import RoleConfig, load_role_config
 from tallystick.roles.ledger.store import LEDGER
 from tallystick.roles.steward.delivery import Waiting, deliver
+from tallystick.study.trust import DEFAULT_TRUST, registered
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 _LEAST_DISK, _ENOUGH_DISK = 100 << 20, 2 << 30
@@ -202,10 +203,9 @@ def _connections(config: RoleConfig, consortium: Consortium, timeout: float) -> 
         remedy = "If it is not this role that is running: change [metrics] listen."
         yield Finding("metrics", WARNING, f"{config.metrics} is in use or cannot be bound", remedy)
     others = dials(consortium, config.name)
-    for role in ("aggregator", "server"):
-        if not consortium.by_role(role):
-            remedy = "Enrol one and distribute the new consortium file."
-            yield Finding("consortium", WARNING, f"there is no {role} yet", remedy)
+    for role in _missing_roles(consortium):
+        remedy = "Enrol one and distribute the new consortium file."
+        yield Finding("consortium", WARNING, f"there is no {role} yet", remedy)
     if not others:
         return
     with ThreadPoolExecutor(max_workers=min(16, len(others))) as pool:
@@ -213,6 +213,16 @@ def _connections(config: RoleConfig, consortium: Consortium, timeout: float) -> 
         for party, result in zip(others, reached, strict=True):
             what = f"{party.role} {party.name} at {party.address}: {result.what}"
             yield Finding("reach", OK if result.fine else PROBLEM, what, result.remedy)
+
+
+def _missing_roles(consortium: Consortium) -> list[str]:
+    """What the trust model that this consortium is nearest to still lacks; nothing, if it has all parties of one."""
+    roles = {model.name: (model.coordinator, *model.helpers) for model in registered()}
+    missing = {name: [role for role in of if not consortium.by_role(role)] for name, of in roles.items()}
+    there = {name: len(of) - len(missing[name]) for name, of in roles.items()}
+    if not all(missing.values()):
+        return []
+    return missing[max(roles, key=lambda name: (there[name], name == DEFAULT_TRUST))]
 
 
 def _listening(config: RoleConfig, consortium: Consortium, timeout: float) -> Finding:

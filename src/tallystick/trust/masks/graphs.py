@@ -44,22 +44,22 @@ def graph_for(section: MasksSection, clients: tuple[str, ...], session: bytes) -
 
 def graph_words(section: MasksSection) -> str:
     """For the plan: neighbours, threshold, how many must stay to the end of a round."""
-    plan = plan_for(section, section.clients)
-    least = max(section.least, plan.min_survivors, plan.signatures)
-    if plan.complete:
+    graph = plan_for(section, section.clients)
+    least = max(section.least, graph.min_survivors, graph.signatures)
+    if graph.complete:
         near, rebuild = "every other one", "as many rebuild what a missing client leaves behind"
     else:
-        near = f"{plan.degree} neighbours on a random circle"
-        rebuild = f"{plan.threshold} of its neighbours rebuild what a missing client leaves behind"
+        near = f"{graph.degree} neighbours on a random circle"
+        rebuild = f"{graph.threshold} of its neighbours rebuild what a missing client leaves behind"
     bounds = (
         ""
-        if plan.complete
+        if graph.complete
         else f" Whoever is said to be missing, and after 2^64 orders of the circle tried out: a sum of fewer than all "
-        f"survivors shows with a chance of at most 2^-40 with {plan.colluding} colluding, and with {plan.dropping} "
+        f"survivors shows with a chance of at most 2^-40 with {graph.colluding} colluding, and with {graph.dropping} "
         "missing a round fails for want of neighbours with one of at most 2^-20."
     )
     return (
-        f"Each of {plan.clients} clients masks its sum with {near}. A round needs {least} clients to its end: more "
-        f"than half of clients and colluders together ({plan.signatures}) must sign who is left before anything is "
+        f"Each of {graph.clients} clients masks its sum with {near}. A round needs {least} clients to its end: more "
+        f"than half of clients and colluders together ({graph.signatures}) must sign who is left before anything is "
         f"unmasked, and {rebuild}. With fewer it is given up, unrevealed.{bounds}"
     )

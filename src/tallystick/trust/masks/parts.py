@@ -46,16 +46,14 @@ from tallystick.trust.masks.graphs import graph_for
 _log = logging.getLogger("tallystick.roles")
 RETRY_SECONDS = 2.0
 LEAST_AGREEMENT_SECONDS = 10.0  # a party that crashed may take so long to be back, however short the rounds are
-_SENT: dict[type[Any], str] = {
+_SENT = {
     Dealing: "dealing-sent",
-    Masked: "masked-sum-sent",
-    Signed: "survivors-signed",
-    Revealed: "shares-revealed",
-}
-_TOLD: dict[type[Any], str] = {
     Relay: "packets-relayed",
+    Masked: "masked-sum-sent",
     Survivors: "survivors-named",
+    Signed: "survivors-signed",
     Quorum: "quorum-told",
+    Revealed: "shares-revealed",
 }
 
 
@@ -113,7 +111,14 @@ class MasksPart(Part):
 
     def send(self, to: str, message: Message) -> None:
         """Hand over a message."""
-        self.session.process.send(to, head(SUM, self.session.study_hash) + sums.encode(message))
+        self.session.process.send(to, self.encoded(message))
+        point = _SENT.get(type(message))
+        if point is not None:
+            crashpoint(point)
+
+    def encoded(self, message: Message) -> bytes:
+        """A message as it goes out."""
+        return head(SUM, self.session.study_hash) + sums.encode(message)
 
     def step(self, step: sums.Instruction) -> None:
         """An instruction that the driver does not know."""
@@ -177,9 +182,6 @@ class MaskingPart(MasksPart, ClientPart):
         if isinstance(message, Signed):
             self._note(message)
         super().send(to, message)
-        point = _SENT.get(type(message))
-        if point is not None:
-            crashpoint(point)
 
     def _note(self, message: Signed) -> None:
         """Before its signature leaves: over whom the total is that it helps to unmask; for its attestation."""
@@ -220,11 +222,9 @@ class ReducerPart(MasksPart, CoordinatorPart):
         self.drive(self.machine.open_round(round, model, self.session.process.now()))
         crashpoint("round-sent")
 
-    def send(self, to: str, message: Message) -> None:
-        self.session.process.send(to, self.session.encoded(SUM, message, sums.encode))
-        point = _TOLD.get(type(message))
-        if point is not None:
-            crashpoint(point)
+    def encoded(self, message: Message) -> bytes:
+        encoded: bytes = self.session.encoded(SUM, message, sums.encode)  # the same one to all is made once
+        return encoded
 
     def step(self, step: sums.Instruction) -> None:
         match step:
