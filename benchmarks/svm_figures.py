@@ -1,7 +1,7 @@
 """``python -m benchmarks.svm_figures`` (``make figures``): Figure 4 of the paper on consensus SVMs, horizontal half.
 
 Convergence of z and accuracy against iterations, linear and with a kernel, four learners, C = 50, ρ = 100, without
-relaxation: the paper's settings with the derived updates [spec 5.2, 5.3]. Half of each set is learned from,
+relaxation: the paper's settings with the derived updates [decision 15]. Half of each set is learned from,
 standardised on it; accuracy is on the other half, of the model that is shared. The kernel is rbf: the paper's way, at
 400 landmarks drawn from a standard normal law (public, no records), and by 800 orthogonal random features with ρ = 1.
 

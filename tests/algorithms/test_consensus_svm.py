@@ -90,7 +90,7 @@ def test_one_learners_step_solves_its_problem_as_a_general_solver_does() -> None
 
 
 def test_the_papers_own_updates_never_move_the_bias() -> None:
-    """Its dual has 1ᵀYλ = ρ(b − s + β) as an equality; put into its update of b that is b⁺ = b [spec 5.2]."""
+    """Its dual has 1ᵀYλ = ρ(b − s + β) as an equality; put into its update of b that is b⁺ = b [decision 15]."""
     learners, rho, rounds = 4, 20.0, 12
     parts = [(x, 2 * y - 1) for x, y in dealt(FEATURES[:80], TARGET[:80], learners)]
     z, s = np.zeros(4), 0.0

@@ -123,7 +123,7 @@ def test_a_design_without_a_theorem_promises_nothing() -> None:
 
 
 def test_with_a_theorem_noise_covers_the_stated_distance_in_every_round() -> None:
-    """As spec 5.5d states it, distances that grow: the whole stays within ρ, and each round's share costs what it says.
+    """Distances that grow: the whole stays within ρ, and each round's share costs what it says.
 
     Planted: a plan that charged the first round's distance every time would have too little noise.
     """

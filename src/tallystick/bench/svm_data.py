@@ -30,11 +30,11 @@ class Halves:
     real: bool
 
 
-def halves(name: str, *, seed: int = 0, quick: bool = False, standardise: bool = True) -> Halves:
+def halves(name: str, *, split: int = 0, quick: bool = False, standardise: bool = True) -> Halves:
     """One of ``wdbc``, ``optdigits`` (even or odd) and ``higgs``; with ``quick`` some made-up records."""
     found = None if quick else _read(name)
     rows, target = _made_up(name, quick) if found is None else found
-    order = np.argsort(PublicDraws(seed, "halves", name).uniform(len(target)), kind="stable")
+    order = np.argsort(PublicDraws(split, "halves", name).uniform(len(target)), kind="stable")
     rows, target = rows[order], target[order]
     n = len(target) // 2
     if standardise:

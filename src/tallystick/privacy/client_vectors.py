@@ -2,7 +2,7 @@
 
 Nothing bounds what one record does to such a vector: a local solver may turn it over. So either the sum is exact and is
 called what it is, not differentially private, or the program brings a theorem that says how far one record moves the
-sum in each round (spec 5.5d for consensus ADMM), and noise is calibrated to that.
+sum in each round (as there is one for consensus ADMM whose sums are noised), and noise is calibrated to that.
 
 What the platform does bound is the size of a client's vector: sums are exact modulo p only while they do not wrap
 around. Every client checks its own coordinates against ``limit`` before anything is sent, and CLIENTS times that limit

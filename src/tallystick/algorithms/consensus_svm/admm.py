@@ -1,4 +1,4 @@
-"""Consensus ADMM for linear support vector machines, with the updates as they follow from the problem [spec 5.2].
+"""Consensus ADMM for linear support vector machines, with the updates as they follow from the problem [decision 15].
 
     round 1        learners are counted: M                                                  → ρ
     round t + 1    (hat)  λ by coordinate descent; ŵ = αw + (1−α)z, b̂ likewise; sent: ŵ + g, b̂ + e

@@ -2,7 +2,7 @@
 
     min over (w, b)  ‖w‖²/(2M) + C·Σ hinge + (ρ/2)‖w − (z − g)‖² + (ρ/2)(b − (s − e))²
 
-Its dual has a box and nothing else [spec 5.2]; with κ = ρ + 1/M,
+Its dual has a box and nothing else [decision 15]; with κ = ρ + 1/M,
 
     w = (ρ(z − g) + Σ λᵢyᵢxᵢ)/κ,   b = s − e + Σ λᵢyᵢ/ρ,   ∂/∂λᵢ = yᵢ(w·xᵢ + b) − 1,   curvature ‖xᵢ‖²/κ + 1/ρ,
 

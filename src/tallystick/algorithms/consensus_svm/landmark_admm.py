@@ -1,4 +1,4 @@
-"""The published way with kernels: learners agree on their functions' values at public landmarks [spec 5.3].
+"""The published way with kernels: learners agree on their functions' values at public landmarks [decision 15].
 
 Learner m's function w_m lives in the kernel's own space; G = φ(X_g) of the landmarks X_g maps it to its values there,
 and G·w_m = z is what is agreed on. With K_g = 1 + ρM·K(X_g, X_g) its dual has a box and nothing else:
