@@ -2,8 +2,8 @@
 
 The features stand where the encoded columns stood, as one block of which a record has a length of at most 1 (a map's
 rows are in units of its norm). Nothing is standardised: the length of a row is known, so clipping and steps need no
-moments and no part of the budget. Measured on optdigits, centring the features by a noisy mean gains a point where γ
-is far too small, and loses half a point where it is right (docs/results/kernel.md).
+moments and no part of the budget. Measured on optdigits, centring the features by a noisy mean gains where γ is far
+too small, and loses a little where it is right (docs/results/kernel.md).
 
 *The intercept* is a feature too, and as long as all others together: it would take half of a row's square, and so √2
 of the noise, where a kernel's features can make a constant nearly by themselves. Its column is ¼. *How far*: the
