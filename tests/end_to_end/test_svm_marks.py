@@ -1,7 +1,7 @@
 """The marks of consensus SVMs on the paper's three sets: C = 50, the bias unpenalised, standardised columns.
 
-They need the sets in ``../shared/data`` or ``data``; elsewhere the made-up twins of their shapes are held to the marks that
-do not depend on the set: the gap, the iterations and the bits.
+They need the sets in ``../shared/data`` or ``data``; made-up twins are held everywhere to the marks that do not depend
+on the set: the gap, the iterations and the bits.
 """
 
 from __future__ import annotations
