@@ -87,8 +87,8 @@ def cases() -> Iterator[tuple[str, Callable[[pl.DataFrame, int, float], float]]]
     yield "`LinearSVC`, rbf, 400 made-up landmarks", fitted("LinearSVC", feature_map="rbf", landmarks=400)
     consensus: dict[str, Any] = {"kernel": "rbf", "n_features": 256, "privacy": "consensus"}
     yield (
-        '`ConsensusSVC(privacy="output")`, C = .001',
-        fitted("ConsensusSVC", **consensus | {"privacy": "output", "C": 0.001}),
+        '`ConsensusSVC(privacy="output")`, C = .03',
+        fitted("ConsensusSVC", **consensus | {"privacy": "output", "C": 0.03}),
     )
     for rounds in (2, 5):
         yield (
