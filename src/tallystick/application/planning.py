@@ -80,7 +80,8 @@ def describe(made: dict[str, Any]) -> str:
     if made["price_of_trust"]:
         lines.append(f"  its price    noise variance is {made['price_of_trust']:.3g} times a single trusted curator's")
     lines.append("")
-    lines.append("  rounds        group        coordinates   noise/server   noise total   noise on mean, over bound")
+    own = next((f"noise/{key.removeprefix('per_')}" for key in privacy["noise_std"] if key != "total"), "noise/each")
+    lines.append(f"  rounds        group        coordinates   {own:>12}   noise total   noise on mean, over bound")
     for r in made["rounds"]:
         (first, last), on_mean = r["rounds"], r["noise_on_mean_over_bound"]
         which = f"{first}" if first == last else f"{first}-{last}"
