@@ -9,6 +9,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.boots import MemoryBoots, Witness
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Forget, Persist, Send, Wake
 from tallystick.protocol.masked_sum import ClientMachine, MaskedSumParameters, ReducerMachine, decode, encode
+from tallystick.protocol.masked_sum.messages import Survivors
 from tallystick.protocol.noise_source import NoiseSource
 
 STUDY = bytes(range(32))
@@ -179,3 +181,29 @@ class World:
     def secrets_left(self) -> list[tuple[str, str]]:
         return [(name, key) for name in self.p.clients for key in ("noise", "secrets", "masked", "relay")
                 if key in self.records[name]]  # fmt: skip
+
+
+def said(world: World, kind: type, *, by: str | None = None, round: int = 1) -> list[Any]:
+    return [m for name, _, m in world.sent if isinstance(m, kind) and m.round == round and by in (None, name)]
+
+
+def masked_world() -> tuple[World, Survivors]:
+    """All have sent their masked sums; the honest survivor set is known and told to nobody."""
+    world = World(parameters())
+    world.change = lambda _sender, _to, m: None if isinstance(m, Survivors) else m
+    world.open(1)
+    world.run(until=0)
+    return world, said(world, Survivors)[0]
+
+
+def without(survivors: Survivors, name: str) -> Survivors:
+    left = [i for i, client in enumerate(survivors.clients) if CLIENTS[client] != name]
+    return replace(survivors, clients=tuple(survivors.clients[i] for i in left),
+                   starts=tuple(survivors.starts[i] for i in left))  # fmt: skip
+
+
+def tell(world: World, name: str, message: Any) -> list[Any]:
+    """What a client answers to it."""
+    steps = world.machines[name].receive("reducer", message, world.now)
+    world.carry_out(name, steps)
+    return [s.message for s in steps if isinstance(s, Send)]
