@@ -195,14 +195,14 @@ def test_nan_is_refused_and_one_feature_is_enough() -> None:
 
 
 def test_a_study_file_is_planned_simulated_and_loaded(tmp_path: Path) -> None:
-    made = plan(EXAMPLES / "adult_consensus.toml", records=48842)
+    made = plan(EXAMPLES / "exact" / "adult_consensus.toml", records=48842)
     text = describe(made)
     assert "exact numbers in all rounds" in text
     assert "Every institution has to take part in every round" in text
     assert not made["privacy"]["differentially_private"]
     records = tmp_path / "census.csv"
     census(1500).write_csv(records)
-    result = simulate(EXAMPLES / "adult_consensus.toml", data=(records,), clients=3, seed=1, holdout=0.2)
+    result = simulate(EXAMPLES / "exact" / "adult_consensus.toml", data=(records,), clients=3, seed=1, holdout=0.2)
     assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert result["privacy"]["differentially_private"] is False
     evaluation = result["simulation"]["evaluation"]
@@ -212,7 +212,7 @@ def test_a_study_file_is_planned_simulated_and_loaded(tmp_path: Path) -> None:
     assert isinstance(model, ts.ConsensusSVC)
     assert model.coef_.tolist() == result["model"]["coef"]
     with pytest.raises(ts.PrivacyRefused, match="promises differential privacy"):
-        plan(EXAMPLES / "adult_consensus.toml", records=48842, settings=("privacy.mechanism=gaussian",))
+        plan(EXAMPLES / "exact" / "adult_consensus.toml", records=48842, settings=("privacy.mechanism=gaussian",))
 
 
 def test_it_is_evaluated_like_every_linear_classifier() -> None:
