@@ -1,4 +1,4 @@
-"""With noise off, ``servers`` and ``masks`` give the same bits, for every program; and what a plan of masks says."""
+"""What a study under ``masks`` says, refuses and leaves out; that its bits are those of ``servers``: test_same_bits."""
 
 from __future__ import annotations
 
@@ -7,40 +7,10 @@ import warnings
 from typing import Any
 
 import pytest
-from tests.end_to_end.test_unchanged_results import ROOT, STUDIES, _frames, _study
 
 import tallystick as ts
-from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import PrivacyRefused, StudyError, TallystickError, TooFewParties, TrustModelError
-from tallystick.estimators.from_study import estimator_for
 from tallystick.study import Study
-
-# Not those whose coins or batches are drawn under the study's hash, which names its trust model.
-PROGRAMS = ("logistic", "svc", "ridge", "kmeans", "itemsets", "own-program", "summary")
-
-
-def states(name: str, *, drop: float = 0.0, **trust: Any) -> list[bytes]:
-    """The states after every round, exact."""
-    frames = _frames(name)
-    if len(frames) < 3:
-        frames = [frames[0].iloc[i::3] if hasattr(frames[0], "iloc") else frames[0] for i in range(3)]
-    section = {"model": "servers"} if not trust else {"clients": len(frames), **trust}
-    study = Study.from_dict({**_study(name).model_dump(), "trust": section})
-    study = study.replace("privacy", mechanism="none", sampling=None)
-    estimator, study = estimator_for(
-        study, lambda file: (ROOT / "examples" / "programs" / file).read_text(encoding="utf-8")
-    )
-    fed = ts.Federation.simulate(frames, schema=study.schema_of_data(), seed=11, drop=drop, trust=study.trust.model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        estimator.fit_study(fed, study)
-    return [pack_state(state) for state in estimator.history_]
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_servers_and_masks_give_the_same_bits(name: str) -> None:
-    assert name in STUDIES
-    assert states(name) == states(name, model="masks")
 
 
 def frames(clients: int = 5, records: int = 20) -> list[dict[str, Any]]:
