@@ -1,10 +1,9 @@
 """Captured variance on sets that no constant was chosen on, beside the central Analyze Gauss.
 
-    python -m benchmarks.pca_unseen [--runs 10] [--sets spambase,higgs_sample] [--exact]
+    python -m benchmarks.pca_unseen [--runs 10] [--sets spambase,higgs_sample]
 
 Numeric columns are brought to [0, 1] by their range, categories to indicators; rows are scaled to length 1. k is a
-fifth of the columns, two at least. ``--exact``: with the budget that the exact Gaussian curve gives at the same (ε, δ),
-to see what a study's accounting costs.
+fifth of the columns, two at least.
 """
 
 from __future__ import annotations
@@ -20,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.pca_accuracy import DATA, EPSILONS, federation
-from benchmarks.pca_baselines import central_analyze_gauss, gaussian_multiplier, without_privacy
+from benchmarks.pca_baselines import central_analyze_gauss, without_privacy
 from tallystick import PCA
-from tallystick.privacy.accountant import rho_from_epsilon
 
-__all__ = ["SETS", "exact_epsilon", "main", "rows_of"]
+__all__ = ["SETS", "main", "rows_of"]
 
 SETS = {
     "spambase": "is_spam",
@@ -56,22 +54,11 @@ def rows_of(name: str, folder: Path = DATA) -> NDArray[np.float64]:
     return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
 
 
-def exact_epsilon(epsilon: float, delta: float) -> float:
-    """The ε whose zCDP budget at δ is the μ²/2 that the exact curve of one Gaussian gives at (ε, δ)."""
-    wanted = 0.5 / gaussian_multiplier(epsilon, delta) ** 2
-    low, high = epsilon, 4 * epsilon + 1
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if float(rho_from_epsilon(middle, delta)) < wanted else (low, middle)
-    return low
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pca_unseen", description=__doc__)
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--exact", action="store_true")
     chosen = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     print("| set | ε | captured (sd) | central Analyze Gauss (sd) | without privacy |\n|---|---|---|---|---|")
@@ -86,10 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return float(np.trace(components @ scatter @ components.T) / np.trace(scatter))
 
         for epsilon in EPSILONS:
-            asked = exact_epsilon(epsilon, delta) if chosen.exact else epsilon
             ours, central = [], []
             for seed in range(chosen.runs):
-                model = PCA(k, epsilon=asked, delta=delta, rows="unit").fit(federation(rows, (0, 1), seed))
+                model = PCA(k, epsilon=epsilon, delta=delta, rows="unit").fit(federation(rows, (0, 1), seed))
                 ours.append(held(model.components_))
                 rng = np.random.default_rng(seed)
                 central.append(held(central_analyze_gauss(rows, k, epsilon=epsilon, delta=delta, rng=rng)))

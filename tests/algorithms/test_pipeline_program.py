@@ -20,8 +20,8 @@ from tallystick.algorithms.pipelines.program import PipelineProgram, Projection
 from tallystick.algorithms.pipelines.settings import pipeline_settings
 from tallystick.algorithms.program import Public, pack_state, unpack_state
 from tallystick.core.errors import RemoteProtocolError, StudyError
-from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.contribution import total
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.sensitivity import outer_sensitivity
 
 CASES = {
@@ -108,7 +108,7 @@ def test_both_parts_together_cost_the_budget_once(case: str, share: Any) -> None
     if budget.mechanism == "laplace":
         costs, whole = [r.epsilon for r in plan.rounds], Fraction(1)
     else:
-        costs, whole = [r.rho for r in plan.rounds], rho_from_epsilon(1.0, 1e-6)
+        costs, whole = [r.rho for r in plan.rounds], gaussian_rho(1.0, 1e-6)
     assert sum(costs) <= whole
     assert float(sum(costs)) == pytest.approx(float(whole), rel=1e-6)
     assert float(sum(costs[:first]) / whole) == pytest.approx(design.details["share"], rel=1e-6)

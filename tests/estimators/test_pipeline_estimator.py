@@ -12,7 +12,7 @@ from tests.estimators.test_components_estimator import result_of
 import tallystick as ts
 from tallystick.application.loading import of_simulation, packed_fit
 from tallystick.estimators.from_study import estimator_for
-from tallystick.privacy.accountant import rho_from_epsilon
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.study import Study
 
 pytestmark = pytest.mark.filterwarnings("ignore::tallystick.PrivacyWarning")
@@ -73,8 +73,8 @@ def test_one_budget_is_charged_once() -> None:
     model = pipeline().fit(fed, target="kind")
     assert fed.spent.fits == 1
     assert fed.spent.epsilon <= 1.0
-    assert model.plan_.rho <= rho_from_epsilon(1.0, 1e-6)
-    assert float(model.plan_.rho) == pytest.approx(float(rho_from_epsilon(1.0, 1e-6)), rel=1e-6)
+    assert model.plan_.rho <= gaussian_rho(1.0, 1e-6)
+    assert float(model.plan_.rho) == pytest.approx(float(gaussian_rho(1.0, 1e-6)), rel=1e-6)
     assert "epsilon = 1" in model.privacy_.statement
     (said,) = [note for note in model.plan_.notes if note.startswith("pipeline")]
     assert "pca has 30% of the budget" in said

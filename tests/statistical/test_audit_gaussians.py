@@ -24,8 +24,8 @@ from tallystick.algorithms.gaussians.naive_bayes import design_naive_bayes
 from tallystick.algorithms.pipelines.design import design_pipeline
 from tallystick.algorithms.pipelines.settings import pipeline_settings
 from tallystick.algorithms.program import Public
-from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.contribution import total
+from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.sum_plan import SumPlan
 
 EPSILON, DELTA, RUNS, MANY = 2.0, 0.03, 20_000, 120_000
@@ -90,7 +90,7 @@ def audit(kind: str, neighbours: str, mechanism: str = "gaussian", *, runs: int 
     gaussian = mechanism == "gaussian"
     budget = PublicBudget(
         mechanism=mechanism,
-        rho=float(rho_from_epsilon(EPSILON, DELTA)) if gaussian else np.inf,
+        rho=float(gaussian_rho(EPSILON, DELTA)) if gaussian else np.inf,
         epsilon=EPSILON,
         neighbours=neighbours,
         variance_factor=2.0,

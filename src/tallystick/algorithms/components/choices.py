@@ -31,7 +31,7 @@ from tallystick.algorithms.program import Public
 
 HOPELESS_SCATTER = 5.0
 _NOISY = 1.0
-_FEW = 2.5
+_FEW = 2.0
 _MANY = 0.3
 _SMALL = 0.05
 _TINY = 0.02
