@@ -195,3 +195,13 @@ def test_a_typical_charge_is_that_of_a_real_study() -> None:
     told, real = typical_charge(0.5, 1e-6, RECORD, "replace-one"), charge(0.5)
     assert real.rho <= told.rho <= real.rho * (1 + Fraction(1, 10**6))
     assert told.gaussian_distance is not None
+
+
+def test_a_charge_that_says_both_makes_no_other_one_gaussian() -> None:
+    """A link, as any text, may say that a pure charge is Gaussian too: that must not stand for a sampled one."""
+    sampled = charge(sampling=0.1, neighbours="add-remove", records=None)
+    both = replace(laplace(0.01, neighbours="add-remove", records=None), gaussian_distance=Fraction(0))
+    honest = replace(both, gaussian_distance=None)
+    account, forged = Totals().plus(sampled).plus(honest), Totals().plus(sampled).plus(both)
+    assert forged.units[0][1].to_convert().gaussian_rho is None
+    assert forged.spent(1e-6).epsilon == account.spent(1e-6).epsilon
