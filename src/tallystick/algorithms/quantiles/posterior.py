@@ -27,7 +27,7 @@ _POINTS = 24
 _TAIL = 1e-4
 _LEAST_VARIANCE = 1e-9
 _LEAST_PART = 2.0**-46
-"""Of the largest variance: noise that is smaller is taken for so much, or float64 would lose what is left of the rest."""
+"""Of the largest variance: noise that is smaller is taken for so much, or float64 would lose the rest."""
 _NEAR = 8.0
 """Edges whose rank is further from the target, in its standard deviations, are on their side anyway."""
 _CLEAR = 4.0
