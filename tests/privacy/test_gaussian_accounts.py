@@ -75,6 +75,14 @@ def test_a_study_through_a_proxy_that_asks_for_the_whole_budget_is_admitted() ->
     assert not covers(BUDGET, account(whole, charge(0.05)))
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.7, 1e-2), (1.0, 1e-6), (10.0, 8e-4), (50.0, 1e-9)])
+def test_what_a_study_through_a_proxy_has_spent_is_no_more_than_it_asked_for(epsilon: float, delta: float) -> None:
+    """A steward who granted 10 must not read that 10.0005 are spent."""
+    told = Totals().plus(through_a_proxy(epsilon, delta)).spent(delta)
+    assert epsilon * 0.99 < told.epsilon <= epsilon
+    assert told.delta == delta
+
+
 def test_a_thousand_studies_add_up_by_their_root() -> None:
     """μ adds up in squares: about 1/√1000 of the ε each, far below the thousandth of plain addition."""
     small = charge(0.02)
