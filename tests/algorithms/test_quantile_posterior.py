@@ -93,3 +93,15 @@ def test_monotone_is_the_nearest_ascending_sequence(seed: int) -> None:
 
     wanted = [max(min(mean(i, j) for j in range(k, 12)) for i in range(k + 1)) for k in range(12)]
     assert monotone(values, weights) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("std", [0.0, 1e-4, 0.1])
+def test_noise_that_vanishes_beside_a_billion_records_is_reckoned_with(std: float) -> None:
+    """A study that has been paid for must not end in a matrix that float64 takes for singular."""
+    counts = np.array([2e8, 4e8, 3e8, 1e8])
+    zoom = Zoom.start(size=4, targets=(Target(share=0.5),), records=1e9)
+    for _ in range(15):
+        zoom = zoom.told_cells(np.array([1, 2, 3]), counts + std, std**2)
+        assert np.isfinite(zoom.ranks.mean).all()
+        assert np.isfinite(zoom.ranks.cov).all()
+    assert zoom.answer() == 1

@@ -75,6 +75,14 @@ def test_a_study_through_a_proxy_that_asks_for_the_whole_budget_is_admitted() ->
     assert not covers(BUDGET, account(whole, charge(0.05)))
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.7, 1e-2), (1.0, 1e-6), (10.0, 8e-4), (50.0, 1e-9)])
+def test_what_a_study_through_a_proxy_has_spent_is_no_more_than_it_asked_for(epsilon: float, delta: float) -> None:
+    """A steward who granted 10 must not read that 10.0005 are spent."""
+    told = Totals().plus(through_a_proxy(epsilon, delta)).spent(delta)
+    assert epsilon * 0.99 < told.epsilon <= epsilon
+    assert told.delta == delta
+
+
 def test_a_thousand_studies_add_up_by_their_root() -> None:
     """μ adds up in squares: about 1/√1000 of the ε each, far below the thousandth of plain addition."""
     small = charge(0.02)
@@ -195,3 +203,13 @@ def test_a_typical_charge_is_that_of_a_real_study() -> None:
     told, real = typical_charge(0.5, 1e-6, RECORD, "replace-one"), charge(0.5)
     assert real.rho <= told.rho <= real.rho * (1 + Fraction(1, 10**6))
     assert told.gaussian_distance is not None
+
+
+def test_a_charge_that_says_both_makes_no_other_one_gaussian() -> None:
+    """A link, as any text, may say that a pure charge is Gaussian too: that must not stand for a sampled one."""
+    sampled = charge(sampling=0.1, neighbours="add-remove", records=None)
+    both = replace(laplace(0.01, neighbours="add-remove", records=None), gaussian_distance=Fraction(0))
+    honest = replace(both, gaussian_distance=None)
+    account, forged = Totals().plus(sampled).plus(honest), Totals().plus(sampled).plus(both)
+    assert forged.units[0][1].to_convert().gaussian_rho is None
+    assert forged.spent(1e-6).epsilon == account.spent(1e-6).epsilon

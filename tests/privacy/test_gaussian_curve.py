@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_FLOOR, localcontext
 from fractions import Fraction
 from typing import Any
 
@@ -129,3 +130,15 @@ def test_distances_are_paid_for_on_both_sides() -> None:
     assert distance_delta(Fraction(1, 2**200), Fraction(5000)) == 1
     cost = distance_delta(Fraction(1, 10**12), Fraction(1))
     assert (1 + math.e) * 1e-12 < cost < (1 + math.e) * 1.000001e-12
+
+
+@pytest.mark.parametrize("digits", [3, 28, 60])
+def test_a_distance_costs_no_less_than_the_truth_whatever_the_callers_arithmetic(digits: int) -> None:
+    """Decimal arithmetic outside its own context is rounded as the thread happens to round."""
+    with localcontext() as callers, mpmath.workdps(60):
+        callers.prec, callers.rounding = digits, ROUND_FLOOR
+        for i in range(1, 60):
+            distance, epsilon = Fraction(1, 7 * 10**9 + i), Fraction(i, 7)
+            truth = (1 + mpmath.exp(mpmath.mpf(i) / 7)) / (7 * 10**9 + i)
+            told = distance_delta(distance, epsilon)
+            assert truth <= mpmath.mpf(told.numerator) / told.denominator <= truth * (1 + mpmath.mpf(10) ** -30)

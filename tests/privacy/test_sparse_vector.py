@@ -160,3 +160,11 @@ def test_answers_that_no_parties_can_have_said() -> None:
     assert made.decoded(said).tolist() == [1, 0, 1] + [0] * 27  # type: ignore[union-attr]
     for wrong in ([0, 1], [1 + 0b111, 1], [1, 1 + (1 << 6)], [1 << 25, 1], [-3, 1]):
         assert made.decoded(np.array(wrong, dtype=np.int64)) is None
+
+
+def test_noise_beyond_all_reason_still_has_a_variance() -> None:
+    """A plan is refused in words: 1 − e^(−1/s) is 0 in float64 from s = 10^16 on."""
+    made = sparse_vector(
+        cells=4096, threshold=5, most=4096, sensitivity=8 * 10**6, one_way=False, epsilon=Fraction(1, 10**6)
+    )
+    assert made.variance == pytest.approx(2 * float(made.threshold_scale) ** 2 + 2 * float(made.query_scale) ** 2)

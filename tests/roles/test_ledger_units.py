@@ -17,7 +17,7 @@ from tallystick.privacy.chain import make_link, parse_body, signed_bytes
 from tallystick.privacy.totals import Charge
 from tallystick.privacy.units import RECORD, Unit
 from tallystick.protocol.governance.statements import make
-from tallystick.roles.ledger.account import charge_facts
+from tallystick.roles.ledger.account import _charge, charge_facts
 from tallystick.roles.ledger.recovery import _carried, _unit_of
 from tallystick.roles.ledger.report import events as spent_events
 from tallystick.roles.ledger.salvage import Salvage
@@ -133,8 +133,8 @@ def test_an_overspent_ledger_of_today_does_not_verify(tmp_path: Path) -> None:
 # -- recovery ----------------------------------------------------------------------------------------------------------
 
 
-def proposed(unit: str) -> Study:
-    privacy = {"unit": unit, "person": "pid", "max_records": 4, "max_institutions": 3, "epsilon": 1.0}
+def proposed(unit: str, **more: str) -> Study:
+    privacy = {"unit": unit, "person": "pid", "max_records": 4, "max_institutions": 3, "epsilon": 1.0, **more}
     column = {"type": "number", "lower": 0, "upper": 1}
     return Study.from_dict(
         {"study": {"name": "s", "program": "summary"}, "privacy": privacy, "data": {"columns": {"x": column}}}
@@ -161,6 +161,32 @@ def test_a_recovered_charge_is_for_whom_the_study_was(tmp_path: Path) -> None:
     assert [one["unit"] for one in told] == ["person", "record", "person", "record"]
     assert _unit_of(proposed("record").canonical().decode()) == {"unit": "record"}
     assert json.dumps(carried)
+
+
+@pytest.mark.parametrize(
+    ("more", "relation", "private"),
+    [
+        ({}, "replace-one", True),
+        ({"neighbours": "add-remove"}, "add-remove", True),
+        ({"mechanism": "none"}, None, False),
+    ],
+)
+def test_a_recovered_charge_promises_no_more_than_the_study_did(
+    tmp_path: Path, more: dict[str, str], relation: str | None, private: bool
+) -> None:
+    """One of an add-remove study, read as replace-one, would count a quarter; one without noise, as nothing at all."""
+    with open_ledger(tmp_path) as ledger:
+        ledger.register(dataset(), BUDGET)
+        ledger.reserve("default", charge(1))
+        body = ledger.charge_body(study(1))
+        text = proposed("record", **more).canonical().decode()
+        with ledger.file.reading() as account:
+            account.studies.clear()
+            found = Salvage(ledger=ledger.file.ledger, kept=(), loose=(), account=account, head=ledger.head())
+            (carried,) = _carried(found, [make("charge", PARTY, body, KEY)], {body["hash"]: _unit_of(text)})
+    known = _charge(carried["body"])
+    assert known.private is private
+    assert relation in (None, known.neighbours)
 
 
 def test_a_link_with_half_a_unit_is_refused(tmp_path: Path) -> None:

@@ -294,14 +294,6 @@ def test_public_facts_alone_decide() -> None:
     assert public_budget(asked).epsilon == 1.0
 
 
-def test_more_records_than_stated_do_not_wrap_in_the_circuit() -> None:
-    """A total beyond the circuit's width would turn around, and one record with it [hostile review]."""
-    from tallystick.trust.parties.questions import most_records
-
-    study = Study.from_dict({"study": {"name": "n", "program": "summary"}, "data": {"records": 900, "columns": {}}})
-    assert most_records(study) >= 16 * 900
-
-
 def test_a_quantile_that_is_drawn_elsewhere_is_said() -> None:
     from tallystick.algorithms.design import PublicBudget
     from tallystick.algorithms.quantiles.settings import QuantileSettings

@@ -22,6 +22,8 @@ from fractions import Fraction
 from tallystick.privacy.accountant import epsilon_from_rho, rho_from_epsilon, rounded_up
 from tallystick.privacy.gaussian_curve import distance_delta, gaussian_delta, gaussian_epsilon, gaussian_rho
 
+_NEARER, _NEAR = 8, 1 - 1e-13
+
 
 @dataclass(frozen=True, kw_only=True)
 class Composed:
@@ -103,15 +105,21 @@ class Composed:
 def _paid(convert: Callable[[Fraction], float], distance: Fraction, delta: float) -> tuple[float, float]:
     """ε at δ with (1 + e^ε)·distance inside δ where half of it is enough for that, and beside it otherwise.
 
-    A first ε from half of δ bounds e^ε from above, and so what is needed; a second one has all of the rest.
+    A first ε from half of δ bounds e^ε from above, and so what is needed; the next has all of the rest. It is smaller,
+    so that the same can be said of it: each is a promise that holds, and a few of them come to what was planned.
     """
     whole = Fraction(delta)
     if not distance:
         return convert(whole), delta
-    first = convert(whole / 2)
-    needed = distance_delta(distance, Fraction(first)) if math.isfinite(first) else Fraction(1)
+    epsilon = convert(whole / 2)
+    needed = distance_delta(distance, Fraction(epsilon)) if math.isfinite(epsilon) else Fraction(1)
     if needed <= whole / 2:
-        return convert(whole - needed), delta
+        for _ in range(_NEARER):
+            epsilon, before = min(epsilon, convert(whole - needed)), epsilon
+            if epsilon >= before * _NEAR:
+                break
+            needed = distance_delta(distance, Fraction(epsilon))
+        return epsilon, delta
     epsilon = convert(whole)
     return epsilon, min(1.0, rounded_up(whole + distance_delta(distance, Fraction(epsilon))))
 

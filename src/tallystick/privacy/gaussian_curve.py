@@ -115,9 +115,8 @@ def distance_delta(distance: Fraction, epsilon: Fraction) -> Fraction:
         return Fraction(0)
     if epsilon > _MOST_ODDS:
         return Fraction(1)
-    context = _context(ROUND_CEILING)
-    odds = context.multiply(1 + _up(epsilon).exp(_context()), 1 + _UNSURE)
-    return min(Fraction(1), Fraction(context.multiply(odds, _up(distance))))
+    with localcontext(_context(ROUND_CEILING)):  # exp is rounded to the nearest whatever is asked for: hence the factor
+        return min(Fraction(1), Fraction((1 + _up(epsilon).exp()) * (1 + _UNSURE) * _up(distance)))
 
 
 def gaussian_rho(epsilon: float | Fraction, delta: float | Fraction) -> Fraction:
@@ -152,7 +151,7 @@ def gaussian_epsilon(rho: float | Fraction, delta: float | Fraction) -> float:
 @lru_cache(maxsize=4096)
 def _epsilon(rho: Decimal, limit: Decimal) -> float:
     def under(steps: int) -> Decimal:
-        return -_excess(_delta(rho, _down(Fraction(steps, _GRID))), limit)
+        return _excess(_delta(rho, _down(Fraction(steps, _GRID))), limit).copy_negate()
 
     if under(0) >= 0:
         return 0.0

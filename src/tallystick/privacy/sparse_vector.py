@@ -70,7 +70,7 @@ class SparseVector:
     @property
     def variance(self) -> float:
         """Of one party's noise in one comparison: that of the count and that of the threshold."""
-        return sum(2 * a / (1 - a) ** 2 for a in (math.exp(-1 / float(s)) for s in self.scales))
+        return sum(2 * math.exp(-1 / float(s)) / math.expm1(-1 / float(s)) ** 2 for s in self.scales)
 
     @property
     def scales(self) -> tuple[Fraction, Fraction]:

@@ -96,7 +96,8 @@ class UnitTotals:
         if len(charge.curve) != len(ORDERS):
             raise LocalProtocolError(f"a charge has a curve at {len(ORDERS)} orders, this one has {len(charge.curve)}")
         pure = charge.pure_epsilon
-        normal = charge.private and charge.gaussian_distance is not None
+        # One of the three: charges are told apart by their numbers, and one that says two things must not count twice.
+        normal = charge.private and pure is None and charge.gaussian_distance is not None
         alone = cls(
             charges=1,
             not_pure=int(pure is None and charge.private),

@@ -26,6 +26,8 @@ _POINTS = 24
 """Places inside a cell at which the answer's posterior is evaluated."""
 _TAIL = 1e-4
 _LEAST_VARIANCE = 1e-9
+_LEAST_PART = 2.0**-46
+"""Of the largest variance: noise that is smaller is taken for so much, or float64 would lose the rest."""
 _NEAR = 8.0
 """Edges whose rank is further from the target, in its standard deviations, are on their side anyway."""
 _CLEAR = 4.0
@@ -189,7 +191,7 @@ class RankPosterior:
         # One number after the other (their noise is independent): matrices are small, and a BLAS's threads would wait
         # for each other longer than they work.
         mean, cov = self.mean.copy(), self.cov.copy()
-        for row, value, noise in zip(functional, values, np.maximum(variance, _LEAST_VARIANCE)):
+        for row, value, noise in zip(functional, values, self._noise(variance)):
             used = np.flatnonzero(row)
             gain = (cov[:, used] * row[used]).sum(axis=1)
             inner = max(0.0, float((row[used] * gain[used]).sum())) + float(noise)
@@ -197,11 +199,15 @@ class RankPosterior:
             cov -= gain[:, None] * (gain / inner)
         return RankPosterior(edges=self.edges, mean=mean, cov=(cov + cov.T) / 2, alpha=self.alpha)
 
+    def _noise(self, variance: Floats) -> Floats:
+        """Variances as they can be reckoned with."""
+        return np.maximum(variance, max(_LEAST_VARIANCE, _LEAST_PART * float(np.diagonal(self.cov).max())))
+
     def evidence(self, functional: Floats, values: Floats, variance: Floats) -> float:
         """How well these releases were foreseen: their log density, up to a constant."""
         used = np.flatnonzero(functional.any(axis=0))
         rows = functional[:, used]
-        inner = rows @ self.cov[np.ix_(used, used)] @ rows.T + np.diag(np.maximum(variance, _LEAST_VARIANCE))
+        inner = rows @ self.cov[np.ix_(used, used)] @ rows.T + np.diag(self._noise(variance))
         off = values - rows @ self.mean[used]
         _, size = np.linalg.slogdet(inner)
         return float(-0.5 * (off @ np.linalg.solve(inner, off) + size))

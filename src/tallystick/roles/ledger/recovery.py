@@ -116,17 +116,21 @@ def _check_needed(path: Path, party: str, signing: SigningKey, heads: Sequence[H
 
 
 def _unit_of(study: str) -> dict[str, Any]:
-    """How a proposed study names and caps what it protects, and what its trust model sets aside; nothing if its text is
-    no study."""
+    """How a proposed study names and caps what it protects, between which neighbours if it has noise, and what its
+    trust model sets aside; nothing if its text is no study."""
     try:
         claim = Study.from_canonical(study).claim(rounds=1)
     except (TallystickError, ValueError, RecursionError, TypeError):
         return {}
-    aside = {"distance_aside": ratio(claim.distance_aside)} if claim.distance_aside else {}
+    more: dict[str, Any] = {"distance_aside": ratio(claim.distance_aside)} if claim.distance_aside else {}
+    if claim.neighbours == "add-remove":
+        more["neighbours"] = claim.neighbours
+    if claim.mechanism == "none":
+        more["private"] = False
     if claim.unit != "person":
-        return {"unit": "record", **aside}
+        return {"unit": "record", **more}
     caps = {"max_records": claim.max_records, "max_institutions": claim.max_institutions}
-    return {"unit": "person", "person": claim.person, **caps, **aside}
+    return {"unit": "person", "person": claim.person, **caps, **more}
 
 
 def _link(

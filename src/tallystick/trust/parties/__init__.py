@@ -88,6 +88,15 @@ class Parties(TrustModel):
                 rule="number-of-parties",
                 remedy="Set parties under [trust] to the number of parties of the consortium.",
             )
+        from tallystick.trust.parties.questions import MOST_CLIENTS  # listing the roles must not load it
+
+        if cast.get("client", 0) > MOST_CLIENTS:
+            raise StudyError(
+                f"the consortium has {cast['client']:,} clients, and the parties' circuits have room for the records "
+                f"of {MOST_CLIENTS:,}",
+                rule="room-for-clients",
+                remedy='Use model = "servers" under [trust] with a program that sums, or a smaller consortium.',
+            )
 
     def check_plan(self, facts: Mapping[str, Any], cast: Mapping[str, int]) -> tuple[str, str] | None:
         stated, there = facts.get("parties"), cast.get("party", 0)

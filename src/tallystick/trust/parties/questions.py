@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.privacy.draws import WORD_ENTRIES, Choice, DrawRound, GroupedChoice
+from tallystick.privacy.rules import Claim
 from tallystick.privacy.sparse_vector import SparseVector
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.selection.circuit import Asked
@@ -19,22 +20,25 @@ from tallystick.protocol.selection.threshold import ThresholdQuestion
 from tallystick.study import Study
 
 _RECORDS = 1 << 30
-"""As many as there may be where nobody states it."""
+"""As many as there may be in all, where no more are stated."""
+MOST_CLIENTS = 1 << 10
+"""More clients are refused (:meth:`Parties.check_cast`): each may hold as many records as are stated of all."""
 _NOISE = 1 << 20
 """Scales of each party's noise that a comparison has room for (:mod:`tallystick.privacy.sparse_vector`)."""
 
 
-def most_records(study: Study) -> int:
-    """No more records than this can be counted: from what the study states, with room for statements that are wrong.
+def most_records(stated: int | None, claim: Claim) -> int:
+    """No more records than this can be counted.
 
-    A total that left the width of the circuit would wrap around, and one record could then move a distance from one end
-    to the other.
+    A total that left the width of the circuit would turn around, and one record could then move a distance from one end
+    to the other, whatever is charged. So what an analyst states counts only where clients hold to it: under replace-one
+    of records none takes part with more than that (``client_session.check_stated``), and there are at most
+    :data:`MOST_CLIENTS` of them. Elsewhere no client may refuse for how many it has, and nothing is taken for granted.
     """
-    return _most(study.data.records)
-
-
-def _most(stated: int | None) -> int:
-    return _RECORDS if stated is None else min(_RECORDS, 16 * stated + (1 << 20))
+    enforced = claim.neighbours == "replace-one" and claim.unit == "record"
+    if stated is None or not enforced:
+        return max(_RECORDS, stated or 0)
+    return max(stated, min(_RECORDS, MOST_CLIENTS * stated))
 
 
 def question_of(study: Study, plan: SumPlan, round: int) -> Asked:
@@ -52,13 +56,14 @@ def _question(records: int | None, plan: SumPlan, round: int) -> Asked:
     drawn = plan.rounds[round - 1]
     if not isinstance(drawn, DrawRound):
         raise LocalProtocolError("this round is not drawn from", round=round)
-    choice = drawn.choice
+    grid, choice = drawn.grid, drawn.choice
+    one = min(grid.largest_coordinates[0], grid.integer_ceilings[0] or grid.largest_coordinates[0])
+    most = most_records(records, plan.claim) * one
     if isinstance(choice, SparseVector):
-        return _threshold_question(choice, _most(records) * drawn.grid.largest_coordinates[0], drawn.makers)
+        return _threshold_question(choice, most, drawn.makers)
     if isinstance(choice, GroupedChoice):
-        each = _draw_question(choice.each, _most(records) * drawn.grid.largest_coordinates[0])
-        return GroupedQuestion(each=each, groups=choice.groups)
-    return _draw_question(choice, _most(records) * drawn.grid.largest_coordinates[0])
+        return GroupedQuestion(each=_draw_question(choice.each, most), groups=choice.groups)
+    return _draw_question(choice, most)
 
 
 def _draw_question(choice: Choice, most: int) -> Question:
@@ -68,7 +73,8 @@ def _draw_question(choice: Choice, most: int) -> Question:
         raise StudyError(
             f"totals of {width} bits are more than the computing parties can compare",
             rule="bad-question",
-            remedy="State the number of records under [data], ask for rounder quantiles, or bound scores more tightly.",
+            remedy="Ask for rounder quantiles, bound scores or a person's records more tightly, or use neighbours = "
+            '"replace-one" and state the number of records under [data].',
         )
     return Question(
         cells=choice.cells,
