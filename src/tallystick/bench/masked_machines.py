@@ -24,19 +24,6 @@ _STUDY = digest(b"bench masks, machines")
 _DEVIATIONS = 10**9  # of noise of 10^12 a client, 10^6 deviations each: beyond this is no noise
 
 
-class TimedNoise(RoundNoise):
-    """A client's noise, and the seconds it took."""
-
-    seconds = 0.0
-
-    def draw(self, round: int) -> NDArray[np.int64]:
-        """Fresh noise for every round."""
-        started = time.process_time()
-        drawn = super().draw(round)
-        self.seconds += time.process_time() - started
-        return drawn
-
-
 class MaskedMachines:
     """Clients and reducer of a study; ``bytes_up`` is what a survivor sends."""
 
@@ -44,7 +31,7 @@ class MaskedMachines:
         self.names = tuple(f"client-{i:04}" for i in range(plan.clients))
         at = np.linspace(0, plan.clients, plan.dropping, endpoint=False)
         self.leaving = frozenset(self.names[int(i)] for i in at)
-        self._noise = TimedNoise(size)
+        self._noise = RoundNoise(size)
         self._values = [np.arange(size, dtype=np.int64) * (2 * i + 1) - size for i in range(min(plan.clients, 50))]
         source = system_stream()
         self._rounds = MemoryRounds(

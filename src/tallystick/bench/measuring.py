@@ -35,11 +35,16 @@ def best_seconds(work: Callable[[], Any]) -> float:
 
 
 class RoundNoise(NoiseSource):
-    """A server's noise where no study is planned: exact and the system's own, because nothing that ships is silent."""
+    """A noise maker's noise where no study is planned: exact and the system's own, because nothing that ships is silent."""
 
     def __init__(self, size: int) -> None:
         self._size = size
+        self.seconds = 0.0
+        """CPU seconds that drawing has taken."""
 
     def draw(self, round: int) -> NDArray[np.int64]:
         """Fresh noise for every round."""
-        return discrete_gaussian.sample(_VARIANCE, self._size, system_stream())
+        started = time.process_time()
+        drawn = discrete_gaussian.sample(_VARIANCE, self._size, system_stream())
+        self.seconds += time.process_time() - started
+        return drawn
