@@ -35,7 +35,7 @@ def best_seconds(work: Callable[[], Any]) -> float:
 
 
 class RoundNoise(NoiseSource):
-    """A noise maker's noise where no study is planned: exact and the system's own, because nothing that ships is silent."""
+    """Noise where no study is planned: exact and the system's own, because nothing that ships is silent."""
 
     def __init__(self, size: int) -> None:
         self._size = size
