@@ -171,7 +171,7 @@ def test_a_search_whose_open_round_is_spent_ends_with_what_it_had_counted(consor
     config = consortium.configs["client-4"][1]
     wait_for(lambda: studies.show(study.printed_hash, config)["state"] == "paused")
     shown = json.dumps(studies.show(study.printed_hash, config), default=str)
-    assert "laplace at epsilon = 1 weighs rho = 0.5, gaussian at delta = 1e-06 rho = 0.0244" in shown
+    assert "laplace at epsilon = 1 weighs rho = 0.5, gaussian at delta = 1e-06 rho = 0.028" in shown
     studies.decide(study.printed_hash, config, "reject", reason="no more", by="steward")
     consortium.start("server-2", **HASTE)
     made = go_on(consortium, study)

@@ -21,6 +21,20 @@ _LN2_HIGH = 6.93147180369123816490e-01  # ln 2 split so that n · high is exact 
 _LN2_LOW = 1.90821492927058770002e-10
 
 
+def inner(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """Σ aᵢbᵢ of short public vectors, added up without rounding: BLAS rounds as its kernel for a processor does."""
+    products = a * b
+    try:
+        return math.fsum(products.tolist())
+    except (OverflowError, ValueError):  # beyond float64, or infinities of both signs: as NumPy has it
+        return float(products.sum())
+
+
+def inner_rows(rows: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """:func:`inner` of each row with ``b``."""
+    return np.array([inner(row, b) for row in rows])
+
+
 def grid_scores(rows: GridRows, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """``rows @ weights.T`` (weights: one row per class), exactly, for weights rounded to a grid of their own.
 

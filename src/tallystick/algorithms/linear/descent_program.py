@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import PublicBudget, SumDesign
+from tallystick.algorithms.elementwise import inner_rows
 from tallystick.algorithms.keywords import wrong_target
 from tallystick.algorithms.linear.descent import (
     MOMENT_SHARE,
@@ -268,7 +269,7 @@ class DescentProgram(BlockProgram):
             steps = round(state.stage) - 1 - (self.steps - state.tail)
             mean = state.tail_sum / steps if steps >= 1 else state.iterate
         weights = mean[:, 1:] / state.scale / (1.0 if self.feature_map is None else self.feature_map.norm)
-        return self.intercept * mean[:, 0] - weights @ state.shift, weights
+        return self.intercept * mean[:, 0] - inner_rows(weights, state.shift), weights
 
     def usable(self, state: _State) -> bool:
         return state.stage >= 2  # a step was taken
@@ -362,12 +363,12 @@ class DescentProgram(BlockProgram):
 
     def _shifted(self, point: NDArray[np.float64], state: _State) -> NDArray[np.float64]:
         out = point.copy()
-        out[:, 0] -= point[:, 1:] @ self._offsets(state)
+        out[:, 0] -= inner_rows(point[:, 1:], self._offsets(state))
         return out
 
     def _unshifted(self, state: _State) -> NDArray[np.float64]:
         out = state.weights.copy()
-        out[:, 0] += state.weights[:, 1:] @ self._offsets(state)
+        out[:, 0] += inner_rows(state.weights[:, 1:], self._offsets(state))
         return out
 
     def _row_rule(self, state: DescentQuery) -> RowRule:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import PublicBudget
+from tallystick.algorithms.elementwise import inner
 from tallystick.algorithms.linear.descent import MOMENT_SHARE, noise_of_mean
 from tallystick.algorithms.program import Public
 from tallystick.privacy.contribution import Dense
@@ -101,7 +102,7 @@ class ColumnShapes:
         for start, stop, ones in self.blocks:
             p = shift[start:stop]
             gains = np.sort(1 - 2 * p)[::-1][:ones]
-            total += float(p @ p + np.maximum(gains, 0).sum())
+            total += inner(p, p) + float(np.maximum(gains, 0).sum())
         marked = dict(self.marks)
         for j in self.numbers:
             present = ((1 + abs(shift[j])) / scale[j]) ** 2
@@ -146,7 +147,8 @@ def standardise(
         whole += _one_hot_square(stop - start) if ones == 1 else float(np.clip(raw[start:stop].sum(), 0.1, ones))
     indicators = [j for start, stop, _ in shapes.blocks for j in range(start, stop)] + [j for _, j in shapes.marks]
     m, r = shift[indicators], raw[indicators]
-    estimate = whole + float(m @ m) - 2 * float(r @ m) + 2 * noise * float(np.linalg.norm(m))  # one standard error more
+    square = inner(m, m)
+    estimate = whole + square - 2 * inner(r, m) + 2 * noise * math.sqrt(square)  # one standard error more
     most = whole if centred else float(sum(ones for *_, ones in shapes.blocks) + len(shapes.marks))
     trace = float(np.clip(estimate, 0.1 * whole, most))
     scale = np.ones(d)
@@ -155,9 +157,10 @@ def standardise(
         variance = mean[d:] + 0.5 - 2 * r * m + m**2
         error = noise * np.sqrt(1 + 4 * m**2)
         widest = _UNIFORM_VARIANCE if centred else 1.0
-        square = np.clip(np.maximum(variance, 0) + error, SMALLEST_SCALE**2, widest)
-        scale[numbers] = np.sqrt(square)
-        estimate = float((variance / square).sum() + np.linalg.norm(error / square))
+        squares = np.clip(np.maximum(variance, 0) + error, SMALLEST_SCALE**2, widest)
+        scale[numbers] = np.sqrt(squares)
+        relative = error / squares
+        estimate = math.fsum((variance / squares).tolist()) + math.sqrt(inner(relative, relative))
         trace += float(np.clip(estimate, 0.1 * len(numbers), len(numbers)))
     return Standardisation(shift=shift + centre, scale=scale, trace=trace)
 
