@@ -15,6 +15,7 @@ The argument is in ``client``. What is kept, and when it goes:
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from enum import Enum, unique
 from typing import ClassVar, NotRequired, TypedDict, Unpack
 
@@ -274,7 +275,7 @@ class MaskingClient(MaskedSumMachine):
         keys = [self._pair(p.clients[dealer]).round_key(self.round) for dealer in packets]
         mask(vector, keys, Secret(secrets.seed), study_hash=p.study_hash, round=self.round, party=self.name)
         self._relay, self._packets = relay, packets
-        self._masked = Masked(
+        unsigned = Masked(
             study_hash=p.study_hash,
             round=self.round,
             client=self.index,
@@ -283,6 +284,7 @@ class MaskingClient(MaskedSumMachine):
             size=p.size,
             vector=to_bytes(vector),
         )
+        self._masked = replace(unsigned, signature=self._signing.sign(unsigned.signed_part()))
         self._values = self._noise = None
         self._move(_E.MASK)
         return [
