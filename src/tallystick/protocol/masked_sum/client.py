@@ -291,6 +291,8 @@ class ClientMachine(MaskingClient):
         if secrets is not None and secrets.round == machine.round:
             machine._secrets = secrets
             machine._recall(records)
+            if machine._masked is None and "relay" in records:  # died before it had masked: it is relayed again
+                stray.append(Forget("relay"))
             if machine._masked is not None and machine._noise is not None:
                 machine._noise = None
                 stray.append(Forget("noise"))
