@@ -16,8 +16,17 @@ from tallystick.crypto.field import decode_signed, from_bytes
 from tallystick.crypto.mask_bounds import GraphPlan
 from tallystick.crypto.mask_graph import MaskGraph
 from tallystick.crypto.shamir import SHARE_BYTES, Share, rebuild
+from tallystick.protocol.boots import Start
 from tallystick.protocol.masked_sum import client, reducer_collecting
-from tallystick.protocol.masked_sum.messages import Masked, Relay, Revealed, Survivors, dealers_digest, masked_part
+from tallystick.protocol.masked_sum.messages import (
+    Dealing,
+    Masked,
+    Relay,
+    Revealed,
+    Survivors,
+    dealers_digest,
+    masked_part,
+)
 
 PLAN = GraphPlan(clients=16, colluding=0, dropping=4, degree=4, threshold=2, window=1,
                  secrecy_failure=Fraction(0), recovery_failure=Fraction(0))  # fmt: skip
@@ -80,15 +89,25 @@ def test_a_round_on_a_circle_ends_with_its_total() -> None:
     assert (result.total == world.expected(result.participants, 1)).all()
 
 
-@pytest.mark.parametrize("who", ["itself", "nobody", "a neighbour", "another round"])
+@pytest.mark.parametrize("who", ["itself", "nobody", "a neighbour", "another round", "before it was set back"])
 def test_a_client_that_was_told_other_dealers_than_its_neighbours_is_not_unmasked(
     who: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``itself``: with what it has signed, for the dealers that it was told of. The reducer takes everything."""
     _trusting(monkeypatch)
     world = circle_world()
-    forged = {"nobody": bytes(64), "another round": _signed(VICTIM, world, round=2), "a neighbour": _signed("b", world)}
-    set_apart(world, lie=lambda message: replace(message, signature=forged.get(who, message.signature)))
+
+    def forged(message: Masked) -> Masked:
+        start = said(world, Dealing, by=VICTIM)[0].start
+        signatures = {
+            "nobody": bytes(64),
+            "another round": _signed(VICTIM, world, start, round=2),
+            "a neighbour": _signed("b", world, start),
+            "before it was set back": _signed(VICTIM, world, replace(start, noise=bytes(32))),
+        }
+        return replace(message, signature=signatures.get(who, message.signature))
+
+    set_apart(world, lie=forged)
     assert read(world) is None
     assert not said(world, Revealed)
     assert {error.rule for name, error in world.aborts if name in MANY} >= {"set-disagreement"}
@@ -105,9 +124,9 @@ def test_without_that_check_its_sum_would_have_the_noise_of_nobody_else(monkeypa
     assert (found == world.expected((VICTIM,), 1)).all()
 
 
-def _signed(name: str, world: World, *, round: int = 1) -> bytes:
+def _signed(name: str, world: World, start: Start, *, round: int = 1) -> bytes:
     dealers = dealers_digest(world.p.study_hash, round, tuple(range(len(MANY))))
-    return IDENTITIES[name].sign(masked_part(dealers, MANY.index(name)))
+    return IDENTITIES[name].sign(masked_part(dealers, MANY.index(name), start))
 
 
 def _trusting(monkeypatch: pytest.MonkeyPatch) -> None:

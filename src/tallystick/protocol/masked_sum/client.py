@@ -137,10 +137,10 @@ class ClientMachine(MaskingClient):
         if p.graph.plan.complete:
             return None
         dealers = dealers_digest(p.study_hash, self.round, message.dealers)
-        for client, signature in zip(message.clients, message.signatures):
+        for client, start, signature in zip(message.clients, message.starts, message.signatures):
             try:
-                if client in self._packets:
-                    p.identities[p.clients[client]].verify(masked_part(dealers, client), signature)
+                if client in self._packets:  # and its start is the one it has dealt under
+                    p.identities[p.clients[client]].verify(masked_part(dealers, client, start), signature)
             except VerificationError:
                 return f"{p.clients[client]} has not signed that it masked its sum for the dealers of the survivor set"
         return None

@@ -259,8 +259,8 @@ class MaskingClient(MaskedSumMachine):
         return []
 
     def _mask(self, relay: Relay, now: float) -> list[Instruction]:
-        p, values, noise, secrets = self.parameters, self._values, self._noise, self._secrets
-        if values is None or noise is None or secrets is None:
+        p, values, noise, secrets, dealt = self.parameters, self._values, self._noise, self._secrets, self._dealing
+        if values is None or noise is None or secrets is None or dealt is None:
             raise LocalProtocolError("the noise of this round is gone", party=self.name, round=self.round)
         try:
             packets = self._open_packets(relay)
@@ -284,7 +284,7 @@ class MaskingClient(MaskedSumMachine):
             size=p.size,
             vector=to_bytes(vector),
         )
-        self._masked = replace(unsigned, signature=self._signing.sign(unsigned.signed_part()))
+        self._masked = replace(unsigned, signature=self._signing.sign(unsigned.signed_part(dealt.start)))
         self._values = self._noise = None
         self._move(_E.MASK)
         return [

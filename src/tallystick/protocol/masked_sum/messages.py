@@ -102,9 +102,9 @@ class Masked:
     signature: bytes = b""
     vector: bytes = field(repr=False)
 
-    def signed_part(self) -> bytes:
-        """The bytes under the signature."""
-        return masked_part(self.dealers, self.client)
+    def signed_part(self, start: Start) -> bytes:
+        """The bytes under the signature; ``start`` is the one it has dealt under."""
+        return masked_part(self.dealers, self.client, start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,9 +248,10 @@ def dealers_digest(study_hash: bytes, round: int, dealers: Sequence[int]) -> byt
     return digest(b"tallystick/masked-sum/dealers", study_hash, _U32.pack(round), _numbers(dealers))
 
 
-def masked_part(dealers: bytes, client: int) -> bytes:
-    """What a client signs with its masked vector; ``dealers`` is :func:`dealers_digest`."""
-    return digest(b"tallystick/masked-sum/masked-for", dealers, _U32.pack(client))
+def masked_part(dealers: bytes, client: int, start: Start) -> bytes:
+    """What a client signs with its masked vector; ``dealers`` is :func:`dealers_digest`. With the start, in which its
+    noise is committed to: of a client set back it says nothing about what is dealt and masked a second time."""
+    return digest(b"tallystick/masked-sum/masked-for", dealers, _U32.pack(client), start.packed())
 
 
 def agreement_digest(

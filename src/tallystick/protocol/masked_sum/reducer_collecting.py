@@ -211,7 +211,8 @@ class CollectingReducer(MaskedSumMachine):
                 Code.BAD_MODEL, sender, "a client's sum is at another model than the round was opened with"
             )
         try:
-            p.identities[sender].verify(message.signed_part(), message.signature)
+            start = self._dealings[message.client].start
+            p.identities[sender].verify(message.signed_part(start), message.signature)
         except VerificationError:
             return self._refuse(sender, message, Code.BAD_SIGNATURE, "the signature does not verify")
         if self._total is None:
