@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 from fractions import Fraction
 from math import comb, sqrt
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import digest
+from tallystick.crypto import mask_bounds
 from tallystick.crypto.mask_bounds import (
     RECOVERY,
     SECRECY,
@@ -168,6 +170,23 @@ def test_one_neighbour_pair_less_breaks_a_bound(chosen: bool) -> None:
             else:
                 parted = disconnection(n, c + d, degree)
             assert crowded > SECRECY / 2 or parted > SECRECY / 2 or lost > RECOVERY
+
+
+@pytest.mark.parametrize(("n", "c", "d"), [(120, 5, 12), (150, 40, 30), (200, 1, 20), (240, 60, 24), (300, 30, 90)])
+@pytest.mark.parametrize("chosen", [False, True])
+def test_the_degree_is_the_one_that_trying_all_would_find(n: int, c: int, d: int, chosen: bool) -> None:
+    facts: dict[str, Any] = {"clients": n, "colluding": c, "dropping": d, "chosen_dropouts": chosen}
+    tried = (circle_plan(**facts, degree=k) for k in range(4, n - 1, 2))
+    assert regular_plan(**facts) == next((plan for plan in tried if plan is not None), None)
+
+
+def test_a_study_of_many_colluders_is_planned_with_few_degrees_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody who is asked to take part plans: no study may keep them busy."""
+    tried, plan = [], mask_bounds.circle_plan
+    monkeypatch.setattr(mask_bounds, "circle_plan", lambda **facts: tried.append(facts["degree"]) or plan(**facts))
+    found = regular_plan(clients=10_000, colluding=3_300, dropping=3_000, chosen_dropouts=True)
+    assert found is not None
+    assert len(tried) < 40
 
 
 def test_complete_up_to_a_hundred() -> None:

@@ -28,8 +28,9 @@ from tallystick.protocol.noise_source import NoiseSource
 STUDY = bytes(range(32))
 CLIENTS = ("a", "b", "c", "d", "e")
 SIZE = 6
-IDENTITIES = {name: SigningKey(bytes([i + 1]) * 32) for i, name in enumerate(CLIENTS)}
-AGREEMENTS = {name: bytes([i + 65]) * 32 for i, name in enumerate(CLIENTS)}
+MANY = tuple("abcdefghijklmnop")
+IDENTITIES = {name: SigningKey(bytes([i + 1]) * 32) for i, name in enumerate(MANY)}
+AGREEMENTS = {name: bytes([i + 65]) * 32 for i, name in enumerate(MANY)}
 MODEL = np.arange(3, dtype="<f8").tobytes()
 
 
@@ -199,7 +200,8 @@ def masked_world() -> tuple[World, Survivors]:
 def without(survivors: Survivors, name: str) -> Survivors:
     left = [i for i, client in enumerate(survivors.clients) if CLIENTS[client] != name]
     return replace(survivors, clients=tuple(survivors.clients[i] for i in left),
-                   starts=tuple(survivors.starts[i] for i in left))  # fmt: skip
+                   starts=tuple(survivors.starts[i] for i in left),
+                   signatures=tuple(survivors.signatures[i] for i in left))  # fmt: skip
 
 
 def tell(world: World, name: str, message: Any) -> list[Any]:

@@ -35,7 +35,18 @@ def test_everybody_who_was_in_a_round_vouches_for_it(plan: dict[str, Any]) -> No
 def test_one_that_was_lost_is_not_missed_and_half_are() -> None:
     assert rules([said(c) for c in "abc"]) == []
     assert rules([said("a"), said("b"), said("c", rounds=2)]) == [("missing-attestation", "attestation of c")]
-    assert [who for who, _ in unattested([said("a"), said("b")], ROUNDS)] == ["c", "c"]
+    assert [who for who, _ in unattested([said("a"), said("b")], ROUNDS, PLAN)] == ["c", "c"]
+
+
+def test_colluders_alone_vouch_for_nothing() -> None:
+    """Of five in a round three may collude: more than half of them, none of whom has to be believed."""
+    trust = {"model": "masks", "clients": 5, "min_clients": 5, "honest": 2, "colluding": 3, "reducer": "reducer"}
+    plan, names = {**PLAN, "rounds": 1, "privacy": {"trust": trust}}, list("abcde")
+    body = {"plan": plan_digest(plan), "rounds": 1, "noise": fold([["9/1"]]), "participants": fold([names])}
+    known: list[Any] = [SimpleNamespace(kind="attestation", signer=c, body={**body, "partials": []}) for c in "abcd"]
+    assert list(attested_by_clients(known, [names], plan, names)) == []
+    (missed,) = attested_by_clients(known[:3], [names], plan, names)
+    assert missed[0] == "missing-attestation"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from tests.protocol.masked_sum_world import CLIENTS, World, parameters
 
 from tallystick.protocol.masked_sum.client import ClientMachine
-from tallystick.protocol.masked_sum.messages import Dealing, Masked, Revealed, Signed
+from tallystick.protocol.masked_sum.messages import Dealing, Masked, Relay, Revealed, Signed
 from tallystick.protocol.masked_sum.reducer import ReducerMachine
 
 
@@ -139,3 +139,17 @@ def test_the_readme_shows_the_transitions(machine: type, name: str) -> None:
     readme = (Path(package.__file__).parent / "README.md").read_text(encoding="utf-8")
     shown = readme.split(f"<!-- {name} -->\n")[1].split(f"\n<!-- /{name} -->")[0]
     assert shown == transition_table(machine.TRANSITIONS)
+
+
+def test_a_client_that_died_between_packets_and_masked_sum_keeps_no_packets_of_a_round_it_missed() -> None:
+    for step in range(1, deaths("b") // 2 + 1):
+        world = World(parameters(), die=("b", step), seed=step)
+
+        def cut_off(_sender: str, to: str, message: object, world: World = world) -> object:
+            return None if to == "b" and isinstance(message, Relay) and world.die is None else message
+
+        world.change = cut_off
+        world.open(1)
+        world.run()
+        finished(world)
+        assert world.secrets_left() == [], step

@@ -36,9 +36,11 @@ about twice the degree. A complete graph is connected whoever is gone and needs 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from itertools import islice
 from math import ceil, comb, log2
 
 from tallystick.core.errors import StudyError
@@ -47,6 +49,7 @@ COMPLETE_UP_TO = 100
 MIN_CLIENTS = 3
 SECRECY = Fraction(1, 2**40)
 RECOVERY = Fraction(1, 2**20)
+_STEPS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +96,7 @@ class GraphPlan:
 def plan_graph(
     *, clients: int, colluding: int, dropping: int, chosen_dropouts: bool, secrecy: Fraction = SECRECY
 ) -> GraphPlan:
-    """The complete graph up to 100 clients, else the smallest even degree that keeps the bounds.
+    """The complete graph up to 100 clients, else as small an even degree as keeps the bounds (:func:`regular_plan`).
 
     ``dropping`` is the number of clients that a round can lose and still end. ``chosen_dropouts``: the reducer may lie
     about who dropped out, see above. ``secrecy``: a smaller chance than 2^-40, where a seed can be tried out.
@@ -159,14 +162,31 @@ def complete_plan(*, clients: int, colluding: int, dropping: int) -> GraphPlan:
 def regular_plan(
     *, clients: int, colluding: int, dropping: int, chosen_dropouts: bool, secrecy: Fraction = SECRECY
 ) -> GraphPlan | None:
-    """The smallest even degree below n − 1 that keeps both bounds; None if only a complete graph does."""
+    """The smallest even degree below n − 1 that keeps both bounds, up to steps; None if only a complete graph does.
+
+    Whoever is asked to take part plans: degrees are doubled and halved, not tried one by one, which would let a study
+    of many clients and colluders keep everybody busy for hours. More neighbours make both bounds smaller but for steps
+    of whole counts: so the ten degrees below the one that is found are tried as well.
+    """
     check_counts(clients, colluding, dropping)
     facts = {"clients": clients, "colluding": colluding, "dropping": dropping}
-    plans = (
-        circle_plan(**facts, degree=k, chosen_dropouts=chosen_dropouts, secrecy=secrecy)
-        for k in range(4, clients - 1, 2)
-    )
-    return next((plan for plan in plans if plan is not None), None)
+
+    def plan(half: int) -> GraphPlan | None:
+        return circle_plan(**facts, degree=2 * half, chosen_dropouts=chosen_dropouts, secrecy=secrecy)
+
+    most = (clients - 2) // 2
+    low, high = 1, 2
+    found = plan(high) if high <= most else None
+    while found is None and high < most:
+        low, high = high, min(2 * high, most)
+        found = plan(high)
+    while found is not None and high - low > 1:
+        middle = (low + high) // 2
+        better = plan(middle)
+        low, high, found = (low, middle, better) if better is not None else (middle, high, found)
+    if found is None:
+        return None
+    return next((p for half in range(max(2, high - _STEPS), high) if (p := plan(half)) is not None), found)
 
 
 def circle_plan(
@@ -207,10 +227,19 @@ def tail(population: int, marked: int, drawn: int, count: int) -> Fraction:
     """P[H(population, marked, drawn) ≥ count], exactly: drawn without replacement, so many marked among them."""
     if count <= 0:
         return Fraction(1)
-    ways = sum(
-        comb(marked, hits) * comb(population - marked, drawn - hits) for hits in range(count, min(marked, drawn) + 1)
-    )
+    most = min(marked, drawn)
+    ways = sum(islice(_ways(population, marked, drawn), max(0, most + 1 - count)))
     return Fraction(ways, comb(population, drawn))
+
+
+def _ways(population: int, marked: int, drawn: int) -> Iterator[int]:
+    """C(marked, h)·C(population − marked, drawn − h) for h from the largest downwards, each from the one before it."""
+    hits = min(marked, drawn)
+    ways = comb(marked, hits) * comb(population - marked, drawn - hits)
+    while hits >= 0:
+        yield ways
+        ways = ways * hits * (population - marked - drawn + hits) // ((marked - hits + 1) * (drawn - hits + 1))
+        hits -= 1
 
 
 def disconnection(clients: int, removed: int, degree: int) -> Fraction:
@@ -228,9 +257,9 @@ def disconnection(clients: int, removed: int, degree: int) -> Fraction:
 def _smallest_count(population: int, marked: int, drawn: int, bound: Fraction) -> tuple[int, Fraction]:
     """The smallest count ≥ 2 whose tail is within the bound, and that tail; from the largest count downwards."""
     limit = bound.numerator * comb(population, drawn)  # compare numerators: ways · denominator ≤ numerator · C(N, k)
-    ways, count = 0, min(marked, drawn) + 1
+    ways, count, terms = 0, min(marked, drawn) + 1, _ways(population, marked, drawn)
     while count > 2:
-        more = ways + comb(marked, count - 1) * comb(population - marked, drawn - count + 1)
+        more = ways + next(terms)
         if more * bound.denominator > limit:
             break
         ways, count = more, count - 1

@@ -2,8 +2,8 @@
 
 A client that misses a round made no noise in it, and one that was lost in the middle of a round, after its masked sum
 had left, may never say so. So not everybody has to attest to everything: every round needs more than half of its
-participants (as many as have signed its survivor set are surely there), whoever speaks must say what the receipt says,
-and all the same noise.
+participants (as many as have signed its survivor set are surely there), and more than may collude, so that one of them
+is honest; whoever speaks must say what the receipt says, and all the same noise.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ def speakers(known: Sequence[Statement], round: int, names: Sequence[str]) -> li
     return [s.signer for s in said if unfold(s.body["participants"], s.body["rounds"])[round - 1]]
 
 
-def unattested(known: Sequence[Statement], participants: Sequence[Sequence[str]]) -> Iterator[tuple[str, str]]:
+def unattested(
+    known: Sequence[Statement], participants: Sequence[Sequence[str]], plan: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
     """(a client that is missed, in words what for): rounds to which too few of their participants have attested."""
+    trust = plan.get("privacy", {}).get("trust", {})
+    dishonest = trust.get("min_clients", 0) - trust.get("honest", 0)  # at most, in whatever round
     for round, names in enumerate(participants, start=1):
         there = set(speakers(known, round, names))
-        if names and 2 * len(there) <= len(names):
+        if names and (2 * len(there) <= len(names) or len(there) <= dishonest):
             yield (
                 next(n for n in names if n not in there),
                 f"{len(there)} of {len(names)} clients vouch for round {round}.",
@@ -39,7 +43,7 @@ def attested_by_clients(
     known: Sequence[Statement], participants: Sequence[Sequence[str]], plan: Mapping[str, Any], clients: Sequence[str]
 ) -> Iterator[Told]:
     """What is wrong with what the clients attest to; ``participants`` are the receipt's, nobody in a lost round."""
-    for who, what in unattested(known, participants):
+    for who, what in unattested(known, participants, plan):
         yield "missing-attestation", f"attestation of {who}", what, f"{who} did not make it, or it was left out."
     rounds, noise_at = len(participants), dict[int, Any]()
     for client in clients:

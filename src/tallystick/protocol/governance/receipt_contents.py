@@ -305,12 +305,12 @@ def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str,
     """What a receipt of this study would still lack, in words: the coordinator waits until this is empty."""
     known, proposal = docket.statements(), docket.started_proposal()
     cast = None if proposal is None else docket.cast(proposal)
-    if cast is None:
+    if proposal is None or cast is None:
         return ("the start: it is missing.",)
     clients = [c for c in cast.clients if any(c in names for names in participants)]
     found = [f"{f.where}: {f.what}" for f in paid(known, clients, cast.witnesses, None)]
     if cast.clients_make_noise:
-        missed = unattested(known, participants)
+        missed = unattested(known, participants, proposal.body["plan"])
         return (*found, *(f"attestation of {who}: {what}" for who, what in missed))
     found += [f"attestation of {s}: it is missing." for s in cast.makers if not _of(known, "attestation", s)]
     return tuple(found)

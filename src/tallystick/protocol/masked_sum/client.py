@@ -22,6 +22,15 @@ open to nobody, and they are connected (:mod:`tallystick.crypto.mask_bounds`; ev
 A client checks the survivor set before it signs: its own name, the very dealers it masked with, at least ``least``
 clients, and the graph's own conditions (``MaskGraph.refusal``).
 
+*Masked for the same dealers.* Above, all honest survivors have masked for the dealers of the signed set S. A reducer
+may have told some others: let it hold sums of a set T of honest survivors, their self seeds open, without all the other
+honest survivors' sums. Everybody with everybody: no signer is in T, or all are (a signer's masks with every honest
+survivor stay). So of a v in T every honest dealer it was told of is in T too or has dropped out by S, none is a signer;
+it was told of ``least`` − c ≥ q − c honest ones, and q − c honest others have signed: 2(q − c) > n − c, too many. On a
+circle v has few neighbours, and leaving out these alone would take every mask from it. So there each client signs with
+its vector for which dealers it is masked, and its neighbours sign no survivor set that has it for others: of the t
+shares of its self seed one at least is an honest neighbour's who has looked.
+
 *One vector a round.* The masked vector is kept before it is sent and the same bytes are sent again. A client set back
 to an old disk deals anew in a round it has dealt in: its neighbours have kept the first dealing and take no second, its
 new self-mask is rebuilt by nobody; and they have met its start (``boots``).
@@ -55,6 +64,8 @@ from tallystick.protocol.masked_sum.messages import (
     Signed,
     Stored,
     Survivors,
+    dealers_digest,
+    masked_part,
 )
 from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
 from tallystick.protocol.masked_sum.records import NoiseRecord, SecretsRecord
@@ -116,7 +127,23 @@ class ClientMachine(MaskingClient):
         for client, start in zip(message.clients, message.starts):
             if client in known and start != known[client]:
                 return f"{p.clients[client]} dealt under another start than the survivor set says"
-        return p.graph.refusal([p.clients[client] for client in message.clients])
+        return p.graph.refusal([p.clients[client] for client in message.clients]) or self._masked_otherwise(message)
+
+    def _masked_otherwise(self, message: Survivors) -> str | None:
+        """On a circle: a neighbour whose self-mask must stay, for it has not said that it masked for these dealers."""
+        p = self.parameters
+        if len(message.signatures) != len(message.clients):
+            return "the survivor set does not show for which dealers each of them has masked its sum"
+        if p.graph.plan.complete:
+            return None
+        dealers = dealers_digest(p.study_hash, self.round, message.dealers)
+        for client, start, signature in zip(message.clients, message.starts, message.signatures):
+            try:
+                if client in self._packets:  # and its start is the one it has dealt under
+                    p.identities[p.clients[client]].verify(masked_part(dealers, client, start), signature)
+            except VerificationError:
+                return f"{p.clients[client]} has not signed that it masked its sum for the dealers of the survivor set"
+        return None
 
     def _signature(self) -> Signed:
         if self._survivors is None:
@@ -264,6 +291,8 @@ class ClientMachine(MaskingClient):
         if secrets is not None and secrets.round == machine.round:
             machine._secrets = secrets
             machine._recall(records)
+            if machine._masked is None and "relay" in records:  # died before it had masked: it is relayed again
+                stray.append(Forget("relay"))
             if machine._masked is not None and machine._noise is not None:
                 machine._noise = None
                 stray.append(Forget("noise"))

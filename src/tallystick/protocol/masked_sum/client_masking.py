@@ -15,6 +15,7 @@ The argument is in ``client``. What is kept, and when it goes:
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from enum import Enum, unique
 from typing import ClassVar, NotRequired, TypedDict, Unpack
 
@@ -258,8 +259,8 @@ class MaskingClient(MaskedSumMachine):
         return []
 
     def _mask(self, relay: Relay, now: float) -> list[Instruction]:
-        p, values, noise, secrets = self.parameters, self._values, self._noise, self._secrets
-        if values is None or noise is None or secrets is None:
+        p, values, noise, secrets, dealt = self.parameters, self._values, self._noise, self._secrets, self._dealing
+        if values is None or noise is None or secrets is None or dealt is None:
             raise LocalProtocolError("the noise of this round is gone", party=self.name, round=self.round)
         try:
             packets = self._open_packets(relay)
@@ -274,7 +275,7 @@ class MaskingClient(MaskedSumMachine):
         keys = [self._pair(p.clients[dealer]).round_key(self.round) for dealer in packets]
         mask(vector, keys, Secret(secrets.seed), study_hash=p.study_hash, round=self.round, party=self.name)
         self._relay, self._packets = relay, packets
-        self._masked = Masked(
+        unsigned = Masked(
             study_hash=p.study_hash,
             round=self.round,
             client=self.index,
@@ -283,6 +284,7 @@ class MaskingClient(MaskedSumMachine):
             size=p.size,
             vector=to_bytes(vector),
         )
+        self._masked = replace(unsigned, signature=self._signing.sign(unsigned.signed_part(dealt.start)))
         self._values = self._noise = None
         self._move(_E.MASK)
         return [

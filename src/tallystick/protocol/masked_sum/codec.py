@@ -37,17 +37,18 @@ _KINDS = KINDS | {
     "starts": nested(_START, many=True),
     "elements": Varying(bytes, _take_elements, by="size"),
     "signatures": Varying(b"".join, _take_signatures, by="signers"),
+    "vouched": Varying(b"".join, _take_signatures, by="clients"),
 }
 _TABLES = {
     1: (messages.RoundOpen, "hash u32 u32 hash blob"),
     2: (messages.Dealing, "hash u32 u32 hash start hash blob blob"),
     3: (messages.Relay, "study_hash:hash round:u32 dealers:length32 dealers:ascending packets:blob"),
-    4: (messages.Masked, "hash u32 u32 hash hash u32 elements"),
+    4: (messages.Masked, "hash u32 u32 hash hash u32 signature elements"),
     5: (messages.Stored, "hash u32"),
     6: (
         messages.Survivors,
         "study_hash:hash round:u32 model_hash:hash dealers:length32 clients:length32 starts:length32 "
-        "dealers:ascending clients:ascending starts:starts",
+        "dealers:ascending clients:ascending starts:starts signatures:vouched",
     ),
     7: (messages.Signed, "hash u32 u32 hash signature"),
     8: (

@@ -91,7 +91,7 @@ class Relay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masked:
-    """Client to reducer: my sum, my noise and all my masks, added up."""
+    """Client to reducer: my sum, my noise and all my masks, added up; signed is for which dealers I have masked it."""
 
     study_hash: bytes
     round: int
@@ -99,7 +99,12 @@ class Masked:
     model_hash: bytes
     dealers: bytes
     size: int
+    signature: bytes = b""
     vector: bytes = field(repr=False)
+
+    def signed_part(self, start: Start) -> bytes:
+        """The bytes under the signature; ``start`` is the one it has dealt under."""
+        return masked_part(self.dealers, self.client, start)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +117,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survivors:
-    """Reducer to the survivors: the round's sum is over exactly ``clients`` of ``dealers``. Sign it, if it is."""
+    """Reducer to the survivors: the round's sum is over exactly ``clients`` of ``dealers``. Sign it, if it is.
+
+    ``signatures`` are theirs under ``Masked``: each has masked its sum for these very dealers.
+    """
 
     study_hash: bytes
     round: int
@@ -120,6 +128,7 @@ class Survivors:
     dealers: tuple[int, ...]
     clients: tuple[int, ...]
     starts: tuple[Start, ...]
+    signatures: tuple[bytes, ...] = field(default=(), repr=False)
 
     def digest(self) -> bytes:
         """What the survivors must have in common."""
@@ -237,6 +246,12 @@ def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:
 def dealers_digest(study_hash: bytes, round: int, dealers: Sequence[int]) -> bytes:
     """Names the set whose masks are in a masked vector."""
     return digest(b"tallystick/masked-sum/dealers", study_hash, _U32.pack(round), _numbers(dealers))
+
+
+def masked_part(dealers: bytes, client: int, start: Start) -> bytes:
+    """What a client signs with its masked vector; ``dealers`` is :func:`dealers_digest`. With the start, in which its
+    noise is committed to: of a client set back it says nothing about what is dealt and masked a second time."""
+    return digest(b"tallystick/masked-sum/masked-for", dealers, _U32.pack(client), start.packed())
 
 
 def agreement_digest(

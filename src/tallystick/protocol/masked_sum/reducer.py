@@ -315,5 +315,6 @@ class ReducerMachine(CollectingReducer):
         if kept is not None and kept.round == self.round:
             survivors = decode(kept.survivors)
             if isinstance(survivors, Survivors):
-                self._survivors, self._sent, self.state = survivors, set(survivors.clients), _S.AGREEING
+                self._sent = dict(zip(survivors.clients, survivors.signatures))
+                self._survivors, self.state = survivors, _S.AGREEING
                 self._total = from_bytes(kept.total, self.parameters.size).copy()

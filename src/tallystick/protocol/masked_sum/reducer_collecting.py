@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import LocalProtocolError
+from tallystick.core.errors import LocalProtocolError, VerificationError
 from tallystick.crypto.field import add_into, from_bytes, to_bytes
 from tallystick.crypto.mask_keys import KEY_BYTES, TAG_BYTES
 from tallystick.protocol.instructions import Persist, Send, Wake
@@ -81,7 +81,7 @@ class CollectingReducer(MaskedSumMachine):
         self._dealings: dict[int, Dealing] = {}
         self._absent: set[int] = set()
         self._dealers: tuple[int, ...] = ()
-        self._sent: set[int] = set()  # whose masked vectors are in the total
+        self._sent: dict[int, bytes] = {}  # whose masked vectors are in the total, with their signatures
         self._total: NDArray[np.uint64] | None = None
         self._survivors: Survivors | None = None
         self._signed: dict[int, Signed] = {}
@@ -210,10 +210,15 @@ class CollectingReducer(MaskedSumMachine):
             return self._abort(
                 Code.BAD_MODEL, sender, "a client's sum is at another model than the round was opened with"
             )
+        try:
+            start = self._dealings[message.client].start
+            p.identities[sender].verify(message.signed_part(start), message.signature)
+        except VerificationError:
+            return self._refuse(sender, message, Code.BAD_SIGNATURE, "the signature does not verify")
         if self._total is None:
             self._total = np.zeros(p.size, dtype=np.uint64)
         add_into(self._total, from_bytes(message.vector, p.size, party=sender), party=sender)
-        self._sent.add(message.client)
+        self._sent[message.client] = message.signature
         return [self._stored(sender), *self._try_fix(now)]
 
     def _stored(self, to: str) -> Send:
@@ -222,7 +227,7 @@ class CollectingReducer(MaskedSumMachine):
     def _try_fix(self, now: float, *, over: bool = False) -> list[Instruction]:
         p, total = self.parameters, self._total
         gone = self._absent & set(self._dealers)
-        complete = len(self._sent) + len(gone - self._sent) == len(self._dealers)
+        complete = len(self._sent) + len(gone - self._sent.keys()) == len(self._dealers)
         if self.state is not _S.MASKING or self._opened is None or not (complete or over):
             return []
         clients = tuple(sorted(self._sent))
@@ -237,6 +242,7 @@ class CollectingReducer(MaskedSumMachine):
             dealers=self._dealers,
             clients=clients,
             starts=tuple(self._dealings[client].start for client in clients),
+            signatures=tuple(self._sent[client] for client in clients),
         )
         self._move(_E.FIX)
         kept = SumRecord(round=self.round, survivors=encode(self._survivors), total=to_bytes(total))
