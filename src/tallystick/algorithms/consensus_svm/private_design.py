@@ -46,12 +46,6 @@ def design_private(
             remedy='Use mechanism = "gaussian": it is lengths that are bounded here. Or leave privacy out for an exact '
             'consensus, with mechanism = "none".',
         )
-    if budget.person_factor != 1:
-        raise PrivacyRefused(
-            "a consensus does not bound how many records of one person its institutions use",
-            rule="private-consensus-unit",
-            remedy='Use unit = "record", or ts.LinearSVC, which bounds each person\'s sum.',
-        )
     rounds = 1 if averaged else (_ROUNDS if settings.max_iter == "auto" else int(settings.max_iter))
     if rounds > MOST_ROUNDS:
         raise StudyError(
