@@ -293,6 +293,7 @@ def test_output_is_one_round() -> None:
         ({"program": {"max_iter": 21}}, "at most 20 rounds"),
         ({"program": {"privacy": "wishes"}}, "wishes"),
         ({"program": {"rho": 1e8}}, "more exactly than"),
+        ({"program": {"privacy": "output", "C": 100.0}}, "could take hours"),
         ({"program": {"privacy": None}}, "differential privacy"),
     ],
 )
