@@ -204,6 +204,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"feature_map": "poly", "coef0": -1}, "coef0"),
     ({"landmarks": 0}, "landmarks"),
     ({"landmarks": [[0.0, 2.0]]}, "landmarks"),
+    ({"landmarks": [[0.0], [0.0, 0.5]]}, "landmarks"),
     ({"landmarks": [[0.0] * 3]}, "landmarks"),
     ({"landmarks": [[float("nan")] * COLUMNS]}, "landmarks"),
     ({"landmarks": [["a"] * COLUMNS]}, "landmarks"),

@@ -220,3 +220,8 @@ def test_it_is_evaluated_like_every_linear_classifier() -> None:
     model = ts.ConsensusSVC(C=2.0, reveal=True).fit(fed, target="ill")
     found = ts.evaluate(model, fed, target="ill", epsilon=5.0)
     assert abs(found.accuracy - accuracy(model, people())) < 5 * found.accuracy_std
+
+
+def test_a_keyword_of_a_kernel_without_one_says_which_keyword_names_it() -> None:
+    with pytest.raises(ts.StudyError, match='gamma is for a feature map.*Add kernel = "rbf"'):
+        ts.ConsensusSVC(gamma=0.5).fit(federation(), target="ill")

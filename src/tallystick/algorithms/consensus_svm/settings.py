@@ -47,10 +47,10 @@ class ConsensusSettings:
     def map(self) -> MapSettings | None:
         """The kernel's feature map, if it has one."""
         keywords = {
-            "feature_map": None if self.kernel == "linear" else self.kernel,
+            "kernel": None if self.kernel == "linear" else self.kernel,
             **{k: getattr(self, k) for k in ("gamma", "degree", "coef0", "n_features", "landmarks", "feature_seed")},
         }
-        return map_settings(keywords)
+        return map_settings(keywords, name="kernel")
 
 
 def consensus_settings(keywords: Mapping[str, Any]) -> ConsensusSettings:

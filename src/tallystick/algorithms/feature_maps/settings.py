@@ -173,7 +173,7 @@ def _points(public: Public, landmarks: int | tuple[tuple[float, ...], ...], seed
 def _landmarks(value: Any) -> int | tuple[tuple[float, ...], ...] | None:
     if value is None:
         return None
-    if np.ndim(value) == 0:
+    if not isinstance(value, (list, tuple)) and np.ndim(value) == 0:
         return whole("landmarks", value, 1, MOST_LANDMARKS)
     try:
         points = np.asarray(value, dtype=np.float64)
