@@ -223,5 +223,20 @@ def test_it_is_evaluated_like_every_linear_classifier() -> None:
 
 
 def test_a_keyword_of_a_kernel_without_one_says_which_keyword_names_it() -> None:
-    with pytest.raises(ts.StudyError, match='gamma is for a feature map.*Add kernel = "rbf"'):
+    with pytest.raises(ts.StudyError, match=r'gamma is for a feature map.*Add kernel = "rbf"'):
         ts.ConsensusSVC(gamma=0.5).fit(federation(), target="ill")
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"C": 10**400},
+        {"kernel": "rbf", "gamma": 10**400},
+        {"kernel": "rbf", "landmarks": [[10**400, 0]]},
+        {"landmarks": np.zeros((3, 2))},
+    ],
+    ids=lambda k: ", ".join(k),
+)
+def test_what_is_no_keyword_is_refused_in_our_own_words(keywords: dict[str, Any]) -> None:
+    with pytest.raises(ts.StudyError):
+        ts.ConsensusSVC(**keywords).fit(federation(), target="ill")

@@ -111,9 +111,9 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
 
     def _study_program(self) -> dict[str, Any]:
         made = super()._study_program()
-        consensus_settings(made)
         if isinstance(self.landmarks, np.ndarray):
             made["landmarks"] = self.landmarks.tolist()
+        consensus_settings(made)
         return made
 
     def _promise(self, fed: Federation) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def _landmarks(value: Any) -> int | tuple[tuple[float, ...], ...] | None:
         return whole("landmarks", value, 1, MOST_LANDMARKS)
     try:
         points = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         points = np.zeros(0)
     if points.ndim != 2 or points.size == 0 or not np.all(np.abs(points) <= 1):
         raise StudyError(
@@ -226,4 +226,4 @@ def _coef0(value: Any, kernel: str) -> float | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))  # NaN is in no range
