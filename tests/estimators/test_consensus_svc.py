@@ -240,3 +240,12 @@ def test_a_keyword_of_a_kernel_without_one_says_which_keyword_names_it() -> None
 def test_what_is_no_keyword_is_refused_in_our_own_words(keywords: dict[str, Any]) -> None:
     with pytest.raises(ts.StudyError):
         ts.ConsensusSVC(**keywords).fit(federation(), target="ill")
+
+
+@pytest.mark.parametrize("way", [{"solver": "admm", "C": 100.0}, {"reveal": True}], ids=["admm", "interior point"])
+def test_a_model_that_ran_out_of_rounds_does_not_say_that_it_is_solved(way: dict[str, Any]) -> None:
+    model = ts.ConsensusSVC(max_iter=3, **way).fit(federation(), target="ill")
+    notes = " ".join(model.answer().notes)
+    assert "Not solved" in notes
+    assert "max_iter" in notes
+    assert "Solved by" not in notes

@@ -177,12 +177,17 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
     def _answer(self) -> Answer:
         solved = self.solution_
         told, held = self.plan_.details["numbers_told"], self.plan_.details["numbers_held"]
+        gap = solved.get("relative_gap")
         notes = [
-            f"Solved by {solved['solver']}"
-            + (f", to a relative duality gap of {solved['relative_gap']:.2g}." if "relative_gap" in solved else "."),
+            f"Solved by {solved['solver']}" + ("." if gap is None else f", to a relative duality gap of {gap:.2g}."),
             f"Revealed to everybody: at most {told:,} exact numbers"
             + ("." if held is None else f", where the institutions hold {held:,}."),
         ]
+        if gap is not None and gap > self._program.tolerance:
+            notes[0] = (
+                f"Not solved: {solved['solver']} has used up its rounds, and the relative duality gap is still {gap:.2g} "
+                f"where {self._program.tolerance:g} was asked for. Use a larger max_iter, or another C or rho."
+            )
         if self.plan_.differentially_private:
             notes[1] = f"Released: {told:,} numbers in {self.n_iter_} rounds, with noise on each."
         if self._program.feature_map is not None:
