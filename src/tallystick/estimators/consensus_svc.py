@@ -185,7 +185,7 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         ]
         if gap is not None and gap > self._program.tolerance:
             notes[0] = (
-                f"Not solved: {solved['solver']} has used up its rounds, and the relative duality gap is still {gap:.2g} "
+                f"Not solved: {solved['solver']} has used up its rounds, and the relative duality gap is {gap:.2g} "
                 f"where {self._program.tolerance:g} was asked for. Use a larger max_iter, or another C or rho."
             )
         if self.plan_.differentially_private:
