@@ -234,3 +234,19 @@ def test_waves_too_fast_for_their_arithmetic_are_refused() -> None:
 def test_records_of_other_columns_are_refused() -> None:
     with pytest.raises(StudyError, match="reads 12 encoded columns"):
         made(KEYWORDS["rbf"]).rows(np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"feature_map": "rbf", "n_features": 16_384},
+        {"feature_map": "poly", "degree": 8, "n_features": 1_600},
+        {"feature_map": "rbf", "landmarks": 2_000},
+    ],
+    ids=lambda k: str(k)[:40],
+)
+def test_a_map_that_would_fill_every_partys_memory_is_refused_before_it_is_made(keywords: dict[str, Any]) -> None:
+    """Every party makes the map when a study is proposed: a line of a study must not cost it gigabytes or minutes."""
+    wide = Public(features=tuple(f"x{i}" for i in range(50_000)))
+    with pytest.raises(StudyError, match=r"feature map .* would have .* numbers"):
+        make_map(wide, map_settings(keywords), n_features=1_600)  # type: ignore[arg-type]

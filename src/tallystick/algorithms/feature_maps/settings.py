@@ -27,6 +27,8 @@ MOST_FEATURES = 16_384
 MOST_LANDMARKS = 2_000
 _MOST_LANDMARK_NUMBERS = 25_000
 """Of landmarks that stand in a study, as of a classifier that does."""
+_MOST_NUMBERS = 2**23
+"""Of a map's own tables: every party makes them as soon as a study is proposed (64 MB, and seconds)."""
 _DEFAULT_LANDMARKS = 200
 _LEAST_GAMMA, _MOST_GAMMA = 2.0**-40, 2.0**20
 
@@ -91,6 +93,7 @@ def make_map(public: Public, settings: MapSettings, *, n_features: int) -> Featu
     gamma = default_gamma(public) if settings.gamma is None else settings.gamma
     coef0 = (1.0 if settings.kernel == "poly" else 0.0) if settings.coef0 is None else settings.coef0
     common: dict[str, Any] = {"longest": longest, "gamma": gamma, "seed": settings.seed}
+    _check_size(columns, settings, n_features)
     if settings.landmarks is not None:
         made = isinstance(settings.landmarks, int)
         return LandmarkFeatures(
@@ -107,6 +110,22 @@ def make_map(public: Public, settings: MapSettings, *, n_features: int) -> Featu
         made_of: dict[str, Any] = {"typical_square": typical, "degree": settings.degree, "coef0": coef0}
         return PolyFeatures(columns=columns, n_features=size, **made_of, **common)
     return RbfFeatures(columns=columns, n_features=size, **common)
+
+
+def _check_size(columns: int, settings: MapSettings, n_features: int) -> None:
+    if settings.landmarks is not None:
+        count = settings.landmarks if isinstance(settings.landmarks, int) else len(settings.landmarks)
+        needed = count * (columns + count)
+    else:
+        size = settings.n_features or n_features
+        needed = size * (columns + 1) * settings.degree if settings.kernel == "poly" else size // 2 * columns
+    if needed > _MOST_NUMBERS:
+        raise StudyError(
+            f"the feature map of {columns:,} encoded columns would have {needed:,} numbers, and at most "
+            f"{_MOST_NUMBERS:,} are made",
+            rule="map-features",
+            remedy="Use fewer n_features (or landmarks), a lower degree, or fewer columns.",
+        )
 
 
 def map_from_facts(public: Public, facts: Any) -> FeatureMap:
