@@ -132,7 +132,8 @@ def map_from_facts(public: Public, facts: Any) -> FeatureMap:
     """The map that a released model's ``feature_map`` describes (:meth:`FeatureMap.facts`), on these columns."""
     known = ("kernel", "seed", *MAP_KEYS[:-1])
     complete = isinstance(facts, Mapping) and {"kernel", "gamma", "seed"} <= set(facts) <= set(known)
-    if not complete or ("n_features" in facts) == ("landmarks" in facts):
+    sizes = [facts[key] for key in ("n_features", "landmarks") if key in facts] if complete else []
+    if len(sizes) != 1 or _is_auto(sizes[0]):
         raise StudyError(
             "a model's feature_map does not say which map it was",
             rule="map-facts",
