@@ -14,7 +14,7 @@ from tallystick.algorithms.feature_maps.feature_map import FeatureMap
 from tallystick.algorithms.feature_maps.landmarks import synthetic_landmarks
 from tallystick.algorithms.feature_maps.public_draws import PublicDraws
 from tallystick.algorithms.feature_maps.rbf import RbfFeatures, orthogonal_frequencies
-from tallystick.algorithms.feature_maps.settings import default_gamma, make_map, map_settings
+from tallystick.algorithms.feature_maps.settings import default_gamma, make_map, map_from_facts, map_settings
 from tallystick.algorithms.feature_maps.waves import sine_cosine
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
@@ -204,6 +204,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"feature_map": "poly", "coef0": -1}, "coef0"),
     ({"landmarks": 0}, "landmarks"),
     ({"landmarks": [[0.0, 2.0]]}, "landmarks"),
+    ({"landmarks": [[0.0], [0.0, 0.5]]}, "landmarks"),
     ({"landmarks": [[0.0] * 3]}, "landmarks"),
     ({"landmarks": [[float("nan")] * COLUMNS]}, "landmarks"),
     ({"landmarks": [["a"] * COLUMNS]}, "landmarks"),
@@ -233,3 +234,27 @@ def test_waves_too_fast_for_their_arithmetic_are_refused() -> None:
 def test_records_of_other_columns_are_refused() -> None:
     with pytest.raises(StudyError, match="reads 12 encoded columns"):
         made(KEYWORDS["rbf"]).rows(np.zeros((2, 5)))
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"feature_map": "rbf", "n_features": 16_384},
+        {"feature_map": "poly", "degree": 8, "n_features": 1_600},
+        {"feature_map": "rbf", "landmarks": 2_000},
+    ],
+    ids=lambda k: str(k)[:40],
+)
+def test_a_map_that_would_fill_every_partys_memory_is_refused_before_it_is_made(keywords: dict[str, Any]) -> None:
+    """Every party makes the map when a study is proposed: a line of a study must not cost it gigabytes or minutes."""
+    wide = Public(features=tuple(f"x{i}" for i in range(50_000)))
+    with pytest.raises(StudyError, match=r"feature map .* would have .* numbers"):
+        make_map(wide, map_settings(keywords), n_features=1_600)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+@pytest.mark.parametrize("size", [{"n_features": "auto"}, {"n_features": None}, {"landmarks": None}], ids=str)
+def test_a_models_map_says_how_many_features_it_had(kernel: str, size: dict[str, Any]) -> None:
+    """A study's table of a released model comes from whoever proposes it; roles refuse it, and do not fail on it."""
+    with pytest.raises(StudyError, match="does not say which map it was"):
+        map_from_facts(Public(features=("a", "b")), {"kernel": kernel, "gamma": 0.5, "seed": 0, **size})

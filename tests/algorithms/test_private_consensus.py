@@ -17,14 +17,12 @@ from scipy.optimize import minimize
 import tallystick as ts
 from tallystick.algorithms.consensus_svm import private_consensus
 from tallystick.algorithms.consensus_svm.certified_prox import bounded_rows, certified_prox, duality_gap, weights_of
-from tallystick.algorithms.consensus_svm.design import design_consensus_svc
 from tallystick.algorithms.consensus_svm.private_consensus import (
     PRECISION,
     PrivateConsensusProgram,
     PrivateQuery,
 )
 from tallystick.algorithms.consensus_svm.private_design import step_sensitivity
-from tallystick.algorithms.consensus_svm.settings import consensus_settings
 from tallystick.core.errors import DataError, PrivacyRefused, RemoteProtocolError, RoundAborted, StudyError
 from tallystick.privacy.accountant import rho_from_epsilon
 from tallystick.privacy.client_vectors import CLIENTS, LARGEST_TOTAL
@@ -295,6 +293,7 @@ def test_output_is_one_round() -> None:
         ({"program": {"max_iter": 21}}, "at most 20 rounds"),
         ({"program": {"privacy": "wishes"}}, "wishes"),
         ({"program": {"rho": 1e8}}, "more exactly than"),
+        ({"program": {"privacy": "output", "C": 100.0}}, "could take hours"),
         ({"program": {"privacy": None}}, "differential privacy"),
     ],
 )
@@ -303,10 +302,22 @@ def test_what_has_no_theorem_is_refused(given: Any, words: str) -> None:
         planned(**given)
 
 
-def test_persons_are_refused() -> None:
-    budget = replace(budget_of("gaussian"), person_factor=3)
+@pytest.mark.parametrize(("way", "most"), [("consensus", 1), ("output", 1), ("consensus", 3)])
+def test_persons_are_refused_also_with_one_record_each_because_nobody_counts_them(way: str, most: int) -> None:
+    """max_records caps a person's clipped sum, and a step has no such sum: all of a person's records count."""
+    privacy = {"epsilon": 1.0, "delta": 1e-6, "unit": "person", "person": "who", "max_records": most}
+    numbers = {"type": "number", "lower": -1, "upper": 1}
+    study = Study.from_dict(
+        {
+            "study": {"name": "p", "program": "consensus_svc", "target": "y", "accept_noise": True},
+            "program": {"C": 0.01, "privacy": way},
+            "privacy": privacy | {"mechanism": "gaussian"},
+            "data": {"columns": {"x": numbers, "y": {"type": "category", "values": ["0", "1"]}}, "records": 300},
+        }
+    )
+    frame = {"x": np.ones(300), "y": np.repeat("1", 300), "who": np.repeat("one", 300)}
     with pytest.raises(PrivacyRefused, match="records of one person"):
-        design_consensus_svc(PUBLIC, budget, consensus_settings({"privacy": "consensus"}))
+        ts.ConsensusSVC(C=0.01, privacy=way).fit_study(ts.Federation.simulate([frame], seed=1), study)
 
 
 # -- the estimator --------------------------------------------------------------------------------------------------

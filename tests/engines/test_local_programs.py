@@ -84,6 +84,12 @@ def test_a_client_that_was_away_cannot_go_on() -> None:
     assert away.value.rule == "a-learner-dropped-out"
 
 
+def test_a_memory_of_other_records_is_the_clients_own_trouble_and_not_the_aggregators() -> None:
+    """Its file got a record more between a crash and the restart: the client sits the round out, and blames nobody."""
+    with pytest.raises(DataError, match="the records have changed since round 1"):
+        made({1: pack_state(np.zeros(3))}).contribute(at(5), PLAN.rounds[1], 2)
+
+
 def test_numbers_that_could_wrap_around_never_leave_and_nothing_is_kept() -> None:
     memories: dict[int, bytes] = {}
     client = made(memories)

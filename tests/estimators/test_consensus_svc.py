@@ -220,3 +220,32 @@ def test_it_is_evaluated_like_every_linear_classifier() -> None:
     model = ts.ConsensusSVC(C=2.0, reveal=True).fit(fed, target="ill")
     found = ts.evaluate(model, fed, target="ill", epsilon=5.0)
     assert abs(found.accuracy - accuracy(model, people())) < 5 * found.accuracy_std
+
+
+def test_a_keyword_of_a_kernel_without_one_says_which_keyword_names_it() -> None:
+    with pytest.raises(ts.StudyError, match=r'gamma is for a feature map.*Add kernel = "rbf"'):
+        ts.ConsensusSVC(gamma=0.5).fit(federation(), target="ill")
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"C": 10**400},
+        {"kernel": "rbf", "gamma": 10**400},
+        {"kernel": "rbf", "landmarks": [[10**400, 0]]},
+        {"landmarks": np.zeros((3, 2))},
+    ],
+    ids=lambda k: ", ".join(k),
+)
+def test_what_is_no_keyword_is_refused_in_our_own_words(keywords: dict[str, Any]) -> None:
+    with pytest.raises(ts.StudyError):
+        ts.ConsensusSVC(**keywords).fit(federation(), target="ill")
+
+
+@pytest.mark.parametrize("way", [{"solver": "admm", "C": 100.0}, {"reveal": True}], ids=["admm", "interior point"])
+def test_a_model_that_ran_out_of_rounds_does_not_say_that_it_is_solved(way: dict[str, Any]) -> None:
+    model = ts.ConsensusSVC(max_iter=3, **way).fit(federation(), target="ill")
+    notes = " ".join(model.answer().notes)
+    assert "Not solved" in notes
+    assert "max_iter" in notes
+    assert "Solved by" not in notes

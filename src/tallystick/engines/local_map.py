@@ -64,4 +64,10 @@ class LocalMap:
                 round=round,
                 remedy="Every learner takes part in every round: run the study again, as a new version.",
             )
+        if len(packed) != len(pack_state(self._start)):
+            raise DataError(
+                f"the records have changed since round {round - 1}: their number is not the one that this client's "
+                "memory of the study was made with",
+                remedy="Nothing was shared. Leave the data as it is while a study runs; run it anew, as a new version.",
+            )
         return unpack_state(packed, self._start)

@@ -111,9 +111,9 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
 
     def _study_program(self) -> dict[str, Any]:
         made = super()._study_program()
-        consensus_settings(made)
         if isinstance(self.landmarks, np.ndarray):
             made["landmarks"] = self.landmarks.tolist()
+        consensus_settings(made)
         return made
 
     def _promise(self, fed: Federation) -> dict[str, Any]:
@@ -177,12 +177,17 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
     def _answer(self) -> Answer:
         solved = self.solution_
         told, held = self.plan_.details["numbers_told"], self.plan_.details["numbers_held"]
+        gap = solved.get("relative_gap")
         notes = [
-            f"Solved by {solved['solver']}"
-            + (f", to a relative duality gap of {solved['relative_gap']:.2g}." if "relative_gap" in solved else "."),
+            f"Solved by {solved['solver']}" + ("." if gap is None else f", to a relative duality gap of {gap:.2g}."),
             f"Revealed to everybody: at most {told:,} exact numbers"
             + ("." if held is None else f", where the institutions hold {held:,}."),
         ]
+        if gap is not None and gap > self._program.tolerance:
+            notes[0] = (
+                f"Not solved: {solved['solver']} has used up its rounds, and the relative duality gap is {gap:.2g} "
+                f"where {self._program.tolerance:g} was asked for. Use a larger max_iter, or another C or rho."
+            )
         if self.plan_.differentially_private:
             notes[1] = f"Released: {told:,} numbers in {self.n_iter_} rounds, with noise on each."
         if self._program.feature_map is not None:

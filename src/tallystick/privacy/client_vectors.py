@@ -97,6 +97,14 @@ def client_plan(
         sensitivities = None
     elif sensitivities is None or claim.mechanism != "gaussian":
         raise not_private(claim.mechanism)
+    elif claim.unit != "record":
+        # The theorem speaks of one record. max_records caps a person's clipped sum, and there is no such sum here: all
+        # records of a person take part, also where the study says that there is one.
+        raise PrivacyRefused(
+            "a consensus does not bound how many records of one person its institutions use",
+            rule="private-consensus-unit",
+            remedy='Use unit = "record", or ts.LinearSVC, which bounds each person\'s sum.',
+        )
     shares = [Fraction(w) for w in weights] if weights is not None else [Fraction(1)] * len(sizes)
     if len(shares) != len(sizes) or any(s <= 0 for s in shares) or len(sizes) != claim.rounds:
         raise PrivacyRefused("the budget's split over rounds does not fit their number", rule="rounds-are-bounded")

@@ -142,6 +142,11 @@ class AdmmProgram(LocalProgram):
         self.outputs = 1 if self.classes <= 2 else self.classes
 
     @property
+    def tolerance(self) -> float:
+        """The relative gap to end at."""
+        return self.settings.tolerance
+
+    @property
     def numbers(self) -> int:
         """Released in a round, the count of learners apart."""
         return self.outputs * (self.size + 1 + 2 * self.settings.certify)

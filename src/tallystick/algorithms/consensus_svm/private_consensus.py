@@ -59,7 +59,9 @@ from tallystick.privacy.client_vectors import CLIENTS, LARGEST_TOTAL
 PRECISION = 1 / 64
 """η in parts of D = 2CR/ρ: noise is a sixteenth larger than for exact steps."""
 _SWEEPS = 1_000_000
-"""A thousand times what any solve that was seen has taken."""
+"""Never reached where :data:`MOST_PULL` holds: solves that were seen took at most 100 + n·C·R²/ρ."""
+MOST_PULL = 2.0**18
+"""Of n·C·R²/ρ, which the sweeps of a step grow with: whether it can be solved must not depend on the records."""
 _LARGEST = 2.0**31
 _ROOM = LARGEST_TOTAL // CLIENTS
 _COUNT = _ROOM // 2

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import math
 
-from tallystick.algorithms.consensus_svm.private_consensus import PRECISION, PrivateConsensusProgram, largest_weight
+from tallystick.algorithms.consensus_svm.private_consensus import (
+    MOST_PULL,
+    PRECISION,
+    PrivateConsensusProgram,
+    largest_weight,
+)
 from tallystick.algorithms.consensus_svm.settings import ConsensusSettings
 from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.feature_maps.feature_map import FeatureMap
@@ -46,12 +51,6 @@ def design_private(
             remedy='Use mechanism = "gaussian": it is lengths that are bounded here. Or leave privacy out for an exact '
             'consensus, with mechanism = "none".',
         )
-    if budget.person_factor != 1:
-        raise PrivacyRefused(
-            "a consensus does not bound how many records of one person its institutions use",
-            rule="private-consensus-unit",
-            remedy='Use unit = "record", or ts.LinearSVC, which bounds each person\'s sum.',
-        )
     rounds = 1 if averaged else (_ROUNDS if settings.max_iter == "auto" else int(settings.max_iter))
     if rounds > MOST_ROUNDS:
         raise StudyError(
@@ -70,6 +69,15 @@ def design_private(
     step = step_sensitivity(settings.C, longest, rho, budget, outputs)
     entries = 1 + outputs * (size + 1)
     bits = min(40, max(4, math.ceil(math.log2(_GRID * math.sqrt(entries) / step))))
+    pull = _records(public) * settings.C * longest**2 / rho
+    if pull > MOST_PULL:
+        raise StudyError(
+            f"the steps of this consensus could take hours or not be solved at all: C·records·(length of a row)² is "
+            f"{pull:.3g} times rho, and at most {MOST_PULL:.3g} is certain",
+            rule="private-consensus-precision",
+            remedy=f"Use C = {settings.C * MOST_PULL / pull / 2:.1g}"
+            + (": noise is in proportion to it." if averaged else ", or a larger rho."),
+        )
     largest = largest_weight(_records(public), size, C=settings.C, longest=longest, rho=rho)
     if not largest >= _LEAST_LARGEST:
         raise StudyError(

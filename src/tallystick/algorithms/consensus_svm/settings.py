@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,10 +46,10 @@ class ConsensusSettings:
     def map(self) -> MapSettings | None:
         """The kernel's feature map, if it has one."""
         keywords = {
-            "feature_map": None if self.kernel == "linear" else self.kernel,
+            "kernel": None if self.kernel == "linear" else self.kernel,
             **{k: getattr(self, k) for k in ("gamma", "degree", "coef0", "n_features", "landmarks", "feature_seed")},
         }
-        return map_settings(keywords)
+        return map_settings(keywords, name="kernel")
 
 
 def consensus_settings(keywords: Mapping[str, Any]) -> ConsensusSettings:
@@ -103,7 +102,7 @@ def _privacy(value: Any) -> str | None:
 
 def _positive(name: str, value: Any, least: float, most: float) -> float:
     real = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))
-    if not real or not math.isfinite(value) or not least <= value <= most:
+    if not real or not least <= value <= most:  # nor NaN, nor a whole number that no float holds
         raise StudyError(
             f"{name} = {value!r} is not a positive number from {least:g} to {most:g}",
             rule="wrong-value",

@@ -27,6 +27,8 @@ MOST_FEATURES = 16_384
 MOST_LANDMARKS = 2_000
 _MOST_LANDMARK_NUMBERS = 25_000
 """Of landmarks that stand in a study, as of a classifier that does."""
+_MOST_NUMBERS = 2**23
+"""Of a map's own tables: every party makes them as soon as a study is proposed (64 MB, and seconds)."""
 _DEFAULT_LANDMARKS = 200
 _LEAST_GAMMA, _MOST_GAMMA = 2.0**-40, 2.0**20
 
@@ -91,6 +93,7 @@ def make_map(public: Public, settings: MapSettings, *, n_features: int) -> Featu
     gamma = default_gamma(public) if settings.gamma is None else settings.gamma
     coef0 = (1.0 if settings.kernel == "poly" else 0.0) if settings.coef0 is None else settings.coef0
     common: dict[str, Any] = {"longest": longest, "gamma": gamma, "seed": settings.seed}
+    _check_size(columns, settings, n_features)
     if settings.landmarks is not None:
         made = isinstance(settings.landmarks, int)
         return LandmarkFeatures(
@@ -109,11 +112,28 @@ def make_map(public: Public, settings: MapSettings, *, n_features: int) -> Featu
     return RbfFeatures(columns=columns, n_features=size, **common)
 
 
+def _check_size(columns: int, settings: MapSettings, n_features: int) -> None:
+    if settings.landmarks is not None:
+        count = settings.landmarks if isinstance(settings.landmarks, int) else len(settings.landmarks)
+        needed = count * (columns + count)
+    else:
+        size = settings.n_features or n_features
+        needed = size * (columns + 1) * settings.degree if settings.kernel == "poly" else size // 2 * columns
+    if needed > _MOST_NUMBERS:
+        raise StudyError(
+            f"the feature map of {columns:,} encoded columns would have {needed:,} numbers, and at most "
+            f"{_MOST_NUMBERS:,} are made",
+            rule="map-features",
+            remedy="Use fewer n_features (or landmarks), a lower degree, or fewer columns.",
+        )
+
+
 def map_from_facts(public: Public, facts: Any) -> FeatureMap:
     """The map that a released model's ``feature_map`` describes (:meth:`FeatureMap.facts`), on these columns."""
     known = ("kernel", "seed", *MAP_KEYS[:-1])
     complete = isinstance(facts, Mapping) and {"kernel", "gamma", "seed"} <= set(facts) <= set(known)
-    if not complete or ("n_features" in facts) == ("landmarks" in facts):
+    sizes = [facts[key] for key in ("n_features", "landmarks") if key in facts] if complete else []
+    if len(sizes) != 1 or _is_auto(sizes[0]):
         raise StudyError(
             "a model's feature_map does not say which map it was",
             rule="map-facts",
@@ -173,11 +193,11 @@ def _points(public: Public, landmarks: int | tuple[tuple[float, ...], ...], seed
 def _landmarks(value: Any) -> int | tuple[tuple[float, ...], ...] | None:
     if value is None:
         return None
-    if np.ndim(value) == 0:
+    if not isinstance(value, (list, tuple)) and np.ndim(value) == 0:
         return whole("landmarks", value, 1, MOST_LANDMARKS)
     try:
         points = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         points = np.zeros(0)
     if points.ndim != 2 or points.size == 0 or not np.all(np.abs(points) <= 1):
         raise StudyError(
@@ -226,4 +246,4 @@ def _coef0(value: Any, kernel: str) -> float | None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_)) and math.isfinite(value)
+    return isinstance(value, numbers.Real) and not isinstance(value, (bool, np.bool_))  # NaN is in no range
