@@ -142,7 +142,7 @@ def test_without_noise_the_answer_is_exact(fed: Any) -> None:
 
 
 def test_without_noise_the_groups_are_exact_too() -> None:
-    """A group's size is no public fact: exact counts after a prior that knows nothing of it must not lose all digits."""
+    """A group's size is no public fact: exact counts after a vague prior must not lose all digits."""
     rng = np.random.default_rng(1)
     wait, sex = rng.poisson(40, 6000), rng.choice(["f", "m"], 6000)
     schema = ts.Schema({"wait": ts.Integer(0, 100_000), "sex": ts.Category(["f", "m"])})
