@@ -141,6 +141,19 @@ def test_without_noise_the_answer_is_exact(fed: Any) -> None:
     assert model.quantiles_ == {0.25: 40, 0.5: 40}
 
 
+def test_without_noise_the_groups_are_exact_too() -> None:
+    """A group's size is no public fact: exact counts after a vague prior must not lose all digits."""
+    rng = np.random.default_rng(1)
+    wait, sex = rng.poisson(40, 6000), rng.choice(["f", "m"], 6000)
+    schema = ts.Schema({"wait": ts.Integer(0, 100_000), "sex": ts.Category(["f", "m"])})
+    fed = ts.Federation.simulate([{"wait": wait, "sex": sex}], schema=schema, seed=1)
+    qs = (0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+    found = ts.Quantiles(q=qs, column="wait", by="sex", mechanism="none").fit(fed).quantiles_
+    for group in ("f", "m"):
+        values = wait[sex == group]
+        assert all((values < found[group][q]).mean() <= q <= (values <= found[group][q]).mean() for q in qs)
+
+
 @pytest.mark.parametrize("value", [0, 7, 100])
 def test_all_values_equal(value: int) -> None:
     data = {**people(600), "hours": np.full(600, value)}

@@ -231,16 +231,28 @@ def _differs(
     return VerificationError(cause, rule="result", remedy=remedy)
 
 
+_MAKERS = {
+    "servers": "every server",
+    "masks": "more than half of each round's clients",  # a client lost in the midst of a round cannot give its word
+    "parties": "every computing party",
+    "proxy": "proxy and data user",
+}
+
+
 def describe_verdict(found: dict[str, Any]) -> str:
     """The verdict for people."""
     study = found["study"]
     derived = "derived anew from the study and " if found["noise_recomputed"] else ""
+    word = "signed in every round" if found["ended_early"] else "attested"
+    noise = f"{derived}{word} by {_MAKERS.get(found['privacy'].get('trust', {}).get('model'), 'all who made it')}"
+    if found["privacy"].get("mechanism") == "none":
+        noise = "NONE: exact sums were released"
     lines = [
         f"{found['file']}: everything in this {found['kind']} holds together.",
         f"  study          {study.get('name')} (version {study.get('version')}), {study.get('hash')}",
         f"  promise        {found['privacy'].get('statement', '')}",
         f"  took part      {', '.join(found['participants'])}: each had approved, and each one's ledger was charged",
-        f"  noise          {derived}{'signed in every round' if found['ended_early'] else 'attested'} by every server",
+        f"  noise          {noise}",
         f"  signatures     {found['signatures']} checked",
     ]
     if found["ended_early"]:

@@ -14,9 +14,16 @@ from tallystick.cli.output import Format, FormatOption, show_result
 consortium_app = typer.Typer(no_args_is_help=True, help="Keys, certificates and addresses: who is who.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The party's name.")]
 RoleOption = Annotated[
-    str, typer.Option(help="client, analyst, or a role of the trust model: server, aggregator; proxy, data-user.")
+    str,
+    typer.Option(
+        help="client, analyst, or a role of the trust model: server, aggregator; party, aggregator; reducer; "
+        "proxy, data-user."
+    ),
 ]
-AddressOption = Annotated[str | None, typer.Option(help="host:port where others reach a server or the aggregator.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(help="host:port where others reach a server, aggregator, party, reducer, proxy or data user."),
+]
 ListenOption = Annotated[str | None, typer.Option(help="Where it listens on its own machine, if that differs.")]
 DataOption = Annotated[
     str | None,

@@ -106,9 +106,11 @@ def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan
     """The plan of a designed study; refused by the first privacy rule that does not hold."""
     if design.kind not in study.trust_model.computes:
         able = [model.name for model in registered() if design.kind in model.computes]
+        method = study.program.get("method")  # of quantiles: another one may be what this trust model computes
+        as_set = f" with method = {method!r}" if method else ""
         raise TrustModelError(
-            f"{study.study.program} does not run under trust = {study.trust.model!r}",
-            remedy=f"It runs under: {', '.join(able)}.",
+            f"{study.study.program}{as_set} does not run under trust = {study.trust.model!r}",
+            remedy=f"It runs{as_set} under: {', '.join(able)}.",
         )
     study.person_column()
     thresholds = threshold_notes(study)

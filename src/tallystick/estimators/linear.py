@@ -166,8 +166,9 @@ class LogisticRegression(LinearClassifier):
     average : bool
         Return the mean of the last quarter of iterates instead of the last one.
     feature_map : None, "rbf", "poly" or "sigmoid"
-        A kernel machine: the model is linear in public random features of this kernel (``docs/tutorial.md``). They are
-        drawn from ``feature_seed``, cost no budget and hold no record. Columns are then not standardised.
+        A kernel machine: the model is linear in public random features of this kernel
+        (``docs/protocols/kernel-features.md``). They are drawn from ``feature_seed``, cost no budget and hold no
+        record. Columns are then not standardised.
     gamma, degree, coef0
         The kernel's constants on the encoded columns: exp(-gamma·‖x-y‖²), (gamma·xy + coef0)^degree,
         tanh(gamma·xy + coef0). "auto": gamma is one over the spread of the declared columns, coef0 is 1 (sigmoid: 0).

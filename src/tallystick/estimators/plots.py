@@ -23,6 +23,8 @@ _VALUES = {
     "value": ("lower", "upper"),
 }
 _MOST_PANELS, _MOST_BARS = 12, 40
+_WIDEST = 3.0
+"""Times the room of the bars that intervals may take: one that noise leaves open would make all bars invisible."""
 
 
 def draw(answer: Answer) -> Any:
@@ -47,6 +49,8 @@ def draw(answer: Answer) -> Any:
     axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     for at, (title, rows) in zip(axes, shown):
         _panel(at, title, rows[:_MOST_BARS], named, keys)
+        if len(rows) > _MOST_BARS:
+            at.set_title(f"{title or named}: the first {_MOST_BARS} of {len(rows)}", fontsize="medium")
     return figure
 
 
@@ -73,6 +77,18 @@ def _panel(axes: Any, title: str, rows: list[Mapping[str, Any]], named: str, key
     axes.set_yticks(range(len(rows)), [label or title for label in labels])
     axes.invert_yaxis()
     axes.set_title(title or named, fontsize="medium")
+    if errors is not None:
+        _keep_bars_in_sight(axes, values, low, high)
+
+
+def _keep_bars_in_sight(axes: Any, values: list[float], low: list[float], high: list[float]) -> None:
+    """Cut the axis where intervals are so wide that bars could not be seen beside them, and say so."""
+    first, last = min(0.0, *values), max(0.0, *values)
+    room = (last - first) or 1.0
+    left, right = max(min(first, *low), first - _WIDEST * room), min(max(last, *high), last + _WIDEST * room)
+    if left > min(low) or right < max(high):
+        axes.set_xlim(left, right)
+        axes.set_xlabel("lines that reach the frame go on beyond it", fontsize="small")
 
 
 def save(answer: Answer, path: Path) -> None:

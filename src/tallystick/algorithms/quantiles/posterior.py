@@ -28,6 +28,8 @@ _TAIL = 1e-4
 _LEAST_VARIANCE = 1e-9
 _LEAST_PART = 2.0**-46
 """Of the largest variance: noise that is smaller is taken for so much, or float64 would lose the rest."""
+_ROUNDING = 1e-12
+"""Of a variance: what float64 surely loses when a release is worked in."""
 _NEAR = 8.0
 """Edges whose rank is further from the target, in its standard deviations, are on their side anyway."""
 _CLEAR = 4.0
@@ -191,10 +193,14 @@ class RankPosterior:
         # One number after the other (their noise is independent): matrices are small, and a BLAS's threads would wait
         # for each other longer than they work.
         mean, cov = self.mean.copy(), self.cov.copy()
-        for row, value, noise in zip(functional, values, self._noise(variance)):
+        largest = _ROUNDING * float(np.diagonal(cov).max())
+        for row, value, given, noise in zip(functional, values, variance, self._noise(variance)):
             used = np.flatnonzero(row)
             gain = (cov[:, used] * row[used]).sum(axis=1)
-            inner = max(0.0, float((row[used] * gain[used]).sum())) + float(noise)
+            inner = max(0.0, float((row[used] * gain[used]).sum()))
+            # An exact count (mechanism "none") after a prior that knows next to nothing would leave a covariance that
+            # is all rounding: what is left must stand above the rounding of what was there before.
+            inner += float(noise) if given > _LEAST_VARIANCE else max(float(noise), largest)
             mean += gain * ((value - float((row[used] * mean[used]).sum())) / inner)
             cov -= gain[:, None] * (gain / inner)
         return RankPosterior(edges=self.edges, mean=mean, cov=(cov + cov.T) / 2, alpha=self.alpha)

@@ -75,7 +75,11 @@ def _open_to(decision: str, docket: Docket, charge: str | None) -> Statement:
 
 def _may_approve(seen: Review) -> None:
     if seen.problem:
-        raise StudyError(f"this study cannot be run: {seen.problem}", rule=seen.verdict.rule, remedy="Reject it.")
+        raise StudyError(
+            f"this study cannot be run: {seen.problem}",
+            rule=seen.verdict.rule,
+            remedy="Reject it, or change what stands against it in role.toml and restart the client.",
+        )
     if seen.effect is not None and not seen.effect.fits:
         raise BudgetExceeded(
             f"this data set cannot pay for it: {seen.effect.after}",

@@ -107,6 +107,7 @@ def _contents(proposal: Statement) -> dict[str, Any]:
     return {
         "target": study.text("study", "target") or None,
         "columns": study.columns,
+        "options": dict(study.fit_to_show("program")),
         "privacy": dict(study.fit_to_show("privacy")),
         "trust": dict(study.fit_to_show("trust")),
         "visible_to": study.texts("results", "visible_to") or [proposal.signer],

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tallystick.application.text_layout import at_most_sure, paragraph, sentence
+from tallystick.core.readable_text import one_line
+
+_LONGEST_SETTING = 120
 
 _MEANING = {
     "open": "waiting for decisions",
@@ -111,6 +115,8 @@ def show(found: dict[str, Any]) -> str:
     lines.append(
         paragraph(f"{program}, in {inside['rounds']} round(s), from the columns {', '.join(inside['columns'])}.")
     )
+    if inside["options"]:
+        lines.append(paragraph(f"Its settings: {_settings(inside['options'])}."))
     lines.append(paragraph(f"The result is shown to {', '.join(inside['visible_to'])}; everybody gets the receipt."))
     if inside["if_a_party_is_lost"]:
         lines.append(paragraph(inside["if_a_party_is_lost"]))
@@ -124,6 +130,12 @@ def show(found: dict[str, Any]) -> str:
         lines += ["", *_own(found)]
     lines += ["", "Who has decided", *_decisions(found)]
     return "\n".join(lines)
+
+
+def _settings(options: dict[str, Any]) -> str:
+    """What the analyst has chosen, as the study file says it; long lists (landmarks, cut points) are cut."""
+    told = (one_line(f"{name} = {json.dumps(value, ensure_ascii=False)}") for name, value in options.items())
+    return ", ".join(text if len(text) <= _LONGEST_SETTING else f"{text[:_LONGEST_SETTING]}…" for text in told)
 
 
 def _odds(privacy: dict[str, Any]) -> str:
@@ -148,6 +160,8 @@ def _own(found: dict[str, Any]) -> list[str]:
     if own["fits"]:
         share = own["share_of_what_is_left"]
         part = f" It takes {share:.0%} of what is left." if share is not None else ""
+        if found["contents"]["privacy"].get("mechanism") == "none":
+            part = " No budget bounds what exact sums tell, so none is taken."
         lines.append(paragraph(f"With this study: {sentence(own['budget_after'])}{part}"))
     else:
         lines.append(paragraph(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))

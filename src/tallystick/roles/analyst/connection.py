@@ -234,7 +234,9 @@ class AnalystConnection:
             raise NotApproved(
                 f"the study {format_hash(study)[:19]} has no result",
                 rule="no-result",
-                remedy="It is paused: study resume, or study close." if paused else "Run it: study run.",
+                remedy="It is paused: study resume, or study close."
+                if paused
+                else "Once it is approved, run it: study run. Who has decided: study status.",
             )
         asked = ResultRequest(study, self._identity.party, self._identity.signing, system_stream())
         wanted = (Op.RESULT, Op.NO_RESULT)
