@@ -118,7 +118,7 @@ def _words(plan: Plan) -> str:
     if not plan.differentially_private:
         return (
             "NOT differentially private: exact sums were computed, without noise. "
-            "For simulation only; do not publish anything derived from it."
+            "What follows from them may tell of single records: do not publish it as if it could not."
         )
     what = "record" if claim.unit == "record" else "person"
     change = f"replacing any one {what}" if claim.neighbours == "replace-one" else f"adding or removing any one {what}"
