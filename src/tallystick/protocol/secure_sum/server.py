@@ -1,16 +1,15 @@
 """The server's machine: keep shares one by one, agree on the set, sum it once, noise it, release once.
 
-THEORY. A coalition of the aggregator, clients and all servers but one sees of the honest server only its partial: uniform
-but for the noised sum. That stays true only if an honest server's shares of a round enter exactly ONE partial: two
-partials over sets that differ by a client would show that client. So:
+THEORY. A coalition of the aggregator, clients and all servers but one sees of the honest one only its partial: uniform
+but for the noised sum. That stays true only if its shares of a round enter exactly ONE partial: two partials over sets
+that differ by a client would show that client. So:
 
 1. shares are kept apart until the deadline, or until every client has sent;
 2. servers exchange signed lists of (client, digest over all m commitments); U is the intersection on identical digests,
    without anyone caught equivocating;
 3. each server signs U, the model hash, the round, h and under which start each server opened the round (``boots``);
    only when all m agreements are identical is the sum of exactly U made;
-4. the noise was drawn at the opening of the round and persisted then; the partial is persisted before it is sent;
-   whoever asks again gets those bytes;
+4. noise was drawn and kept when the round opened; the partial is kept before it is sent, and sent again to who asks;
 5. nothing else is ever said about that round, by this process or by its restart;
 6. once the partial (or the abort) is durable, noise and shares are erased: the partial minus its noise would be a piece
    of the exact sum, and all pieces the sum itself.
