@@ -29,7 +29,7 @@ BOOTS = {
     CrashPoint.AGGREGATOR_BOOTED: CrashPoint.AGGREGATOR_ROUND_KEPT,
 }
 PRICES = CrashPoint.SERVER_PRICES_KEPT  # of rounds left open: tests/roles/test_open_price_server.py
-MEMORY = CrashPoint.CLIENT_MEMORY_KEPT  # of a local program: tests/faults/test_local_programs.py
+MEMORY = CrashPoint.CLIENT_MEMORY_KEPT  # of a local program: tests/faults/test_local_program_processes.py
 LEDGER = [p for p in CrashPoint if p.value.startswith("client:ledger-void-")]  # tests/faults/test_ledger_crashes.py
 STREAM = [  # tests/faults/test_stream_roles.py
     CrashPoint.CLIENT_WATERMARK_KEPT,

@@ -15,7 +15,7 @@ from tests.statistical.audit_bounds import Outputs, find_bound
 
 from tallystick.core.identifiers import digest
 from tallystick.crypto.homomorphic.scheme import Extent, scheme_for
-from tallystick.crypto.prg import system_stream
+from tallystick.crypto.prg import AesStream, system_stream
 from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.mechanisms import discrete_gaussian
 from tallystick.protocol.noise_source import NoiseSource
@@ -28,20 +28,21 @@ OWNERS = ("a", "b", "c")
 class Drawn(NoiseSource):
     """Full noise, as the plan has it; what was drawn is remembered, for the audit alone."""
 
-    def __init__(self, silent: bool) -> None:
+    def __init__(self, name: str, silent: bool) -> None:
         self.silent, self.last = silent, np.zeros(SIZE, dtype=np.int64)
+        self._stream = AesStream(digest(b"noise of the audit", name.encode()))
 
     def draw(self, round: int) -> np.ndarray:
         variance = Fraction(SENSITIVITY) ** 2 / (2 * gaussian_rho(EPSILON, 0.999 * DELTA))
         if not self.silent:
-            self.last = discrete_gaussian.sample(variance, SIZE, system_stream())
+            self.last = discrete_gaussian.sample(variance, SIZE, self._stream)
         return self.last
 
 
 def views(bug: str | None) -> dict[str, list[Outputs]]:
     """What the data user and the proxy see of two neighbouring databases."""
     scheme = scheme_for("bfv", Extent(size=SIZE, limit=2**40, owners=10, flood_bits=69))
-    noise = {name: Drawn(silent=bug == name) for name in (PROXY, DATA_USER)}
+    noise = {name: Drawn(name, silent=bug == name) for name in (PROXY, DATA_USER)}
     rounds = MemoryRounds(
         scheme,
         study_hash=digest(b"audit"),
