@@ -25,6 +25,7 @@ import tallystick as ts
 from tallystick.algorithms.program import pack_state
 from tallystick.engines.client_map import ClientMaps
 from tallystick.engines.setup import set_up
+from tallystick.privacy.sum_plan import rounds_of
 
 __all__ = ["main", "map_ratio", "whole_study"]
 
@@ -83,7 +84,7 @@ def whole_study(records: int = 2_000, columns: int = 5_000) -> dict[str, Any]:
     return {
         "records": records,
         "columns": columns,
-        "coordinates": model.plan_.size,
+        "coordinates": max(r.grid.size for r in rounds_of(model.plan_)),
         "rounds": model.privacy_.as_dict()["rounds"],
         "seconds": round(time.perf_counter() - started, 1),
         "cpu_seconds": round(time.process_time() - used, 1),
