@@ -31,7 +31,7 @@ from tallystick.privacy.spent import Spent
 from tallystick.study import Study
 from tallystick.study.columns import Missing
 from tallystick.study.schema import Schema
-from tallystick.study.trust import registered
+from tallystick.study.trust import trust_model
 
 DEFAULT_MIN_CLIENTS = 3
 
@@ -255,8 +255,9 @@ class SimulatedFederation(Federation):
 
 
 def trust_settings(model: str, **given: Any) -> dict[str, Any]:
-    """The keys of these that the trust model has; all of them if nobody knows it, which its study then says."""
-    known = next((m.load(m.section).model_fields for m in registered() if m.name == model), given)
+    """The keys of these that the trust model has; a model that nobody knows is refused here, not when it is fitted."""
+    found = trust_model(model)
+    known = found.load(found.section).model_fields
     return {"model": model, **{k: v for k, v in given.items() if k in known}}
 
 

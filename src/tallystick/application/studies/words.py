@@ -112,9 +112,8 @@ def show(found: dict[str, Any]) -> str:
     lines += ["What for", paragraph(found["purpose"] or "No purpose is stated. Ask the analyst.")]
     lines += ["", "What is computed"]
     program = f"{found['program']}" + (f" of {inside['target']}" if inside["target"] else "")
-    lines.append(
-        paragraph(f"{program}, in {inside['rounds']} round(s), from the columns {', '.join(inside['columns'])}.")
-    )
+    rounds = "one round" if inside["rounds"] == 1 else f"at most {inside['rounds']} rounds"
+    lines.append(paragraph(f"{program}, in {rounds}, from the columns {', '.join(inside['columns'])}."))
     if inside["options"]:
         lines.append(paragraph(f"Its settings: {_settings(inside['options'])}."))
     lines.append(paragraph(f"The result is shown to {', '.join(inside['visible_to'])}; everybody gets the receipt."))
