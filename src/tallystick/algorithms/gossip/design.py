@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -95,6 +95,8 @@ class GossipDesign(Design):
     def plan(self, claim: Claim, *, threshold: float | None = None) -> LocalPlan:
         if threshold is not None:
             raise StudyError("a threshold is for totals, and gossip has none", remedy="Leave threshold out.")
+        if self.settings.perturb == "none":  # said to be so, and refused where that is
+            claim = replace(claim, mechanism="none")
         return make_local_plan(
             claim,
             randomiser=self.settings.randomiser,
@@ -123,6 +125,11 @@ def design_gossip(public: Public, budget: PublicBudget, settings: GossipSettings
         )
     if len(public.classes) > MOST_CLASSES:
         raise StudyError(f"{len(public.classes)} classes are too many", remedy=f"Use at most {MOST_CLASSES}.")
+    if settings.learner != "moments" or settings.perturb == "gradient":
+        raise StudyError(
+            f'learner = "{settings.learner}" with perturb = "{settings.perturb}" is not there yet',
+            remedy='Use learner = "moments" with perturb = "data".',
+        )
     program = GossipProgram(public, settings)
     return GossipDesign(
         program=program,

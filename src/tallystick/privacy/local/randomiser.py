@@ -41,6 +41,14 @@ class Decoded:
     rows: NDArray[np.int64] | None = None
     """The public rows of a sign code: ±1 for every class."""
 
+    def against_the_rest(self, of: int) -> NDArray[np.float64]:
+        """For a learner of one class against the rest, as the paper's are: vectors that stand for y·x, y = ±1."""
+        if self.rows is not None:
+            return self.rows[:, of, None] * self.z[:, 0]
+        if self.labels is not None:
+            return np.where(self.labels == of, 1.0, -1.0)[:, None] * self.z[:, 0]
+        return self.z[:, of]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Randomiser:

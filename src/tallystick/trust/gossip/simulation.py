@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.gossip.design import GossipProgram
-from tallystick.core.errors import LocalProtocolError, TooFewParties
+from tallystick.algorithms.gossip.moments import GossipModel
+from tallystick.core.errors import LocalProtocolError, StudyError, TooFewParties
 from tallystick.data.encoding import Records
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
 from tallystick.privacy.local.plan import LocalPlan
@@ -41,16 +42,23 @@ class SimulatedGossip(Computation):
         return self._published * size // peers, self._published * size
 
     def compute(self, *, progress: Progress | None = None, released: Released | None = None) -> Computed:
-        facts = self.simulated
         present, absent = self._present()
-        moments = self.program.moments()
-        for name in present:
-            for part in self.published(name, facts.records[name]):
-                moments.add(part)
-        model = self.program.learn(moments, self.plan)
+        model = self._from_moments(present) if self.program.settings.learner == "moments" else self._walked(present)
         if progress is not None:
             progress(1, 1)
         return Computed(history=(model,), contributors=(present,), dropped=(absent,))
+
+    def _from_moments(self, present: tuple[str, ...]) -> GossipModel:
+        """What every peer learns when all records have reached it."""
+        moments = self.program.moments()
+        for name in present:
+            for part in self.published(name, self.simulated.records[name]):
+                moments.add(part)
+        return self.program.learn(moments, self.plan)
+
+    def _walked(self, present: tuple[str, ...]) -> GossipModel:
+        """What models learn that walk from peer to peer."""
+        raise StudyError(f'learner = "{self.program.settings.learner}" is not there yet', remedy='Use "moments".')
 
     def published(self, name: str, records: Records) -> Iterator[Decoded]:
         """What everybody sees of one peer's records, in their order, some thousands at a time."""
