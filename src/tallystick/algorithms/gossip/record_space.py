@@ -50,6 +50,8 @@ class RecordSpace:
         number = np.array([kind in ("number", "log") for kind in kinds])
         half = np.where(number & (settings.origin == "lower"), 0.5, 0.0)
         basis = None
+        if settings.basis is None and (settings.shape is not None or settings.kept is not None):
+            raise StudyError("shape and kept are of a basis, and none is named", remedy='Write basis = "dct".')
         if settings.basis is not None:
             shape = (len(public.features),) if settings.shape is None else settings.shape
             if math.prod(shape) != len(public.features):
