@@ -1,0 +1,1 @@
+"""Learning among peers without a server."""
