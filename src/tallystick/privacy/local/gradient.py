@@ -94,24 +94,29 @@ class GradientBudget:
         return out
 
 
-def on_grid(rows: NDArray[np.float64]) -> NDArray[np.int64]:
+def on_grid(rows: NDArray[np.float64]) -> NDArray[np.int32]:
     """Records in grid units, each within an L1 norm of :data:`UNIT` by itself; one with NaN or infinity is zeros."""
     rows = np.ascontiguousarray(rows, np.float64)
-    out = np.zeros(rows.shape, np.int64)
-    _put_on_grid(rows, float(UNIT), UNIT, out)
+    out = np.zeros(rows.shape, np.int32)
+    _put_on_grid(rows, UNIT, out)
     return out
 
 
 @njit(cache=True, nogil=True)
-def _put_on_grid(rows, scale, bound, out):  # type: ignore[no-untyped-def]
+def _put_on_grid(rows, unit, out):  # type: ignore[no-untyped-def]
+    u = np.empty(rows.shape[1], np.int64)
     for i in range(rows.shape[0]):
-        norm = 0.0
+        largest = 0.0
+        bad = False
         for j in range(rows.shape[1]):
-            norm += abs(rows[i, j])
-        if not np.isfinite(norm):
+            bad = bad or not np.isfinite(rows[i, j])
+            largest = max(largest, abs(rows[i, j]))
+        if bad:
             continue
-        # A long record is first shortened in floats, so that its integers fit; the exact bound is clip_group's.
-        shrink = scale / max(norm, 1.0)
+        # Beyond the unit the direction alone counts: shortened in floats so that integers fit, clipped exactly below.
+        shrink = 1.0 / max(largest, 1.0)
         for j in range(rows.shape[1]):
-            out[i, j] = np.int64(np.trunc(rows[i, j] * shrink))
-        clip_group(out[i], 0, rows.shape[1], bound, True)
+            u[j] = np.int64(np.trunc(rows[i, j] * shrink * unit))
+        clip_group(u, 0, rows.shape[1], unit, True)
+        for j in range(rows.shape[1]):
+            out[i, j] = u[j]

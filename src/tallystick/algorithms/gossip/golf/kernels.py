@@ -1,7 +1,7 @@
 """The steps of Golf compiled: the same bits as the plain loop (``plain``), on every machine and number of threads.
 
-Products and sums are rounded one by one in a fixed order (no fastmath, no fused operations): eight running sums, which
-a processor can carry in one register, then their sum. e^x is made of +, ×, ÷ alone (``algorithms.elementwise``).
+Products and sums are rounded one by one in a fixed order (``lanes``; no fastmath, no fused operations), and e^x is made
+of +, ×, ÷ alone (``algorithms.elementwise``).
 """
 
 from __future__ import annotations
@@ -10,30 +10,9 @@ import numpy as np
 from numba import njit
 
 from tallystick.algorithms.elementwise import exp_of_negative
+from tallystick.algorithms.gossip.golf.lanes import dot
 
-LANES = 8
 PEGASOS, LOGISTIC = 0, 1
-
-
-@njit(cache=True, nogil=True)
-def dot(a, b):  # type: ignore[no-untyped-def]
-    """Σ aᵢbᵢ by eight running sums over whole eights, then the rest one by one."""
-    zero = a.dtype.type(0)
-    s0, s1, s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero, zero, zero
-    whole = a.shape[0] - a.shape[0] % 8
-    for j in range(0, whole, 8):
-        s0 += a[j] * b[j]
-        s1 += a[j + 1] * b[j + 1]
-        s2 += a[j + 2] * b[j + 2]
-        s3 += a[j + 3] * b[j + 3]
-        s4 += a[j + 4] * b[j + 4]
-        s5 += a[j + 5] * b[j + 5]
-        s6 += a[j + 6] * b[j + 6]
-        s7 += a[j + 7] * b[j + 7]
-    total = ((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))
-    for j in range(whole, a.shape[0]):
-        total += a[j] * b[j]
-    return total
 
 
 @njit(cache=True, nogil=True)
@@ -52,11 +31,26 @@ def share(learner, margin):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def gossip(  # type: ignore[no-untyped-def]
-    models, ages, rows, signs, fixed, senders, receivers, learner, merge_first, rate, weight, cap, within, lead
+    models,
+    ages,
+    rows,
+    signs,
+    fixed,
+    senders,
+    receivers,
+    learner,
+    merge_first,
+    rate,
+    weight,
+    cap,
+    measured,
+    within,
+    lead,
 ):
     """Carry out messages one after the other; how many models were refused because they were not finite.
 
-    ``rate`` is 1/λ. ``within``: no update among models within the cap can leave it, so only what arrives is measured.
+    ``rate`` is 1/λ. ``within``: no update among models within the cap can leave it, so only what arrives is measured;
+    and not even that unless ``measured``, where all peers are honest and began within it.
     ``fixed`` peers do not learn, and send what they have again and again.
     """
     number = models.dtype.type
@@ -67,8 +61,8 @@ def gossip(  # type: ignore[no-untyped-def]
             continue
         w = models[senders[at]]
         x = rows[r]
-        score = np.float64(dot(w, x))
-        square = np.float64(dot(w, w))
+        score = np.float64(dot(w, x))  # not finite if an element of w is not: 0 · ∞ and 0 · NaN are NaN
+        square = np.float64(dot(w, w)) if measured else 0.0
         if not (np.isfinite(score) and np.isfinite(square)):
             refused += 1
             continue
@@ -155,7 +149,7 @@ def noisy_walk(weights, age, grid, signs, batches, noise, size, unit, learner, r
             s = share(learner, y * (score / unit))
             if s == 1.0:
                 for j in range(columns):
-                    total[j] += np.int64(y) * grid[i, j]
+                    total[j] += np.int64(y) * np.int64(grid[i, j])
             elif s != 0.0:
                 for j in range(columns):
                     total[j] += np.int64(y) * np.int64(np.trunc(s * grid[i, j]))

@@ -54,15 +54,17 @@ class GolfNetwork:
             self.models = np.array(initial, dtype=dtype, order="C")
         if self.models.shape != shape:
             raise StudyError("initial models are not one for each problem and peer", remedy=f"Their shape is {shape}.")
-        if not np.isfinite(self.models[:, ~self._fixed]).all():
+        if initial is not None and not np.isfinite(self.models[:, ~self._fixed]).all():
             raise StudyError("a peer that learns begins with NaN or infinity", remedy="Begin with zeros.")
         self.ages = np.zeros(shape[:2], np.int64) if ages is None else np.array(ages, np.int64)
         self.refused = 0
         """Models that were not finite, and not taken."""
         self._schedule = Schedule(examples.peers, seed, loss=loss, isolated=isolated)
         self._sampling = stream(seed, "sampled peers")
-        self._within = examples.longest() / settings.lambda_
+        honest = examples.longest() / settings.lambda_  # see GolfSettings
         self._cap = settings.longest(examples.longest())
+        self._within = self._cap >= honest
+        self._measured = initial is not None or not self._within
 
     def run(self, cycles: int, *, over: Over = map) -> None:
         """Let ``cycles`` pass; ``over`` runs the problems, one after the other or in threads."""
@@ -89,7 +91,8 @@ class GolfNetwork:
                 1.0 / settings.lambda_,
                 settings.merge_weight,
                 self._cap,
-                self._cap >= self._within,
+                self._measured,
+                self._within,
                 settings.age_lead or 0,
             )
         )

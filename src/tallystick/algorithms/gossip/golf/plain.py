@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.elementwise import exp_of_negative
 from tallystick.algorithms.gossip.golf.examples import Floats
-from tallystick.algorithms.gossip.golf.kernels import LANES
+from tallystick.algorithms.gossip.golf.lanes import plain_dot
 from tallystick.algorithms.gossip.golf.settings import GolfSettings
 
 
@@ -25,7 +25,7 @@ def straightforward(
     receivers: NDArray[np.int32],
     settings: GolfSettings,
 ) -> None:
-    """Algorithm 1 of the paper, update then merge, without caps."""
+    """Algorithm 1 of the paper, update then merge; what is not finite is refused, as there. No caps: all are honest."""
     rate, logistic = 1.0 / settings.lambda_, settings.learner == "logistic"
     for i, r in zip(senders, receivers):
         if r < 0:
@@ -33,6 +33,8 @@ def straightforward(
         w, x, y = models[i], rows[r], signs[r]
         t = ages[i] + 1
         margin = y * np.dot(w, x)
+        if not np.isfinite(margin):
+            continue
         share = 1 / (1 + np.exp(min(margin, 700.0))) if logistic else float(margin < 1)
         updated = (1 - 1 / t) * w + (rate / t * share * y) * x
         models[r] = (updated + models[r]) / 2
@@ -58,7 +60,7 @@ def exact(
         if r < 0:
             continue
         w, own, x, y = models[i], models[r], rows[r], float(signs[r])
-        score, square = _dot(w, x), _dot(w, w)
+        score, square = plain_dot(w, x), plain_dot(w, w)
         if not (math.isfinite(score) and math.isfinite(square)):
             refused += 1
             continue
@@ -73,7 +75,7 @@ def exact(
             score *= shrink
         if settings.merging == "merge-update":
             t = max(age, own_age) + 1
-            score = (1.0 - weight) * _dot(own, x) + weight * score
+            score = (1.0 - weight) * plain_dot(own, x) + weight * score
             keep = 1.0 - 1.0 / t
             mine, theirs, step = (1.0 - weight) * keep, weight * keep * shrink, rate / t
         else:
@@ -82,7 +84,7 @@ def exact(
         ages[r] = max(t, own_age)
         taken = step * y * _share(settings, y * score)
         models[r] = number(mine) * own + number(theirs) * w + number(taken) * x
-        length = _dot(models[r], models[r])
+        length = plain_dot(models[r], models[r])
         if length > cap * cap and cap < math.inf:
             models[r] *= number(cap / math.sqrt(length))
     return refused
@@ -95,17 +97,3 @@ def _share(settings: GolfSettings, margin: float) -> float:
         return float(margin < 1.0)
     e = float(exp_of_negative.py_func(-abs(margin)))
     return e / (1.0 + e) if margin >= 0 else 1.0 / (1.0 + e)
-
-
-def _dot(a: Floats, b: Floats) -> float:
-    """The kernels' sum: eight running sums, their sum, the rest one by one."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        products = a * b
-        whole = len(products) - len(products) % LANES
-        s = np.zeros(LANES, a.dtype)
-        for eight in products[:whole].reshape(-1, LANES):
-            s = s + eight
-        total = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
-        for product in products[whole:]:
-            total = total + product
-    return float(total)
