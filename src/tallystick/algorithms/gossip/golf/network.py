@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from tallystick.algorithms.gossip.golf.examples import Examples, Floats
 from tallystick.algorithms.gossip.golf.kernels import LOGISTIC, PEGASOS, gossip
-from tallystick.algorithms.gossip.golf.schedule import Schedule, below, permutation, stream
+from tallystick.algorithms.gossip.golf.schedule import Schedule, permutation, stream
 from tallystick.algorithms.gossip.golf.settings import GolfSettings
 from tallystick.core.errors import StudyError
 
@@ -99,10 +99,7 @@ class GolfNetwork:
 
     def sampled(self, count: int) -> NDArray[np.int64]:
         """Different peers, drawn anew at every call and whatever the problem: where the network is looked at."""
-        peers = self.examples.peers
-        if 4 * count > peers:
-            return permutation(self._sampling, peers)[:count]
-        return np.unique(below(self._sampling, peers, 4 * count))[:count]
+        return permutation(self._sampling, self.examples.peers)[:count]
 
     def model_of(self, peer: int) -> NDArray[np.float64]:
         """One peer's weights, a row for each problem."""
