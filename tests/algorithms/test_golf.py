@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tallystick.algorithms.gossip.golf.examples import Examples, predicted
+from tallystick.algorithms.gossip.golf.lanes import dot, plain_dot
 from tallystick.algorithms.gossip.golf.network import GolfNetwork
 from tallystick.algorithms.gossip.golf.plain import exact, straightforward
 from tallystick.algorithms.gossip.golf.schedule import LOST, Schedule
@@ -54,6 +55,15 @@ def test_compiled_steps_equal_the_plain_loop_bit_for_bit(rules: dict, dtype: typ
     assert network.models.tobytes() == models.tobytes()
     assert np.array_equal(network.ages, ages)
     assert np.abs(models).max() > 1  # something was learned
+
+
+@pytest.mark.parametrize("columns", [1, 7, 8, 57, 784])
+def test_scalar_products_eight_at_a_time(columns: int) -> None:
+    rng = np.random.default_rng(columns)
+    a, b = rng.normal(size=(2, columns))
+    for left, right in ((a, b), (a.astype(np.float32), b.astype(np.float32)), (a, (1e5 * b).astype(np.int32))):
+        assert float(dot(left, right)) == plain_dot(left, right)
+    assert columns < 57 or float(dot(a, b)) != float(sum(a * b))  # the order shows
 
 
 @pytest.mark.parametrize(

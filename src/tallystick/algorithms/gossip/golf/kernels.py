@@ -142,11 +142,8 @@ def noisy_walk(weights, age, grid, signs, batches, noise, size, unit, learner, r
         for j in range(columns):
             total[j] = noise[at, j]
         for i in range(first, first + size):
-            score = 0.0
-            for j in range(columns):
-                score += weights[j] * grid[i, j]
             y = signs[i]
-            s = share(learner, y * (score / unit))
+            s = share(learner, y * (dot(weights, grid[i]) / unit))
             if s == 1.0:
                 for j in range(columns):
                     total[j] += np.int64(y) * np.int64(grid[i, j])

@@ -17,16 +17,16 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 LANES = 8
+_PAIRS = ((types.float32, types.float32), (types.float64, types.float64), (types.float64, types.int32))
 
 
 @intrinsic
 def _whole_eights(_: Any, a: Any, b: Any) -> Any:
-    """Σ aᵢbᵢ over the whole eights of two contiguous vectors of one type of floats."""
+    """Σ aᵢbᵢ over the whole eights of two contiguous vectors: floats of one type, or doubles and 32-bit integers."""
     if not (
         isinstance(a, types.Array)
         and isinstance(b, types.Array)
-        and a.dtype == b.dtype
-        and a.dtype in (types.float32, types.float64)
+        and (a.dtype, b.dtype) in _PAIRS
         and a.layout == b.layout == "C"
         and a.ndim == b.ndim == 1
     ):
@@ -41,9 +41,11 @@ def _whole_eights(_: Any, a: Any, b: Any) -> Any:
         with cgutils.for_range(builder, builder.udiv(size, ir.Constant(size.type, LANES))) as loop:
             start = builder.mul(loop.index, ir.Constant(size.type, LANES))
             loads = []
-            for array in arrays:
-                at = builder.bitcast(builder.gep(array.data, [start]), vector.as_pointer())
-                loads.append(builder.load(at, align=a.dtype.bitwidth // 8))
+            for array, kind in zip(arrays, (a.dtype, b.dtype)):
+                eight = ir.VectorType(context.get_value_type(kind), LANES)
+                at = builder.bitcast(builder.gep(array.data, [start]), eight.as_pointer())
+                loaded = builder.load(at, align=kind.bitwidth // 8)
+                loads.append(loaded if eight == vector else builder.sitofp(loaded, vector))
             builder.store(builder.fadd(builder.load(sums), builder.fmul(*loads)), sums)
         last = builder.load(sums)
         s = [builder.extract_element(last, ir.Constant(ir.IntType(32), i)) for i in range(LANES)]
