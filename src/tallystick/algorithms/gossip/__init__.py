@@ -1,1 +1,1 @@
-"""Learning among peers without a server."""
+"""Learning from records that their peers have perturbed: everything here sees what was published, and nothing else."""
