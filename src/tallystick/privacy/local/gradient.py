@@ -43,13 +43,13 @@ _MOST_HALVINGS = 24
 class GradientBudget:
     """How a record's ``epsilon`` is spread over answers and ``problems``. Under replace-one, for each record."""
 
-    epsilon: float
+    epsilon: float | Fraction
     strategy: Strategy = "once"
     uses: int = 1
     problems: int = 1
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.epsilon, (int, float)) and math.isfinite(self.epsilon) and self.epsilon > 0):
+        if not (isinstance(self.epsilon, (int, float, Fraction)) and math.isfinite(self.epsilon) and self.epsilon > 0):
             raise PrivacyRefused(f"epsilon = {self.epsilon!r} is not a budget", remedy="Give a positive number.")
         if self.strategy not in get_args(Strategy):
             raise StudyError(

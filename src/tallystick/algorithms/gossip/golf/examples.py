@@ -82,6 +82,11 @@ class Examples:
         return float(np.sqrt(squares)) * (1 + 1e-6)
 
 
+def problems_of(classes: int) -> int:
+    """One-vs-rest problems: two classes are one."""
+    return 1 if classes == 2 else classes
+
+
 def predicted(coef: NDArray[np.float64], features: Floats) -> NDArray[np.int64]:
     """Class indices by the greatest score, the first of equal ones; by the sign where ``coef`` has one row."""
     scores = features @ coef.T.astype(features.dtype)
