@@ -20,8 +20,10 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,6 @@ from tallystick.algorithms.gossip.golf.settings import GolfSettings, Learner
 from tallystick.algorithms.gossip.golf.walks import Walk, rounds_of_visits
 from tallystick.bench import describe
 from tallystick.core.errors import TallystickError
-from tallystick.privacy.local.gradient import GradientBudget
 
 __all__ = ["FIGURES", "RESULTS", "draw", "main", "rows"]
 
@@ -56,6 +57,8 @@ LEARNERS: tuple[Learner, ...] = ("pegasos", "logistic")
 NAMED = {"pegasos": "Pegasos SVM", "logistic": "logistic regression"}
 EPSILONS = (100.0, 50.0, 10.0, 5.0, 1.0)
 BATCHES = (1, 5, 10, 50, 100)
+MNIST_BATCHES = (1, 10, 100)
+"""Of Figure 4: every cell of it takes half a thousand million draws."""
 EPSILON = 50.0
 """Of Figures 1 and 5."""
 STRATEGIES = ("no noise", "once", "5 uses", "ε/2^t")
@@ -103,22 +106,21 @@ class Measuring:
 
     def rounds(self, name: str) -> int:
         """Rounds of a walk that is said to have converged."""
-        return 5 if self.quick else 30 if name == "mnist" else 200
+        return 5 if self.quick else 30 if name in ("artificial", "mnist") else 200
 
-    def strategy(self, name: str, learner: Learner, strategy: str) -> Rows:
-        """A line of Figure 1."""
-        lines = []
+    def strategy(self, name: str, strategy: str) -> dict[str, Rows]:
+        """A line of Figure 1 for each learner."""
+        budget = {
+            "no noise": None,
+            "once": {"epsilon": EPSILON},
+            "5 uses": {"epsilon": EPSILON, "strategy": "uses", "uses": 5},
+            "ε/2^t": {"epsilon": EPSILON, "strategy": "halving"},
+        }[strategy]
+        found = []
         for run, data in self.sets(name):
-            n, p = len(data.rows), data.problems
-            budget = {
-                "no noise": None,
-                "once": GradientBudget(epsilon=EPSILON, problems=p),
-                "5 uses": GradientBudget(epsilon=EPSILON, strategy="uses", uses=5, problems=p),
-                "ε/2^t": GradientBudget(epsilon=EPSILON, strategy="halving", problems=p),
-            }[strategy]
-            times = _times(n // 100, (3 if name == "mnist" else 10) * n)
-            lines.append(strategies(data, learner, budget, times, run, self.over))
-        return _mean_lines(lines, "visits")
+            times = _times(len(data.rows) // 100, (3 if name == "mnist" else 10) * len(data.rows))
+            found.append(strategies(data, LEARNERS, budget, times, run, self.over))
+        return {learner: _mean_lines([f[learner] for f in found], "visits") for learner in LEARNERS}
 
     def data_column(self, name: str, epsilon: float | None) -> dict[Learner, list[float]]:
         """The first column of Figures 3 and 4: a walk over perturbed records that goes on until nothing changes."""
@@ -130,12 +132,15 @@ class Measuring:
             self._columns[name, epsilon] = {learner: [f[at] for f in found] for at, learner in enumerate(LEARNERS)}
         return self._columns[name, epsilon]
 
-    def cell(self, figure: int, name: str, learner: Learner, epsilon: float | None, batch: int) -> list[float]:
-        """A cell of Figure 3 (one update a peer) or 4 (as many as records)."""
-        uses = 1 if figure == 3 else batch
-        if epsilon is None:
-            return [batches_without_noise(d, learner, batch, uses, run) for run, d in self.sets(name)]
-        return [gradients(d, learner, epsilon, batch, uses, run, self.over) for run, d in self.sets(name)]
+    def cell(self, figure: int, name: str, epsilon: float | None, batch: int) -> dict[Learner, list[float]]:
+        """A cell of Figure 3 (one update a peer) or 4 (as many as records) for each learner."""
+        uses, found = 1 if figure == 3 else batch, []
+        for run, data in self.sets(name):
+            if epsilon is None:
+                found.append(batches_without_noise(data, LEARNERS, batch, uses, run))
+            else:
+                found.append(gradients(data, LEARNERS, epsilon, batch, uses, run, self.over))
+        return {learner: [f[at] for f in found] for at, learner in enumerate(LEARNERS)}
 
     def method(self, name: str, method: str) -> dict[str, Rows]:
         """A line of Figure 5 for each learner."""
@@ -183,56 +188,50 @@ def _mean(values: Sequence[float]) -> dict[str, Any]:
     return {"accuracy": float(np.mean(values)), "sd": float(np.std(values)), "runs": len(values)}
 
 
-def _cells(
-    m: Measuring, figure: int, names: Sequence[str]
-) -> Iterator[tuple[list[dict[str, Any]], Callable[[], Rows]]]:
-    """(the keys of some cells, what measures them)."""
+@dataclass(frozen=True)
+class Cells:
+    """Some cells that are measured together: a set, what distinguishes them from others, and how."""
 
-    def keyed(keys: dict[str, Any], found: Iterable[dict[str, Any]]) -> Rows:
-        return [{**keys, **row} for row in found]
+    keys: list[dict[str, Any]]
+    measure: Callable[[], Rows]
 
+
+def _cells(m: Measuring, figure: int, names: Sequence[str]) -> Iterator[Cells]:
+    """All cells of a figure."""
     if figure == 2:
-        for epsilon in (None, *EPSILONS):
-            key = {"epsilon": _level(epsilon)}
-            if "artificial" in names:
-                yield [key], lambda key=key, e=epsilon: keyed(key, m.hyperplane(e))  # type: ignore[misc]
+        for epsilon in (None, *EPSILONS) if "artificial" in names else ():
+            yield Cells([{"epsilon": _level(epsilon)}], partial(_panel_rows, m, epsilon))
         return
     for name in names:
-        if figure == 1:
-            for learner in LEARNERS:
-                for strategy in STRATEGIES:
-                    key = {"data": name, "learner": learner, "strategy": strategy}
-                    yield [key], lambda k=key, a=(name, learner, strategy): keyed(k, m.strategy(*a))  # type: ignore[misc]
-        elif figure == 5:
-            for method in METHODS:
-                keys = [{"data": name, "learner": learner, "method": method} for learner in LEARNERS]
+        if figure in (1, 5):
+            kind, values = ("strategy", STRATEGIES) if figure == 1 else ("method", METHODS)
+            for value in values:
+                keys = [{"data": name, "learner": learner, kind: value} for learner in LEARNERS]
+                work = partial(m.strategy if figure == 1 else m.method, name, value)
+                yield Cells(keys, partial(_line_rows, keys, work))
+            continue
+        for epsilon in (None, *EPSILONS):
+            for batch in ("records", *(BATCHES if (name, figure) != ("mnist", 4) or m.quick else MNIST_BATCHES)):
+                place = {"data": name, "epsilon": _level(epsilon), "batch": batch}
+                keys = [{**place, "learner": learner} for learner in LEARNERS]
+                if isinstance(batch, int):
+                    yield Cells(keys, partial(_mean_rows, keys, partial(m.cell, figure, name, epsilon, batch)))
+                else:
+                    yield Cells(keys, partial(_mean_rows, keys, partial(m.data_column, name, epsilon)))
 
-                def lines(name: str = name, method: str = method, keys: list[dict[str, Any]] = keys) -> Rows:
-                    found = m.method(name, method)
-                    return [row for key in keys for row in keyed(key, found[key["learner"]])]
 
-                yield keys, lines
-        else:
-            for epsilon in (None, *EPSILONS):
-                place = {"data": name, "epsilon": _level(epsilon)}
-                keys = [{**place, "learner": learner, "batch": "records"} for learner in LEARNERS]
+def _panel_rows(m: Measuring, epsilon: float | None) -> Rows:
+    return [{"epsilon": _level(epsilon), **row} for row in m.hyperplane(epsilon)]
 
-                def column(name: str = name, e: float | None = epsilon, keys: list[dict[str, Any]] = keys) -> Rows:
-                    found = m.data_column(name, e)
-                    return [{**key, **_mean(found[key["learner"]])} for key in keys]
 
-                yield keys, column
-                for learner in LEARNERS:
-                    for batch in BATCHES:
-                        key = {**place, "learner": learner, "batch": batch}
+def _line_rows(keys: Rows, work: Callable[[], dict[str, Rows]]) -> Rows:
+    found = work()
+    return [{**key, **row} for key in keys for row in found[key["learner"]]]
 
-                        def cell(
-                            key: dict[str, Any] = key,
-                            a: tuple[str, Learner, float | None, int] = (name, learner, epsilon, batch),
-                        ) -> Rows:
-                            return [{**key, **_mean(m.cell(figure, *a))}]
 
-                        yield [key], cell
+def _mean_rows(keys: Rows, work: Callable[[], dict[Learner, list[float]]]) -> Rows:
+    found = work()
+    return [{**key, **_mean(found[key["learner"]])} for key in keys]
 
 
 def _level(epsilon: float | None) -> str:
@@ -244,10 +243,10 @@ def measure(m: Measuring, figure: int, table: Path | None, names: Sequence[str])
     have = read_table(table) if table is not None and table.exists() else []
     seen = {tuple(str(r[k]) for k in _KEYS[figure]) for r in have}
     out: Rows = list(have)
-    for keys, work in _cells(m, figure, names):
-        if all(tuple(str(key[k]) for k in _KEYS[figure]) in seen for key in keys):
+    for cells in _cells(m, figure, names):
+        if all(tuple(str(key[k]) for k in _KEYS[figure]) in seen for key in cells.keys):
             continue
-        found = [{f: row.get(f, "") for f in _FIELDS[figure]} for row in work()]
+        found = [{f: row.get(f, "") for f in _FIELDS[figure]} for row in cells.measure()]
         out += found
         if table is not None:
             _add(table, _FIELDS[figure], found)

@@ -6,7 +6,7 @@ and are shared by one-vs-rest problems (ε/c each) as in the paper; two classes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -70,40 +70,96 @@ def converged_on_perturbed(
     return [accuracy(w, data) for w in weights]
 
 
-def batches_without_noise(data: GossipSet, learner: Learner, batch: int, rounds: int, run: int) -> float:
-    """The walk of :func:`gradients` where nothing is private."""
-    examples = Examples(rows=data.rows[None].astype(np.float32), signs=signs_of(data))
-    walk = Walk(examples, GolfSettings(learner=learner), batch=batch)
-    walk.visit(rounds_of_visits(walk.peers, rounds, run))
-    return accuracy(walk.weights, data)
+def batches_without_noise(
+    data: GossipSet, learners: Sequence[Learner], batch: int, rounds: int, run: int
+) -> list[float]:
+    """The walks of :func:`gradients` where nothing is private."""
+    examples, out = Examples(rows=data.rows[None].astype(np.float32), signs=signs_of(data)), []
+    for learner in learners:
+        walk = Walk(examples, GolfSettings(learner=learner), batch=batch)
+        walk.visit(rounds_of_visits(walk.peers, rounds, run))
+        out.append(accuracy(walk.weights, data))
+    return out
 
 
-def gradients(data: GossipSet, learner: Learner, epsilon: float, batch: int, uses: int, run: int, over: Over) -> float:
+class _SharedNoise(GradientBudget):
+    """The same noise for one walk after the other: each alone is a run as it would be, and drawing is what costs."""
+
+    def noise(self, uses: NDArray[np.int64], columns: int, source: Any) -> NDArray[np.int64]:
+        """Drawn for the first walk that asks, handed on to the next."""
+        return source.rows(lambda: super(_SharedNoise, self).noise(uses, columns, source.words_of))
+
+
+class _Kept:
+    """A stream of noise and what was drawn from it for other walks."""
+
+    def __init__(self, words: Any, walks: int) -> None:
+        self.words_of, self._walks = words, walks
+        self._drawn: list[Any] = []
+        self._asked = 0
+
+    def rows(self, draw: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
+        if self._asked % self._walks == 0:
+            self._drawn = [draw()]
+        self._asked += 1
+        return self._drawn[0]
+
+
+def _gradient_walks(
+    data: GossipSet, learners: Sequence[Learner], budget: dict[str, Any], batch: int, what: str, run: int, over: Over
+) -> tuple[list[GradientWalk], Callable[[NDArray[np.int64]], None]]:
+    """Walks of several learners over the same visits, and what lets them make some."""
+    made = _SharedNoise(problems=data.problems, **budget)
+    grid, signs = on_grid(data.rows), signs_of(data)
+    walks = [GradientWalk(grid, signs, GolfSettings(learner=at), made, batch=batch) for at in learners]
+    streams = (stream(run, f"gradient {data.name} {what} {problem}") for problem in range(data.problems))
+    kept: list[Any] = [_Kept(words, len(walks)) for words in streams]
+    at_once = max(1, 2_000_000 // grid.shape[1])
+
+    def visit(visits: NDArray[np.int64]) -> None:
+        for start in range(0, len(visits), at_once):
+            for walk in walks:
+                walk.visit(visits[start : start + at_once], kept, over=over)
+
+    return walks, visit
+
+
+def gradients(
+    data: GossipSet, learners: Sequence[Learner], epsilon: float, batch: int, uses: int, run: int, over: Over
+) -> list[float]:
     """Every peer of ``batch`` records answers ``uses`` times, with ε/uses each; one round after the other."""
-    strategy: Any = "once" if uses == 1 else "uses"
-    budget = GradientBudget(epsilon=epsilon, strategy=strategy, uses=uses, problems=data.problems)
-    walk = GradientWalk(on_grid(data.rows), signs_of(data), GolfSettings(learner=learner), budget, batch=batch)
-    walk.visit(rounds_of_visits(walk.peers, uses, run), _noise(data, f"{epsilon} {batch} {uses}", run), over=over)
-    return accuracy(walk.weights, data)
+    budget = {"epsilon": epsilon, "strategy": "once" if uses == 1 else "uses", "uses": uses}
+    walks, visit = _gradient_walks(data, learners, budget, batch, f"{epsilon} {batch} {uses}", run, over)
+    visit(rounds_of_visits(walks[0].peers, uses, run))
+    return [accuracy(walk.weights, data) for walk in walks]
 
 
 def strategies(
-    data: GossipSet, learner: Learner, budget: GradientBudget | None, times: Sequence[int], run: int, over: Over
-) -> Points:
+    data: GossipSet,
+    learners: Sequence[Learner],
+    budget: dict[str, Any] | None,
+    times: Sequence[int],
+    run: int,
+    over: Over,
+) -> dict[str, Points]:
     """Accuracy of one walk at several numbers of visits; a peer that has spent its budget lets the model pass."""
-    settings, visits = GolfSettings(learner=learner), random_visits(len(data.rows), times[-1], run)
-    out: Points = []
+    out: dict[str, Points] = {learner: [] for learner in learners}
+    visits = random_visits(len(data.rows), times[-1], run)
+    walks: Sequence[Walk | GradientWalk]
     if budget is None:
-        plain = Walk(Examples(rows=data.rows[None].astype(np.float32), signs=signs_of(data)), settings)
-        for part, time in _parts(visits, times):
-            plain.visit(part, over=over)
-            out.append((time, accuracy(plain.weights, data)))
-        return out
-    walk = GradientWalk(on_grid(data.rows), signs_of(data), settings, budget)
-    noise = _noise(data, f"{budget.strategy} {budget.uses}", run)
+        examples = Examples(rows=data.rows[None].astype(np.float32), signs=signs_of(data))
+        plain = walks = [Walk(examples, GolfSettings(learner=learner)) for learner in learners]
+
+        def visit(part: NDArray[np.int64]) -> None:
+            for walk in plain:
+                walk.visit(part, over=over)
+
+    else:
+        walks, visit = _gradient_walks(data, learners, budget, 1, f"{budget}", run, over)
     for part, time in _parts(visits, times):
-        walk.visit(part, noise, over=over)
-        out.append((time, accuracy(walk.weights, data)))
+        visit(part)
+        for learner, walk in zip(learners, walks):
+            out[learner].append((time, accuracy(walk.weights, data)))
     return out
 
 
@@ -157,7 +213,3 @@ def golf(
 def _parts(visits: NDArray[np.int64], times: Sequence[int]) -> Iterator[tuple[NDArray[np.int64], int]]:
     for start, stop in zip([0, *times], times):
         yield visits[start:stop], stop
-
-
-def _noise(data: GossipSet, what: str, run: int) -> list[Any]:
-    return [stream(run, f"gradient {data.name} {what} {problem}") for problem in range(data.problems)]
