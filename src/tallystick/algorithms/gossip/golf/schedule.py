@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from tallystick.core.errors import StudyError
@@ -39,8 +40,8 @@ class Schedule:
         """Senders and receivers of the next ``count`` cycles, one message after the other."""
         peers = len(self.order)
         senders = np.tile(self.order, count)
-        receivers = below(self._words, peers - 1, senders.size).astype(np.int32)
-        receivers += receivers >= senders
+        receivers = np.empty(senders.size, np.int32)
+        _others(self._words.words(senders.size), senders, peers, receivers)
         gone = np.zeros(senders.size, bool)
         if self._loss > 0:
             gone |= _uniform(self._losses, senders.size) < self._loss
@@ -48,6 +49,14 @@ class Schedule:
             gone |= self._cut_off[senders] | self._cut_off[receivers]
         receivers[gone] = LOST
         return senders, receivers
+
+
+@njit(cache=True, nogil=True)
+def _others(words, senders, peers, out):  # type: ignore[no-untyped-def]
+    """For each word a peer other than the sender, uniform but for less than peers/2^53."""
+    for i in range(words.shape[0]):
+        r = min(np.int64((words[i] >> np.uint64(11)) * 2.0**-53 * (peers - 1)), peers - 2)
+        out[i] = r + (r >= senders[i])
 
 
 def stream(seed: int, purpose: str) -> AesStream:
