@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ def perturbed(data: GossipSet, epsilon: float | None, run: int, problem: int) ->
         scale = round_up_scale(Fraction(2 * UNIT * data.problems) / Fraction(epsilon))
         source = stream(run, f"data {data.name} {epsilon} {problem}")
         values = values + discrete_laplace.sample(scale, grid.size, source).reshape(grid.shape)
-    return (values / UNIT).astype(np.float32)
+    return np.asarray(values / UNIT, np.float32)
 
 
 def accuracy(weights: NDArray[Any], data: GossipSet) -> float:
@@ -87,7 +88,8 @@ class _SharedNoise(GradientBudget):
 
     def noise(self, uses: NDArray[np.int64], columns: int, source: Any) -> NDArray[np.int64]:
         """Drawn for the first walk that asks, handed on to the next."""
-        return source.rows(lambda: super(_SharedNoise, self).noise(uses, columns, source.words_of))
+        found: NDArray[np.int64] = source.rows(lambda: super(_SharedNoise, self).noise(uses, columns, source.words_of))
+        return found
 
 
 class _Kept:
@@ -95,7 +97,7 @@ class _Kept:
 
     def __init__(self, words: Any, walks: int) -> None:
         self.words_of, self._walks = words, walks
-        self._drawn: list[Any] = []
+        self._drawn: list[NDArray[np.int64]] = []
         self._asked = 0
 
     def rows(self, draw: Callable[[], NDArray[np.int64]]) -> NDArray[np.int64]:
@@ -146,21 +148,23 @@ def strategies(
     out: dict[str, Points] = {learner: [] for learner in learners}
     visits = random_visits(len(data.rows), times[-1], run)
     walks: Sequence[Walk | GradientWalk]
+    visit: Callable[[NDArray[np.int64]], None]
     if budget is None:
         examples = Examples(rows=data.rows[None].astype(np.float32), signs=signs_of(data))
-        plain = walks = [Walk(examples, GolfSettings(learner=learner)) for learner in learners]
-
-        def visit(part: NDArray[np.int64]) -> None:
-            for walk in plain:
-                walk.visit(part, over=over)
-
+        plain = [Walk(examples, GolfSettings(learner=learner)) for learner in learners]
+        walks, visit = plain, partial(_visit_all, plain, over)
     else:
         walks, visit = _gradient_walks(data, learners, budget, 1, f"{budget}", run, over)
     for part, time in _parts(visits, times):
         visit(part)
-        for learner, walk in zip(learners, walks):
-            out[learner].append((time, accuracy(walk.weights, data)))
+        for at, learner in enumerate(learners):
+            out[learner].append((time, accuracy(walks[at].weights, data)))
     return out
+
+
+def _visit_all(walks: Sequence[Walk], over: Over, part: NDArray[np.int64]) -> None:
+    for walk in walks:
+        walk.visit(part, over=over)
 
 
 def walked(

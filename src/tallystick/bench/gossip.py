@@ -20,6 +20,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallystick.algorithms.feature_maps.public_draws import PublicDraws
 from tallystick.algorithms.gossip.design import public_words
@@ -27,7 +28,7 @@ from tallystick.algorithms.gossip.golf.examples import Examples
 from tallystick.algorithms.gossip.golf.network import GolfNetwork
 from tallystick.algorithms.gossip.golf.plain import straightforward
 from tallystick.algorithms.gossip.golf.schedule import Schedule
-from tallystick.algorithms.gossip.golf.settings import GolfSettings
+from tallystick.algorithms.gossip.golf.settings import GolfSettings, Learner
 from tallystick.bench.measuring import best_seconds, row
 from tallystick.crypto.prg import system_stream
 from tallystick.privacy.local.labels import label_code
@@ -39,6 +40,7 @@ from tallystick.privacy.local.subset_moments import choose_subset
 _GOSSIPY_SECONDS = 1.5
 """A cycle of 4,140 nodes of gossipy's Pegasos, without its evaluation (measurements of November 2026)."""
 _MOST_SECONDS, _MOST_GIGABYTES, _MOST_PERTURBING = 1.5, 2.5, 360.0
+LEARNERS: tuple[Learner, ...] = ("pegasos", "logistic")
 _BLOCK = 4096
 _STUDY = bytes(32)
 
@@ -47,8 +49,8 @@ def rows(quick: bool) -> list[dict[str, Any]]:
     """The rows of the bench."""
     out = []
     spambase, mnist = ((400, 57), (600, 784)) if quick else ((4140, 57), (60_000, 784))
-    for learner in ("pegasos", "logistic"):
-        out += _against_the_loop(*spambase, GolfSettings(learner=learner))  # type: ignore[arg-type]
+    for learner in LEARNERS:
+        out += _against_the_loop(*spambase, GolfSettings(learner=learner))
     out += _many_classes(*mnist, classes=10)
     out += _linear(quick)
     out.append(_perturbed(2_000 if quick else 1_000_000, 57))
@@ -59,7 +61,7 @@ def _made_up(peers: int, columns: int, classes: int, dtype: type) -> Examples:
     draws = PublicDraws(0, "gossip bench")
     labels = draws.below(classes, peers)
     # float32 from the start: at the size of MNIST a second copy is a tenth of the memory that is measured
-    made = np.empty((peers, columns), dtype)
+    made: NDArray[Any] = np.empty((peers, columns), dtype)
     for start in range(0, peers, 1000):
         block = draws.uniform(min(1000, peers - start), columns)
         block[np.arange(len(block)), labels[start : start + 1000] % columns] += 0.2 * columns

@@ -60,21 +60,22 @@ class Examples:
     @property
     def problems(self) -> int:
         """Binary problems: one for each class, or one for two."""
-        return self.signs.shape[0]
+        return len(self.signs)
 
     @property
     def peers(self) -> int:
         """How many examples there are."""
-        return self.signs.shape[1]
+        return int(self.signs.shape[1])
 
     @property
     def columns(self) -> int:
         """Numbers in a row."""
-        return self.rows.shape[2]
+        return int(self.rows.shape[2])
 
     def rows_of(self, problem: int) -> Floats:
         """The rows that one problem is learned from."""
-        return self.rows[problem if len(self.rows) > 1 else 0]
+        chosen: Floats = self.rows[problem if len(self.rows) > 1 else 0]
+        return chosen
 
     def longest(self) -> float:
         """The norm of the longest example, rounded up a little: sums of squares round."""
@@ -90,4 +91,4 @@ def problems_of(classes: int) -> int:
 def predicted(coef: NDArray[np.float64], features: Floats) -> NDArray[np.int64]:
     """Class indices by the greatest score, the first of equal ones; by the sign where ``coef`` has one row."""
     scores = features @ coef.T.astype(features.dtype)
-    return (scores[:, 0] > 0).astype(np.int64) if coef.shape[0] == 1 else np.argmax(scores, axis=1)
+    return np.asarray(scores[:, 0] > 0 if coef.shape[0] == 1 else np.argmax(scores, axis=1), np.int64)

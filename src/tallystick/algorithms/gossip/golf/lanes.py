@@ -20,7 +20,7 @@ LANES = 8
 _PAIRS = ((types.float32, types.float32), (types.float64, types.float64), (types.float64, types.int32))
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def _whole_eights(_: Any, a: Any, b: Any) -> Any:
     """Σ aᵢbᵢ over the whole eights of two contiguous vectors: floats of one type, or doubles and 32-bit integers."""
     if not (

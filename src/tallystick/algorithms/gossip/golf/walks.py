@@ -67,7 +67,7 @@ class Walk:
         list(over(one, range(self.examples.problems)))
 
     def _signs(self, problem: int) -> NDArray[np.float64]:
-        return self.examples.signs[problem]
+        return np.asarray(self.examples.signs[problem])
 
     @property
     def _learner(self) -> int:
@@ -84,7 +84,7 @@ class GradientWalk:
 
     def __init__(
         self,
-        grid: NDArray[np.int64],
+        grid: NDArray[np.int32],
         signs: NDArray[np.float64],
         settings: GolfSettings,
         budget: GradientBudget,
