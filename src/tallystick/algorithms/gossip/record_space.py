@@ -23,10 +23,11 @@ from tallystick.algorithms.components.basis import cosines
 from tallystick.algorithms.gossip.settings import GossipSettings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
+from tallystick.privacy.local.plan import FRACTION_BITS
 from tallystick.privacy.local.subset import MOST_COORDINATES
 
-COLUMN_BITS = 12
-"""2^12 grid units are a column's whole width from its lower bound to its upper one."""
+COLUMN_BITS = FRACTION_BITS
+"""2^12 grid units are a column's whole width from its lower bound to its upper one, and the unit of every norm."""
 _BASIS_BITS = 14
 
 
