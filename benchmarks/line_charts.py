@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Panel", "draw", "write_chart"]
+__all__ = ["Panel", "chart_settings", "draw", "save", "write_chart"]
 
 _STYLES = (
     ("#1b6ca8", "-"),
@@ -45,8 +45,13 @@ class Panel:
 
 def write_chart(path: Path, panels: Sequence[Panel], *, caption: str) -> None:
     """The panels as an SVG file; neither the day nor the machine is in it."""
-    with _settings():
-        draw(panels).savefig(path, format="svg", metadata={"Title": caption, "Date": None, "Creator": None})
+    save(draw(panels), path, caption=caption)
+
+
+def save(figure: Any, path: Path, *, caption: str) -> None:
+    """A figure as an SVG file, with the same bytes every time."""
+    with chart_settings():
+        figure.savefig(path, format="svg", metadata={"Title": caption, "Date": None, "Creator": None})
 
 
 def draw(panels: Sequence[Panel]) -> Any:
@@ -56,7 +61,7 @@ def draw(panels: Sequence[Panel]) -> Any:
     names = list(dict.fromkeys(name for panel in panels for name in panel.lines))
     style = {name: _STYLES[i % len(_STYLES)] for i, name in enumerate(names)}
     known: dict[str, Any] = {}
-    with _settings():
+    with chart_settings():
         figure = Figure(figsize=(3.9 * len(panels), 3.2), layout="constrained")
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels):
             axes.set(title=panel.title, xlabel=panel.x, ylabel=panel.y)
@@ -83,7 +88,7 @@ def _line(axes: Any, panel: Panel, points: Sequence[tuple[float, float]], colour
 
 
 @contextmanager
-def _settings() -> Iterator[None]:
+def chart_settings() -> Iterator[None]:
     """Ours, and not those of whoever draws."""
     import matplotlib  # a development dependency, and slow to import
 

@@ -40,7 +40,8 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
         How (docs/protocols/gossip.md). "subset" is the default and nearly always the most accurate; "laplace" is the
         published one; "gaussian" has a delta.
     cycles : "auto" or int
-        Of the walks.
+        Of the walks: how often every peer sends its model; of perturbed gradients, how often the one model comes to
+        every peer, as long as budgets last. "auto" is 300, or as often as budgets last (five times if they halve).
     lambda_ : float
         Penalty of the walks' learners.
     label : "auto", "sign", "randomised" or "per-class"
@@ -54,6 +55,11 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
         an image. A public transform: chosen without looking at a record.
     weak_epsilon : bool
         Let an epsilon above 10 through; the result says so.
+    merging : "update-merge" or "merge-update"
+        Whether a model learns at a peer before it is merged with the peer's own, as published, or after.
+    strategy, uses, batch
+        Of perturbed gradients: a record answers "once", ``uses`` times at epsilon/uses ("uses"), or with half of what
+        is left ("halving"); ``batch`` records of a frame answer together, with the noise of one.
     epsilon, delta, neighbours, schema, bounds
         As for every estimator; neighbours are "replace-one": that a peer takes part is seen.
 
@@ -82,6 +88,10 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
     shape: Any = None
     kept: Any = None
     weak_epsilon: bool = False
+    merging: str = "update-merge"
+    strategy: str = "once"
+    uses: int = 1
+    batch: int = 1
 
     def _study_program(self) -> dict[str, Any]:
         made = super()._study_program()
@@ -91,7 +101,7 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
     def _promise(self, fed: Federation) -> dict[str, Any]:
         promise = {name: getattr(self, name) for name in PROMISE}
         if self.mechanism == "auto":
-            promise["mechanism"] = "none" if self.perturb == "none" else self.randomiser
+            promise["mechanism"] = {"none": "none", "gradient": "laplace"}.get(self.perturb, self.randomiser)
         return promise
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:

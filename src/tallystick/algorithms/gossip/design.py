@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.gossip.golf.examples import problems_of
 from tallystick.algorithms.gossip.moments import EXACT, GossipModel, RecordMoments
 from tallystick.algorithms.gossip.record_space import RecordSpace
 from tallystick.algorithms.gossip.settings import GossipSettings
@@ -18,6 +19,7 @@ from tallystick.algorithms.program import BuiltInProgram, Public
 from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream
+from tallystick.privacy.local.gradient_plan import make_gradient_plan
 from tallystick.privacy.local.plan import LocalPlan, make_local_plan
 from tallystick.privacy.local.randomiser import Decoded
 from tallystick.privacy.rules import Claim
@@ -95,6 +97,17 @@ class GossipDesign(Design):
     def plan(self, claim: Claim, *, threshold: float | None = None) -> LocalPlan:
         if threshold is not None:
             raise StudyError("a threshold is for totals, and gossip has none", remedy="Leave threshold out.")
+        if self.settings.perturb == "gradient":
+            return make_gradient_plan(
+                claim,
+                strategy=self.settings.strategy,
+                uses=self.settings.uses,
+                problems=problems_of(self.program.classes),
+                weak_epsilon=self.settings.weak_epsilon,
+                notes=self.notes,
+                hopeless=self.hopeless,
+                details=self.details,
+            )
         if self.settings.perturb == "none":  # said to be so, and refused where that is
             claim = replace(claim, mechanism="none")
         return make_local_plan(
@@ -125,10 +138,21 @@ def design_gossip(public: Public, budget: PublicBudget, settings: GossipSettings
         )
     if len(public.classes) > MOST_CLASSES:
         raise StudyError(f"{len(public.classes)} classes are too many", remedy=f"Use at most {MOST_CLASSES}.")
-    if settings.learner != "moments" or settings.perturb == "gradient":
+    if settings.learner == "moments" and settings.perturb == "gradient":
         raise StudyError(
-            f'learner = "{settings.learner}" with perturb = "{settings.perturb}" is not there yet',
-            remedy='Use learner = "moments" with perturb = "data".',
+            'learner = "moments" has no gradients that could be perturbed',
+            rule="gradients-of-a-walk",
+            remedy='Use learner = "pegasos" or "logistic", or perturb = "data".',
+        )
+    if settings.perturb != "gradient" and (settings.strategy, settings.uses, settings.batch) != ("once", 1, 1):
+        raise StudyError(
+            "strategy, uses and batch are for perturbed gradients",
+            rule="gradients-of-a-walk",
+            remedy='Leave them out, or use perturb = "gradient".',
+        )
+    if settings.uses != 1 and settings.strategy != "uses":
+        raise StudyError(
+            f'uses = {settings.uses} does not go with strategy = "{settings.strategy}"', remedy='Use strategy = "uses".'
         )
     program = GossipProgram(public, settings)
     return GossipDesign(

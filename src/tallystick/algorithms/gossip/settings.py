@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
+from tallystick.algorithms.gossip.golf.settings import Merging
 from tallystick.algorithms.keywords import flag, one_of, whole, whole_or_auto
 from tallystick.core.errors import StudyError
+from tallystick.privacy.local.gradient import Strategy
 from tallystick.privacy.local.plan import RANDOMISERS
 from tallystick.privacy.ranges import MAX_COLUMNS
 
@@ -16,6 +18,8 @@ LEARNERS = ("moments", "pegasos", "logistic")
 PERTURBED = ("data", "gradient", "none")
 LABELS = ("auto", "sign", "randomised", "per-class")
 _MOST_CYCLES = 100_000
+_MOST_USES = 1000
+_MOST_BATCH = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,10 @@ class GossipSettings:
     shape: tuple[int, ...] | None = None
     kept: tuple[int, ...] | None = None
     weak_epsilon: bool = False
+    merging: Merging = "update-merge"
+    strategy: Strategy = "once"
+    uses: int = 1
+    batch: int = 1
 
 
 def gossip_settings(keywords: Mapping[str, Any]) -> GossipSettings:
@@ -52,6 +60,10 @@ def gossip_settings(keywords: Mapping[str, Any]) -> GossipSettings:
         shape=_sides("shape", keywords.get("shape")),
         kept=_sides("kept", keywords.get("kept")),
         weak_epsilon=flag("weak_epsilon", keywords.get("weak_epsilon", False)),
+        merging=cast(Merging, one_of("merging", keywords.get("merging", "update-merge"), get_args(Merging))),
+        strategy=cast(Strategy, one_of("strategy", keywords.get("strategy", "once"), get_args(Strategy))),
+        uses=whole("uses", keywords.get("uses", 1), 1, _MOST_USES),
+        batch=whole("batch", keywords.get("batch", 1), 1, _MOST_BATCH),
     )
 
 

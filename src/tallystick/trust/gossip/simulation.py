@@ -8,16 +8,20 @@ is the person, every person of a frame publishes ``max_records`` records, zero v
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.gossip.design import GossipProgram
+from tallystick.algorithms.gossip.golf.learning import walk_over_published, walk_with_gradients
 from tallystick.algorithms.gossip.moments import GossipModel
-from tallystick.core.errors import LocalProtocolError, StudyError, TooFewParties
+from tallystick.core.errors import LocalProtocolError, TooFewParties
 from tallystick.data.encoding import Records
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
+from tallystick.privacy.local.gradient_plan import GradientPlan
 from tallystick.privacy.local.plan import LocalPlan
 from tallystick.privacy.local.randomiser import Decoded
 from tallystick.privacy.local.records import record_identity
@@ -57,8 +61,22 @@ class SimulatedGossip(Computation):
         return self.program.learn(moments, self.plan)
 
     def _walked(self, present: tuple[str, ...]) -> GossipModel:
-        """What models learn that walk from peer to peer."""
-        raise StudyError(f'learner = "{self.program.settings.learner}" is not there yet', remedy='Use "moments".')
+        """What models learn that walk from peer to peer: the model that the first peer ends with."""
+        seed = int(self.simulated.keyed(b"walks").words(1)[0])
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            if isinstance(self.plan, GradientPlan):
+                rows = [rows_of(self.simulated.records[n], self.program, self.plan.claim.max_records) for n in present]
+                self.answered = True
+                return walk_with_gradients(
+                    self.program,
+                    self.plan.budget,
+                    rows,
+                    lambda problem: self.simulated.keyed(b"gradients", str(problem).encode()),
+                    seed=seed,
+                    over=pool.map,
+                )
+            parts = [part for name in present for part in self.published(name, self.simulated.records[name])]
+            return walk_over_published(self.program, parts, seed=seed, over=pool.map)
 
     def published(self, name: str, records: Records) -> Iterator[Decoded]:
         """What everybody sees of one peer's records, in their order, some thousands at a time."""
