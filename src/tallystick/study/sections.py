@@ -67,9 +67,9 @@ class PrivacySection(Section):
     )
     mechanism: str = Field(
         default="gaussian",
-        description="the noise; exponential where parties select; none is for simulations, or for studies that every "
-        "client's own file allows",
-        json_schema_extra={"enum": ["gaussian", "laplace", "exponential", "none"]},
+        description="the noise; exponential where parties select; subset where peers publish records (left out there: "
+        "the randomiser's); none is for simulations, or for studies that every client's own file allows",
+        json_schema_extra={"enum": ["gaussian", "laplace", "exponential", "subset", "none"]},
     )
     unit: str = Field(
         default="record", description="whose influence is bounded", json_schema_extra={"enum": ["record", "person"]}
