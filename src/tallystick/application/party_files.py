@@ -46,10 +46,10 @@ class PartyFiles:
         self._statements = config.state / STATEMENTS
 
     @classmethod
-    def of(cls, path: Path, *, holder: bool = False) -> Self:
+    def of(cls, path: Path, *, role: str | None = None, holder: bool = False) -> Self:
         """The files of the party whose role file this is, once its keys are found to be its own; ``holder``: of one
         that has records."""
-        config = load_role_config(path)
+        config = load_role_config(path, role=role)
         if holder and not config.holds_records:
             load_role_config(path, role=CLIENT)  # says what is meant
         files = cls(config, read_consortium(config.consortium))

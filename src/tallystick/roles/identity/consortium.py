@@ -235,12 +235,19 @@ def dials(consortium: Consortium, name: str) -> tuple[Party, ...]:
     listening = [p for role in listening_roles() for p in consortium.by_role(role)]
     listening.sort(key=lambda p: p.role in boards)
     if me.role in holding_roles():
-        others = [p for p in consortium.parties if p.role in reachable_roles() and p.address is not None and p != me]
-        others.sort(key=lambda p: digest(b"tallystick/lines", me.name.encode(), p.name.encode()))
-        return (*sorted(listening, key=lambda p: p.role not in boards), *others[:LINES])
+        own = _lines(consortium, me)
+        twice = [p for p in own if p.name < me.name and me in _lines(consortium, p)]  # one of the two opens the line
+        return (*sorted(listening, key=lambda p: p.role not in boards), *(p for p in own if p not in twice))
     if me.role == "analyst":
         return tuple(p for p in listening if p.role in boards)
     return tuple(listening[listening.index(me) + 1 :]) if me in listening else ()
+
+
+def _lines(consortium: Consortium, me: Party) -> list[Party]:
+    """The peers that this one would keep a line to: some, any, and the same ones at every start."""
+    others = [p for p in consortium.parties if p.role in reachable_roles() and p.address is not None and p != me]
+    others.sort(key=lambda p: digest(b"tallystick/lines", me.name.encode(), p.name.encode()))
+    return others[:LINES]
 
 
 def _explain(found: Finding) -> NoReturn:

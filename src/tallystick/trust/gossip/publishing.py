@@ -29,7 +29,7 @@ from tallystick.privacy.local.plan import LocalPlan
 from tallystick.privacy.local.randomiser import Decoded, Randomiser
 from tallystick.privacy.local.records import PerturbedBatch, PerturbedRecord, record_identities
 from tallystick.privacy.mechanisms.word_buffer import WordBuffer
-from tallystick.trust.gossip.rows import rows_of
+from tallystick.trust.gossip.simulation import rows_of
 
 _COUNT = Struct("<I")
 MOST_RECORDS = 1 << 20
