@@ -1,7 +1,7 @@
 """A nursery of peers and their relay: what ``tests.trust.proxy_role`` is, and faults besides. Not in the wheel.
 
-A child loses a part of what it says in studies (the number in the file ``loss`` beside its config), and one beside whose
-config there is a file ``poison`` forges the records that it passes on and sends junk.
+A child loses a part of what it says in studies (the number in the file ``loss`` beside its config). One that has a file
+``poison`` there forges the records that it passes on, and sends junk.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tests.trust import proxy_role
+from tests.trust.gossip_deployment import text
 
 import tallystick.trust.gossip.parts as gossip_parts
-from tallystick.protocol import gossip
+from tallystick.crypto.prg import system_stream
+from tallystick.engines.setup import set_up
 from tallystick.protocol.gossip.messages import Batch, Publication, Walk
 from tallystick.roles.processes.process import RoleProcess
+from tallystick.study import Study
 from tallystick.transport.wire import RELAYED, SEALED, SUM
 from tallystick.trust.gossip import peer, relay  # noqa: F401 - children must not take their time to load it
 
@@ -46,10 +50,9 @@ def _poisonous() -> None:
             message = Batch(study_hash=session, publications=(*own, *lies))
         send(self, to, message)
         if to != self.roster.coordinator:
-            import numpy as np
-
             send(self, to, Walk(study_hash=session, age=1 << 31, weights=np.full(3, 1e300)))
-            one = Publication(peer=(self.machine.own + 1) % len(self.parameters.peers), body=b"junk", signature=b"x" * 64)
+            other = (self.machine.own + 1) % len(self.parameters.peers)
+            one = Publication(peer=other, body=b"junk", signature=b"x" * 64)
             send(self, to, Batch(study_hash=session, publications=(one,)))
 
     gossip_parts.PeerPart.send = forged  # type: ignore[method-assign]
@@ -65,7 +68,17 @@ def _faulty(role: str, config: Path, log: str) -> None:
     _child(role, config, log)
 
 
+def _warm() -> None:
+    """Load the compiled kernels once, for all children."""
+    study = Study.parse(text(peers=3, each=1))
+    publishing = gossip_parts.Publishing.of(set_up(study.canonical(), ""), study.hash)
+    randomiser = publishing.randomiser
+    vectors, labels = np.ones((1, randomiser.dimension), np.int64), np.zeros(1, np.int64)
+    drawn = randomiser.perturb_all(vectors, labels, [bytes(32)], system_stream())
+    randomiser.decode([bytes(32)], drawn)
+
+
 if __name__ == "__main__":
+    _warm()
     proxy_role._child = _faulty
-    assert gossip is not None
     proxy_role.main()

@@ -74,6 +74,7 @@ class GossipMember(Machine):
     CODES = Code
     DECODE = staticmethod(decode)
     OTHER_STUDY = "this member takes part in another study, or with another roster"
+
     def __init__(
         self, parameters: GossipParameters, name: str, state: Enum, source: WordSource, records: Mapping[str, bytes]
     ) -> None:
@@ -81,9 +82,7 @@ class GossipMember(Machine):
         self.parameters, self.message_limit = parameters, parameters.message_limit
         self.round = 1
         self.own = parameters.peers.index(name) if name in parameters.peers else None
-        self.publications = Publications(
-            parameters.study, parameters.peers, parameters.identities, parameters.validate
-        )
+        self.publications = Publications(parameters.study, parameters.peers, parameters.identities, parameters.validate)
         self._source = source
         self.view = View(self.own, len(parameters.peers), source)
         self._answered: dict[str, int] = {}
@@ -269,4 +268,3 @@ def _in_batches(items: Iterable[Any], size: Any) -> list[list[Any]]:
         found[-1].append(item)
         room -= size(item)
     return found
-

@@ -87,9 +87,7 @@ class Publications:
             self._root = None
             return publication
         first, second = sorted(((known.body, known.signature), (publication.body, publication.signature)))
-        proof = Proof(
-            peer=peer, first=first[0], first_signature=first[1], second=second[0], second_signature=second[1]
-        )
+        proof = Proof(peer=peer, first=first[0], first_signature=first[1], second=second[0], second_signature=second[1])
         self._convict(proof)
         return proof
 

@@ -318,9 +318,7 @@ def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str,
     clients = [c for c in cast.clients if any(c in names for names in participants)]
     found = [f"{f.where}: {f.what}" for f in paid(known, clients, cast, None)]
     if cast.clients_make_noise:
-        missed = unattested(
-            known, participants, proposal.body["plan"], themselves=cast.model.vouch_for_themselves
-        )
+        missed = unattested(known, participants, proposal.body["plan"], themselves=cast.model.vouch_for_themselves)
         return (*found, *(f"attestation of {who}: {what}" for who, what in missed))
     found += [f"attestation of {s}: it is missing." for s in cast.makers if not _of(known, "attestation", s)]
     return tuple(found)

@@ -25,7 +25,6 @@ from tallystick.protocol import gossip
 from tallystick.protocol.gossip.codec import unpack_publication
 from tallystick.protocol.gossip.collector import OPENED
 from tallystick.protocol.gossip.member import FROM, GossipMember
-from tallystick.protocol.governance.receipt_contents import countersigned
 from tallystick.protocol.instructions import Aborted, Compute, Finished
 from tallystick.protocol.study.roster import Roster
 from tallystick.protocol.summing import rule_of
@@ -35,6 +34,7 @@ from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
 from tallystick.trust.gossip.publishing import Publishing
+from tallystick.trust.gossip.vouching import vouched
 
 _log = logging.getLogger("tallystick.roles")
 CYCLE_SECONDS = 1.0
@@ -179,7 +179,6 @@ class PeerPart(GossipPart, ClientPart):
         crashpoint("records-drawn")
         self.drive(self.machine.publish(body))
         self.session.process.health.rounds = 1
-        crashpoint("records-published")
 
     def _vouch(self, published: bytes) -> None:
         """Attest to the noise before the records travel: it is this peer's alone, and so is the word for it."""
@@ -187,7 +186,9 @@ class PeerPart(GossipPart, ClientPart):
         note = {"participants": [process.name], "partial": format_hash(published)}
         process.store.put_release(session.study_hash, 1, json.dumps(note).encode())
         crashpoint("publication-noted")
-        attest(process.exchange, process.store, session.study_hash, self.setup, noted(process.store, session.study_hash))
+        attest(
+            process.exchange, process.store, session.study_hash, self.setup, noted(process.store, session.study_hash)
+        )
         crashpoint("publication-attested")
 
     def contribute(self, round: int, values: NDArray[np.int64]) -> None:
@@ -225,16 +226,14 @@ class CollectorPart(GossipPart, CoordinatorPart):
         self.machine.vouch(self._vouched(self.machine.unvouched))
         super().tick()
 
-    def _vouched(self, names: tuple[str, ...]) -> list[str]:
+    def _vouched(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Of these, whose charge and attestation have come in."""
+        if not names:
+            return ()
         session = self.session
-        docket = session.process.exchange.docket(session.study_hash) if names else None
-        if docket is None:
-            return []
-        known = docket.statements("charge", "countersignature")
-        attesting = {s.signer for s in docket.statements("attestation")}
-        facts = {"study": session.study_hash, "rho": self.setup.plan.rho}
-        return [n for n in names if n in attesting and countersigned(known, session.cast, [[n]], **facts) is not None]
+        docket = session.process.exchange.docket(session.study_hash)
+        known = docket.statements("charge", "countersignature", "attestation")
+        return vouched(known, session.cast, names, rho=self.setup.plan.rho)
 
     def step(self, step: Any) -> None:
         match step:
