@@ -7,7 +7,7 @@ a study's cast who coordinates, must be there, witnesses ledgers and makes noise
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -135,8 +135,7 @@ class Cast:
 
     def among(self, members: Members) -> Cast:
         """The same study's among other members."""
-        section = {"witnesses": list(self.witnesses), "countersignatures": self.countersigners}
-        return members.cast(self.model, section)
+        return replace(members.cast(self.model), witnesses=self.witnesses, countersigners=self.countersigners)
 
     def witnesses_of(self, client: str) -> tuple[str, ...]:
         """Who may countersign a client's ledger: nobody its own."""

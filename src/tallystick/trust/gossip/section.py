@@ -21,7 +21,7 @@ class GossipSection(TrustSection):
     witnesses: tuple[str, ...] = Field(
         default=(),
         max_length=100,
-        description="peers that countersign ledgers; the first three of the consortium if left out",
+        description="peers that countersign ledgers; the first five of the consortium if left out",
     )
     countersignatures: Whole | None = Field(
         default=None, description="so many witnesses sign before a peer's records travel; more than half if left out"
