@@ -28,7 +28,7 @@ from tallystick.protocol.gossip import (
 )
 from tallystick.protocol.gossip.collector import OPENED
 from tallystick.protocol.gossip.messages import Batch, Message, Publication, Walk, publication_digest
-from tallystick.protocol.instructions import Aborted, Compute, Finished, Persist, Send
+from tallystick.protocol.instructions import Compute, Finished, Held, Persist, Send
 
 STUDY, SESSION = digest(b"study"), digest(b"session")
 BOARD = "board"
@@ -142,7 +142,7 @@ class World:
                     self._one(member, more)
             case Finished(result=result):
                 self.finished.append(result)
-            case Aborted(error=error):
+            case Held(error=error):
                 self.finished.append(error)
             case Noticed():
                 self.noticed.append(step)
@@ -173,6 +173,10 @@ class World:
         if index in self.faults.equivocators and isinstance(message, Batch) and to in self.names[::2]:
             return Batch(study_hash=SESSION, publications=tuple(map(self._another, message.publications)))
         if index in self.faults.poisoners:
+            if to in self.names:  # a forged record with everything it says
+                other = Publication(peer=(index + 1) % len(self.names), body=b"\x01bad", signature=b"s" * 64)
+                junk = encode(Batch(study_hash=SESSION, publications=(other,)))
+                self.waiting.append((self.now + 1, member.name, to, junk))
             if isinstance(message, Walk):
                 huge = [np.full(3, 1e300), np.full(3, np.nan), np.full(2, 1.0), np.full(3, 9e3)]
                 return Walk(study_hash=SESSION, age=(1 << 32) - 1, weights=huge[self.now % 4])

@@ -1,8 +1,9 @@
-"""The perturbed records that a peer holds, as a data set that anybody may have: Parquet, its privacy statement, a model.
+"""The perturbed records that a peer holds, as a data set for anybody: Parquet, its privacy statement, a model.
 
     records.parquet   peer, record, the published class and numbers as they travelled; then what learners use:
                       z_* with E z = x, the record's direction in the study's public coordinates, and t_* for each class
-    privacy.json      the statement, the study, whose records these are, and the charges that have paid for them
+    privacy.json      the statement, the study, whose records these are, and the charges that have paid for them; and
+                      a and b of E zzᵀ = a·xxᵀ + b·I, with which a learner takes the noise out of second moments
     model.json        what this peer learns from them by itself
 
 Whatever is computed from these files is post-processing of what was published: it costs nobody anything more. Records
@@ -23,7 +24,6 @@ from tallystick.application.result_document import readable
 from tallystick.application.study_results import fitted
 from tallystick.application.text_layout import paragraph
 from tallystick.core.errors import NotApproved, StudyError
-from tallystick.core.identifiers import format_hash
 from tallystick.engines.engine import Computed
 from tallystick.engines.setup import set_up
 from tallystick.privacy.payment import PaidHead
@@ -78,7 +78,9 @@ def publish(name: str, config: Path, out: Path) -> dict[str, Any]:
         )
         packed = pack_outcome(computed.paid(setup.plan, study, payment))
         model = fitted(proposal, packed, known, files.members).model_document()
-        return _write(table, model, out, study=setup.study, peer=files.config.name, left_out=sorted(two))
+        moments = publishing.randomiser.moments
+        facts = {"a": moments.a, "b": moments.b}
+        return _write(table, model, out, facts, study=setup.study, peer=files.config.name, left_out=sorted(two))
 
 
 def _with_receipt(files: PartyFiles, study: bytes) -> Docket:
@@ -125,7 +127,14 @@ def _table(publishing: Publishing, bodies: Mapping[str, bytes], layout: Any) -> 
 
 
 def _write(
-    table: Release, model: dict[str, Any], out: Path, *, study: Any, peer: str, left_out: Sequence[str]
+    table: Release,
+    model: dict[str, Any],
+    out: Path,
+    moments: dict[str, float],
+    *,
+    study: Any,
+    peer: str,
+    left_out: Sequence[str],
 ) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
@@ -137,6 +146,7 @@ def _write(
         "peers": [head.client for head in heads if isinstance(head, PaidHead)],
         "charges": {head.client: head.head for head in heads if isinstance(head, PaidHead)},
         "records": table.value.num_rows,
+        "second_moments": moments,
     }
     out.mkdir(parents=True, exist_ok=True)
     stated = readable(facts)
@@ -152,8 +162,6 @@ def _write(
         "records": facts["records"],
         "left_out": list(left_out),
         "model": model,
-        "ledger_heads": len(facts["charges"]),
-        "hash": format_hash(table.payment.study),
     }
 
 

@@ -18,7 +18,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.protocol.gossip.member import GossipMember
 from tallystick.protocol.gossip.newscast import uniform
 from tallystick.protocol.gossip.parameters import GossipParameters
-from tallystick.protocol.instructions import Aborted, Finished, NoisySum, Persist, Wake
+from tallystick.protocol.instructions import Finished, Held, NoisySum, Persist, Wake
 
 OPENED = "gossip/opened"
 PART = 8  # of the peers, asked in one cycle
@@ -122,8 +122,8 @@ class CollectorMachine(GossipMember):
                 f"records of {len(inside)} peers came, {self.parameters.min_peers} are needed",
                 rule="too-few-clients",
                 round=1,
-                remedy="What was charged stays charged. Start the peers that are missing and propose the study anew.",
+                remedy="What was charged stays charged. Start the peers that are missing, then go on with the study.",
             )
-            return [Aborted(error)]
+            return [Held(error)]  # what is published stays: it goes on when they are back
         # The records themselves are kept, each where it came in; what is counted is whose they are.
         return [Finished(NoisySum(round=1, total=np.array(inside), participants=participants, dropped=dropped))]

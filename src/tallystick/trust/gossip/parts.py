@@ -25,7 +25,7 @@ from tallystick.protocol import gossip
 from tallystick.protocol.gossip.codec import unpack_publication
 from tallystick.protocol.gossip.collector import OPENED
 from tallystick.protocol.gossip.member import FROM, GossipMember
-from tallystick.protocol.instructions import Aborted, Compute, Finished
+from tallystick.protocol.instructions import Compute, Finished, Held
 from tallystick.protocol.study.roster import Roster
 from tallystick.protocol.summing import rule_of
 from tallystick.roles.governance.attestation import attest, noted
@@ -242,8 +242,8 @@ class CollectorPart(GossipPart, CoordinatorPart):
                 if behind:
                     _log.warning("the study ends; as far as is known %s do not hold all of it", ", ".join(behind))
                 self.session.round_finished(result)
-            case Aborted(error=error):
-                self.session.round_aborted(error)
+            case Held(error=error):
+                self.session.round_held(error)
             case _:
                 super().step(step)
 
