@@ -78,7 +78,7 @@ class AddedNoise:
     def noise(self, size: int, source: WordSource) -> NDArray[np.int64]:
         """Of so many coordinates."""
         sampler = discrete_gaussian if self.epsilon is None else discrete_laplace
-        return sampler.sample(self.parameter, size, source)
+        return np.asarray(sampler.sample(self.parameter, size, source), dtype=np.int64)
 
     def decode(self, identities: Sequence[bytes], values: NDArray[np.int64]) -> NDArray[np.float64]:
         """z in units of the bound."""

@@ -84,7 +84,7 @@ class SignCode:
     def targets(self, labels: NDArray[np.int64], identities: Sequence[bytes]) -> NDArray[np.float64]:
         """t with E[t_k z] = (1[y = k] − 1/C)·x. Over the C − 1 rows r_k r_y is 1 for k = y, else −1/(C − 1) on average:
         the columns of the whole matrix are orthogonal, and the constant row is left out."""
-        return self.rows(identities) * ((self.length - 1) / self.length)
+        return np.asarray(self.rows(identities) * ((self.length - 1) / self.length), dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
