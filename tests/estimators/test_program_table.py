@@ -35,6 +35,7 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "pca": (None, {"n_components": 2}),
     "truncated_svd": (None, {"n_components": 2}),
     "pipeline": ("ill", {"steps": [{"program": "pca"}, {"program": "linear_svc", "rounds": 4}], "share": 0.4}),
+    "gossip_classifier": ("ill", {"origin": "centre", "label": "sign"}),
     "summary": (None, {"bins": 4}),
     "quantiles": (None, {"q": [0.25, 0.5], "column": ["age"]}),
     "mode": (None, {"column": "ill"}),
@@ -46,6 +47,7 @@ SELECTED = {"mode", "risk_minimizer", "above_threshold"}
 """What computing parties select: pure epsilon, no sums."""
 
 
+TRUST = {"gossip_classifier": "gossip", **dict.fromkeys(SELECTED, "parties")}
 EXACT = {"consensus_svc"}
 """Not private, and said to be so: a role has to allow it."""
 
@@ -84,8 +86,8 @@ def test_an_estimator_takes_the_keywords_of_its_program(name: str) -> None:
 def test_an_estimator_a_study_file_and_a_role_make_the_same_design(name: str) -> None:
     target, keywords = NEEDS[name]
     selected = name in SELECTED
-    fed = ts.Federation.simulate([{"age": np.zeros(4)}] * 3, schema=SCHEMA, trust="parties" if selected else "servers")
-    model = estimator_class(name)(epsilon=3.0, delta=None if selected else 1e-6, **keywords)
+    fed = ts.Federation.simulate([{"age": np.zeros(4)}] * 3, schema=SCHEMA, trust=TRUST.get(name, "servers"))
+    model = estimator_class(name)(epsilon=3.0, delta=None if name in TRUST else 1e-6, **keywords)
     features = None if selected else ["age", "dose"]
     written = model.study_for(fed, target=target, features=features).replace("data", records=4000)
     by_estimator = model.design_for(written, layout_of(written))

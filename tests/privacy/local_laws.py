@@ -1,4 +1,4 @@
-"""Exact laws of local randomisers: the real path driven word by word, every outcome weighed by its exact probability."""
+"""Exact laws of local randomisers: the real path driven word by word, every outcome weighed by its probability."""
 
 from __future__ import annotations
 

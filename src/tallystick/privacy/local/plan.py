@@ -124,7 +124,7 @@ def local_claim(claim: Claim, randomiser: str, *, weak_epsilon: bool) -> Claim:
         raise PrivacyRefused(
             f"epsilon = {claim.epsilon:g} for a record that its peer publishes allows odds of {odds(claim.epsilon)}: "
             "no protection",
-            rule="local-epsilon-at-most-10",
+            rule="local-epsilon-means-something",
             remedy=f"Use {WEAK_EPSILON:g} or less; or write weak_epsilon = true under [program]: the result says so.",
         )
     told = (
