@@ -178,6 +178,21 @@ def test_a_peer_draws_once_and_a_restarted_one_not_at_all() -> None:
     assert again.publications.get(0).body == b"own"  # type: ignore[union-attr]
 
 
+def test_a_peer_that_was_set_back_takes_up_its_own_record_and_draws_no_other() -> None:
+    machine = peer("b")
+    machine.begin(0.0)
+    said = machine.receive("c", Batch(study_hash=SESSION, publications=(signed("b", b"before"),)), 0.0)
+    assert [s.key for s in said if isinstance(s, Persist)] == [FROM + "b"]
+    assert any(type(s).__name__ == "Published" for s in said)
+    with pytest.raises(LocalProtocolError):
+        machine.publish(b"another")
+    withdrawn = peer("b")
+    withdrawn.begin(0.0)
+    withdrawn.withdraw()
+    withdrawn.receive("c", Batch(study_hash=SESSION, publications=(signed("b", b"before"),)), 0.0)
+    assert withdrawn.published is not None
+
+
 def test_another_roster_changes_the_index_and_not_the_record() -> None:
     machine = peer("b")
     machine.begin(0.0)

@@ -19,6 +19,7 @@ import tallystick.trust.gossip.parts as gossip_parts
 from tallystick.crypto.prg import system_stream
 from tallystick.engines.setup import set_up
 from tallystick.protocol.gossip.messages import Batch, Publication, Walk
+from tallystick.roles.governance import exchange
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.study import Study
 from tallystick.transport.wire import RELAYED, SEALED, SUM
@@ -65,6 +66,7 @@ def _faulty(role: str, config: Path, log: str) -> None:
     if poison.exists():
         _poisonous()
     gossip_parts.CYCLE_SECONDS = 0.25
+    exchange.SHARED_DECISIONS = 2  # as among more than a hundred peers: nobody is shown what the others decide
     _child(role, config, log)
 
 

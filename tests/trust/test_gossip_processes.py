@@ -26,6 +26,7 @@ from tallystick.cli.main import app
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.protocol.gossip.codec import unpack_publication
 from tallystick.protocol.gossip.member import FROM
+from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.storage.stores import records_of
 from tallystick.study import Study
 
@@ -99,9 +100,7 @@ def test_every_peer_holds_the_same_records_and_nobody_has_drawn_two(
     assert not records_of(deployment.state("relay"), study.hash, "gossip/proof/")
 
 
-def test_who_forges_is_named_where_it_was_seen(
-    deployment: PeerDeployment, ended: tuple[Study, dict[str, Any]]
-) -> None:
+def test_who_forges_is_named_where_it_was_seen(deployment: PeerDeployment, ended: tuple[Study, dict[str, Any]]) -> None:
     logs = "\n".join((deployment.logs / f"{n}.log").read_text() for n in deployment.peers if n != POISONED)
     told = [line for line in logs.splitlines() if "refused:" in line and "has not signed for this study" in line]
     assert told
@@ -115,7 +114,7 @@ def test_what_a_peer_publishes_is_a_data_set_for_any_learner(
     study, result = ended
     made = {}
     for name in ("peer-02", "peer-04"):
-        wait_for(lambda name=name: charged(deployment, name, study))
+        wait_for(lambda name=name: ReceiptBook(deployment.state(name)).get(study.hash))
         config = str(deployment.configs[name][1])
         done = CliRunner().invoke(app, ["peer", "publish", "killed", "--config", config, "--out", str(tmp_path / name)])
         assert done.exit_code != 0  # no study is called that

@@ -21,6 +21,7 @@ from tallystick.application import published_records, study_results
 from tallystick.application.result_document import write_canonical
 from tallystick.protocol.gossip.codec import unpack_publication
 from tallystick.protocol.gossip.member import FROM
+from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.storage.stores import records_of
 from tallystick.study import Study
 
@@ -32,7 +33,9 @@ FRESH = frame(2000, 999)
 
 def accuracy(model: dict[str, Any]) -> float:
     x, z = FRESH["x"], FRESH["z"]
-    scores = model["intercept"][0] + model["coef"][0][0] * x + model["coef"][0][1] * z  # a sign: its length is no matter
+    scores = (
+        model["intercept"][0] + model["coef"][0][0] * x + model["coef"][0][1] * z
+    )  # a sign: its length is no matter
     return float(np.mean((scores > 0) == (FRESH["y"] == "b")))
 
 
@@ -85,6 +88,7 @@ def test_thirty_peers_learn_what_is_simulated(tmp_path: Path) -> None:
         learnt = {}
         for name in deployment.peers:
             config = deployment.configs[name][1]
+            wait_for(lambda name=name: ReceiptBook(deployment.state(name)).get(study.hash), 120)
             learnt[name] = published_records.publish(study.printed_hash, config, tmp_path / "published" / name)["model"]
         assert all(model == made["model"] for model in learnt.values())
         reference = simulated(deployment, study)

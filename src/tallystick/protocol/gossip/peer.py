@@ -3,6 +3,8 @@
     begin      nothing published yet: Compute (the driver charges, has it countersigned, draws)
     publish    Persist own publication → Published → it travels with the next exchanges
     restart    the publication that was kept travels again, the same bytes; nothing is drawn
+    set back   a peer that has nothing kept and is given a record with its own signature has published before: it takes
+               that one up
 
 The signature is made here, over the body and the study, so that no second body can be signed while one is kept.
 """
@@ -41,6 +43,7 @@ class PeerEvent(Enum):
     ASKED = "asked"
     PUBLISHED = "published"
     WITHDREW = "withdrew"
+    FOUND = "found its own record with another peer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class PeerMachine(GossipMember):
         (PeerState.SILENT, PeerEvent.ASKED): PeerState.DRAWING,
         (PeerState.DRAWING, PeerEvent.PUBLISHED): PeerState.SPEAKING,
         (PeerState.DRAWING, PeerEvent.WITHDREW): PeerState.WITHDRAWN,
+        (PeerState.DRAWING, PeerEvent.FOUND): PeerState.SPEAKING,
+        (PeerState.WITHDRAWN, PeerEvent.FOUND): PeerState.SPEAKING,
     }
 
     def __init__(
@@ -101,6 +106,13 @@ class PeerMachine(GossipMember):
         if isinstance(found, Refusal) or len(body) > self.parameters.body_limit:
             raise LocalProtocolError("what this peer would publish, nobody would take", party=self.name)
         return [Persist(FROM + self.name, pack_publication(own)), Published(signed)]
+
+    def progressed(self, now: float) -> list[Any]:
+        """Its own record may be among what came in: then it was set back, and draws no other."""
+        if self.state in (PeerState.DRAWING, PeerState.WITHDRAWN) and self.own in self.publications.held:
+            self._move(PeerEvent.FOUND)
+            return [Published(self.published or b"")]
+        return []
 
     def withdraw(self) -> list[Any]:
         """This peer publishes nothing; it goes on passing on what others have."""

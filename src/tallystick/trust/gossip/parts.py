@@ -40,6 +40,8 @@ _log = logging.getLogger("tallystick.roles")
 CYCLE_SECONDS = 1.0
 CYCLES = 30
 """A short study has at least so many cycles before its deadline."""
+BOARD_SECONDS = 10.0
+"""For so long a peer waits to compare notes with the board before it draws."""
 OVERHEAD = 1024
 """Bytes of a seal, and of a relay's envelope."""
 
@@ -139,9 +141,17 @@ class PeerPart(GossipPart, ClientPart):
             key=process.parts.identity.signing,
             source=self.source(b"partners"),
         )
+        self._waiting: Compute | None = None
+        self._patience = 0.0
 
     def begin(self) -> None:
         self.drive(self.machine.begin(self.session.process.now()))
+
+    def tick(self) -> None:
+        step, self._waiting = self._waiting, None
+        if step is not None:
+            self.session.compute(step)
+        super().tick()
 
     def opened(self, sender: str, kind: int, payload: memoryview) -> bytes | None:
         if sender == self.roster.coordinator:
@@ -174,7 +184,27 @@ class PeerPart(GossipPart, ClientPart):
         return records
 
     def answer(self, step: Compute, prepared: Any) -> None:
-        """The one draw: paid for and countersigned by now, and kept before anybody hears of it."""
+        """The one draw: paid for and countersigned by now, and kept before anybody hears of it.
+
+        A peer that was set back to an old copy of its disk may not know of its own draw. The notice board does: what a
+        peer has attested to has left, or was about to.
+        """
+        if self.machine.published is not None:
+            return
+        exchange, now = self.session.process.exchange, self.session.process.now()
+        self._patience = self._patience or now + BOARD_SECONDS
+        said = exchange.docket(self.session.study_hash).statements("attestation")
+        if any(s.signer == exchange.name for s in said):
+            _log.error(
+                "this peer has published in this study, and does not have what it was: its files were set back. "
+                "It draws nothing, and takes its own record up if another peer has it"
+            )
+            self.withdraw(step.round)
+            return
+        if not exchange.in_step(exchange.members.board) and now < self._patience:
+            self._waiting = step  # what this peer has said before may be on its way
+            self.session.process.wake(now + 0.2, self.session, ROUNDS)
+            return
         body = self.publishing.draw(prepared, self.session.process.name, self.source(b"draw"))
         crashpoint("records-drawn")
         self.drive(self.machine.publish(body))
