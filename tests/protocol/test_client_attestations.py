@@ -76,3 +76,27 @@ def test_open_prices_are_the_same_at_everybody_and_within_what_was_reserved() ->
     for one in again:
         one.body["plan"] = plan_digest(dear)
     assert rules(again, dear) == [("wrong-attestation", "the attestations")]
+
+
+# -- each for itself ---------------------------------------------------------------------------------------------------
+
+
+def own(client: str, **other: Any) -> Any:
+    body = {"plan": plan_digest(PLAN), "rounds": 1, "noise": [[1, ["9/1"]]], "participants": fold([[client]])}
+    return SimpleNamespace(kind="attestation", signer=client, body={**body, "partials": [], **other})
+
+
+def alone(known: list[Any]) -> list[tuple[str, str]]:
+    found = attested_by_clients(known, [["a", "b", "c"]], PLAN, CLIENTS, themselves=True)
+    return [(rule, where) for rule, where, _, _ in found]
+
+
+def test_under_local_privacy_nobody_else_s_word_is_worth_anything() -> None:
+    assert alone([own("a"), own("b"), own("c")]) == []
+    assert alone([own("a"), own("b"), own("c"), own("d")]) == []  # its records came too late: it vouches all the same
+    assert alone([own("a"), own("b")]) == [("missing-attestation", "attestation of c")]
+
+
+@pytest.mark.parametrize("lie", [{"participants": fold([["a", "b", "c"]])}, {"noise": [[1, ["1/1"]]]}])
+def test_it_vouches_for_its_own_part_with_the_noise_of_the_plan(lie: dict[str, Any]) -> None:
+    assert alone([own("a"), own("b"), own("c", **lie)]) == [("wrong-attestation", "attestation of c")]

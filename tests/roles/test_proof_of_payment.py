@@ -308,8 +308,9 @@ def test_the_analysts_machine_looks_for_itself() -> None:
 def test_no_share_leaves_before_every_witness_has_signed_this_very_head() -> None:
     mine, board = charge("c0"), Docket.of(STUDY.hash, MEMBERS, [PROPOSAL])
     exchange: Any = SimpleNamespace(
-        name="c0", say=lambda _kind, _body: mine, docket=lambda _study: board, send=lambda *_: None
-    )
+        name="c0", say=lambda _kind, _body: mine, docket=lambda _study: board, send=lambda *_: None,
+        standing=lambda _study: board.standing(T0), members=MEMBERS,
+    )  # fmt: skip
     ledger: Any = SimpleNamespace(release=lambda _study: None, charge_body=lambda _study: {}, links=lambda *_: [])
     clearance = Clearance(
         STUDY.hash, exchange, ledger, seen_by={}, check=lambda: None, again=lambda: None, witnesses=WITNESSES
@@ -322,4 +323,26 @@ def test_no_share_leaves_before_every_witness_has_signed_this_very_head() -> Non
     for witness in WITNESSES:
         assert not clearance.given(None)  # type: ignore[arg-type]
         board.apply(countersignature(witness, mine))
+    assert clearance.given(None)  # type: ignore[arg-type]
+
+
+def test_where_some_of_the_witnesses_do_so_many_of_them_must_have_signed() -> None:
+    cast = replace(MEMBERS.cast(STUDY.trust_model), countersigners=1)
+    charges = [charge(c) for c in CLIENTS]
+    one_each = [countersignature(WITNESSES[i % len(WITNESSES)], one) for i, one in enumerate(charges)]
+    facts = {"study": STUDY.hash, "rho": PLAN.rho}
+    assert countersigned([*charges, *one_each], cast, [CLIENTS], **facts) is not None
+    assert countersigned([*charges, *one_each[1:]], cast, [CLIENTS], **facts) is None
+    other = countersignature(WITNESSES[0], charge("c0", sequence=2))  # of another head
+    assert countersigned([*charges, *one_each[1:], other], cast, [CLIENTS], **facts) is None
+    mine, board = charge("c0"), Docket.of(STUDY.hash, MEMBERS, [PROPOSAL])
+    exchange: Any = SimpleNamespace(
+        name="c0", say=lambda _kind, _body: mine, docket=lambda _study: board, send=lambda *_: None,
+        standing=lambda _study: board.standing(T0), members=MEMBERS,
+    )  # fmt: skip
+    ledger: Any = SimpleNamespace(release=lambda _study: None, charge_body=lambda _study: {}, links=lambda *_: [])
+    own = {"seen_by": {}, "check": lambda: None, "again": lambda: None, "witnesses": WITNESSES, "needed": 1}
+    clearance = Clearance(STUDY.hash, exchange, ledger, **own)
+    assert not clearance.given(None)  # type: ignore[arg-type]
+    board.apply(countersignature(WITNESSES[1], mine))
     assert clearance.given(None)  # type: ignore[arg-type]

@@ -44,10 +44,12 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MaskedDeplo
     made.close()
 
 
-def run(deployment: MaskedDeployment, study: Study, meanwhile: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def run(
+    deployment: MaskedDeployment, study: Study, meanwhile: Callable[[], None] = lambda: None, patience: float = 150
+) -> dict[str, Any]:
     """Propose, wait for the approvals, run."""
     studies.propose_study(study, deployment.analyst)
-    wait_for(lambda: studies.show(study.printed_hash, deployment.analyst)["state"] == "approved")
+    wait_for(lambda: studies.show(study.printed_hash, deployment.analyst)["state"] == "approved", patience)
     made: list[dict[str, Any] | TallystickError] = []
 
     def wait() -> None:
@@ -59,7 +61,7 @@ def run(deployment: MaskedDeployment, study: Study, meanwhile: Callable[[], None
     analyst = threading.Thread(target=wait)
     analyst.start()
     meanwhile()
-    analyst.join(150)
+    analyst.join(patience)
     assert made, deployment.log()
     if isinstance(made[0], TallystickError):
         raise made[0]

@@ -50,7 +50,7 @@ def document(
     That it was paid for is seen from its receipt, or while there is none from what this party has heard (``docket``).
     """
     read = None if receipt is None else read_receipt(receipt)
-    known = docket.statements() if read is None else _statements(read, proposal.study_hash, docket.members)
+    known = docket.statements() if read is None else statements_of(read, proposal.study_hash, docket.members)
     made = _contents(proposal, packed, read, known, docket.members)
     return {**made, "signature": {"signer": signer, "value": key.sign(_signed(made)).hex()}}
 
@@ -79,7 +79,7 @@ def fitted(proposal: Statement, packed: bytes, known: Sequence[Statement], membe
     layout = layout_of(study)
     design = estimator.design_for(study, layout)
     plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
-    cast = members.cast(study.trust_model)
+    cast = members.cast(study.trust_model, study.trust.model_dump())
     payment = countersigned(known, cast, took_part(packed), study=study.hash, rho=plan.rho)
     if payment is None:
         raise VerificationError(
@@ -99,12 +99,12 @@ def estimator_of(made: Mapping[str, Any], docket: Docket | None = None) -> Priva
             "Fetch it again when the study has finished: tallystick study result.",
         )
     members = _members(receipt["consortium"]) if docket is None else docket.members
-    known = docket.statements() if docket is not None and receipt is None else _statements(receipt, study, members)
+    known = docket.statements() if docket is not None and receipt is None else statements_of(receipt, study, members)
     proposal = next(s for s in known if s.kind == "proposal" and s.study_hash == study)
     return fitted(proposal, base64.b64decode(made["released"]), known, members)
 
 
-def _statements(receipt: Mapping[str, Any], study: bytes, members: Members) -> tuple[Statement, ...]:
+def statements_of(receipt: Mapping[str, Any], study: bytes, members: Members) -> tuple[Statement, ...]:
     """The statements of a receipt that count: about this study, and signed by who may say so, as these members' keys
     have it. The aggregator wrote the receipt, and could have written anything into it."""
     found = []

@@ -9,14 +9,14 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from tallystick.cli.output import Format, FormatOption, show_result
+from tallystick.cli.output import ROLE, Format, FormatOption, show_result
 
 consortium_app = typer.Typer(no_args_is_help=True, help="Keys, certificates and addresses: who is who.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The party's name.")]
 RoleOption = Annotated[
     str,
     typer.Option(
-        help="client, analyst, or a role of the trust model: server, aggregator; party, aggregator; reducer; "
+        help="client, analyst, or a role of the trust model: server, aggregator; party, aggregator; reducer; peer, relay; "
         "proxy, data-user."
     ),
 ]
@@ -176,7 +176,30 @@ def role_app(role: str, words: str) -> typer.Typer:
         configure_logs(log_format)
         start_role(config, role)
 
+    if role in FURTHER:
+        FURTHER[role](app)
     return app
+
+
+def _peer_commands(app: typer.Typer) -> None:
+    @app.command()
+    def publish(
+        study: Annotated[
+            str, typer.Argument(metavar="STUDY", help="A study's hash, the beginning of it, or its name.")
+        ],
+        config: Annotated[Path, typer.Option(help="The peer's config file.")] = ROLE,
+        out: Annotated[Path, typer.Option(help="The folder to write to.")] = Path("published"),
+        format: FormatOption = Format.text,
+    ) -> None:
+        """Write the perturbed records that this peer holds, for any learner: Parquet, with their privacy statement; and
+        the model that this peer has learnt from them."""
+        from tallystick.application import published_records
+
+        show_result(published_records.publish(study, config, out), format, published_records.describe)
+
+
+FURTHER = {"peer": _peer_commands}
+"""What a role can do beside starting."""
 
 
 class CommandsAndRoles(TyperGroup):

@@ -104,6 +104,8 @@ class ClientProcess(ParticipantProcess):
             self._consider(statement.study_hash)
         elif statement.kind in ("outcome", "pause"):
             self._want_result(statement.study_hash)
+            if self._lacks_receipt(statement.study_hash):  # it may have come before the outcome, and was refused then
+                self.exchange.send(self.members.board, Op.RECEIPT_WANTED, b"", statement.study_hash)
         elif statement.kind == "countersignature" and statement.body["client"] == self.name:
             session = self.sessions.get(statement.study_hash)
             self.ledger.add_countersignature(statement.encode(), self.members.identities)

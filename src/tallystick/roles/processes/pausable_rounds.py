@@ -22,6 +22,7 @@ from tallystick.engines.rounds import LOST, SPENT, run_rounds
 from tallystick.engines.setup import Setup, set_up
 from tallystick.engines.totals import NoisyTotal, RoundRequest
 from tallystick.protocol import study as studies
+from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.governance.receipt import make_receipt
 from tallystick.protocol.governance.standing import RESUMED
 from tallystick.protocol.study.messages import Wish, result_digest
@@ -153,19 +154,23 @@ class PausableRounds(CoordinatedRounds):
         stored = self.process.store.study(self.study_hash)
         if self.setup is None and stored is not None:
             setup = self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
-            self._replaying = True
-            with contextlib.suppress(_NoMoreError, RoundAborted):  # or a round is spent, and none makes up for it
-                run_rounds(
-                    setup.design.program,
-                    setup.public,
-                    setup.sum_plan,
-                    self,
-                    released=lambda state, total: self._released.append((state, total)),
-                )
-            self._replaying = False
+            if isinstance(setup.plan, SumPlan):  # of what does not sum there is one round, or none released before it
+                self._run_again(setup)
         if self.setup is None:
             raise RoundAborted("a study is paused that is not stored here")
         return self.setup
+
+    def _run_again(self, setup: Setup) -> None:
+        self._replaying = True
+        with contextlib.suppress(_NoMoreError, RoundAborted):  # or a round is spent, and none makes up for it
+            run_rounds(
+                setup.design.program,
+                setup.public,
+                setup.sum_plan,
+                self,
+                released=lambda state, total: self._released.append((state, total)),
+            )
+        self._replaying = False
 
     def _tell_pause(self, facts: dict[str, Any]) -> None:
         """Say it for the record, with the digest of what is released, once that is paid for."""

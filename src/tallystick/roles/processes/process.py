@@ -120,14 +120,15 @@ class RoleProcess(EventLoop):
         stored = self.store.study(study_hash)
         proposal = self.exchange.standing(study_hash).proposal if stored is None else None
         text = stored.canonical.decode() if stored is not None else proposal.body["study"] if proposal else ""
-        model = proposed_study(text).trust_model
+        study = proposed_study(text)
+        model = study.trust_model
         if model is None:
             raise RemoteProtocolError(
                 "a study of a trust model that is not known here",
                 rule="trust-model",
                 remedy="Run the same version of tallystick everywhere.",
             )
-        return self.members.cast(model)
+        return self.members.cast(model, study.section("trust"))
 
     def directory(self, study_hash: bytes) -> Path:
         """Where a study's bulk files live."""
@@ -193,9 +194,14 @@ class RoleProcess(EventLoop):
     def _lacks_receipt(self, study: bytes) -> bool:
         standing = self.exchange.standing(study)
         if self.receipts.get(study) is None:
-            return bool(standing.result)
+            outcomes = self.exchange.docket(study).statements("outcome")
+            return bool(standing.result) or any(said.body["result"] for said in outcomes)
         finished = standing.outcome is not None and standing.outcome.body["code"] != ENDED_EARLY
         return finished and standing.state == "finished" and self.receipts.is_early(study)
+
+    def _was_run(self, study: bytes) -> bool:
+        """Whether who coordinates has said so; among many, a client is shown the outcome, and not the start."""
+        return bool(self.exchange.docket(study).statements("start", "outcome", "pause"))
 
     def heard(self, statement: Statement) -> None:
         """A signed statement is new here."""
@@ -209,7 +215,7 @@ class RoleProcess(EventLoop):
         if self.witness is not None and self.witness.receive(sender, study_hash, op, body):
             return
         if op == Op.RECEIPT and sender == self.members.board:
-            if study_hash not in self.exchange.proposed or self.exchange.standing(study_hash).start is None:
+            if study_hash not in self.exchange.proposed or not self._was_run(study_hash):
                 raise RemoteProtocolError("a receipt of a study that was not run", party=sender, rule="unknown-study")
             self.receipts.put(study_hash, body, sender=sender)
             return

@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -91,6 +92,20 @@ def is_running(state: Path) -> bool:
         except OSError:
             return True
     return False
+
+
+def records_of(state: Path, study: bytes, prefix: str) -> dict[str, bytes]:
+    """Records that a role has kept of a study and that are not secret, for a command beside it, which may run meanwhile;
+    those whose keys begin so, without that beginning."""
+    path = state / ROLE_STORE
+    if not path.exists():
+        return {}
+    with (
+        storage_guard("this role's state"),
+        contextlib.closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=_BUSY_SECONDS)) as db,
+    ):
+        rows = db.execute("SELECT key, value FROM records WHERE study = ?", (study,)).fetchall()
+    return {str(k).removeprefix(prefix): bytes(v) for k, v in rows if str(k).startswith(prefix)}
 
 
 def _lock_of(path: Path) -> Path:

@@ -1,0 +1,88 @@
+"""A peer whose files were set back: what it has attested to it does not draw again; and the board is asked first."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.trust.test_gossip_publishing import PUBLISHING, STUDY, frame, source, study_records
+
+from tallystick.protocol.instructions import Compute
+from tallystick.trust.gossip.parts import PeerPart
+
+
+class Machine:
+    """As much of one as a draw needs."""
+
+    published: bytes | None = None
+
+    def __init__(self) -> None:
+        self.drawn: list[bytes] = []
+        self.withdrawn = False
+
+    def publish(self, body: bytes) -> list[Any]:
+        self.drawn.append(body)
+        return []
+
+    def withdraw(self) -> list[Any]:
+        self.withdrawn = True
+        return []
+
+    def tick(self, _now: float) -> list[Any]:
+        return []
+
+
+@pytest.fixture
+def part() -> Any:
+    made: Any = object.__new__(PeerPart)
+    exchange = SimpleNamespace(
+        name="peer-01", members=SimpleNamespace(board="relay"), in_step=lambda _board: True, said=(),
+    )  # fmt: skip
+    exchange.docket = lambda _study: SimpleNamespace(statements=lambda *_: exchange.said)
+    process = SimpleNamespace(
+        name="peer-01", exchange=exchange, now=lambda: 100.0, wake=lambda *_: None, health=SimpleNamespace(rounds=0),
+    )  # fmt: skip
+    made.session = SimpleNamespace(
+        process=process, study_hash=STUDY.hash, compute=lambda step: made.answer(step, RECORDS)
+    )
+    made.machine, made.publishing, made.drive = Machine(), PUBLISHING, list
+    made.source = lambda _label: source()
+    made._waiting, made._patience = None, 0.0
+    return made
+
+
+RECORDS = study_records(STUDY, frame(5, 1), lenient=True)
+STEP = Compute(1, b"")
+
+
+def test_it_draws_once_it_is_in_step_with_the_board(part: Any) -> None:
+    exchange = part.session.process.exchange
+    exchange.in_step = lambda _board: False
+    part.answer(STEP, RECORDS)
+    part.tick()
+    assert part.machine.drawn == []
+    exchange.in_step = lambda _board: True
+    part.tick()
+    assert len(part.machine.drawn) == 1
+
+
+def test_a_board_that_never_says_what_it_holds_does_not_keep_a_peer_for_ever(part: Any) -> None:
+    part.session.process.exchange.in_step = lambda _board: False
+    part.answer(STEP, RECORDS)
+    part.session.process.now = lambda: 111.0
+    part.tick()
+    assert len(part.machine.drawn) == 1
+
+
+def test_what_it_has_attested_to_it_does_not_draw_again(part: Any) -> None:
+    part.session.process.exchange.said = (SimpleNamespace(signer="peer-02"), SimpleNamespace(signer="peer-01"))
+    part.answer(STEP, RECORDS)
+    assert part.machine.drawn == []
+    assert part.machine.withdrawn
+
+
+def test_what_is_published_is_not_drawn_again(part: Any) -> None:
+    part.machine.published = b"kept"
+    part.answer(STEP, RECORDS)
+    assert part.machine.drawn == []
