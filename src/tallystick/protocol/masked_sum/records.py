@@ -72,7 +72,8 @@ def _take_list(raw: bytes, at: int, count: int) -> tuple[tuple[bytes, ...], int]
     return tuple(found), at
 
 
-_KINDS = KINDS | {"blobs": Varying(_pack_list, _take_list)}
+BLOBS = Varying(_pack_list, _take_list)
+_KINDS = KINDS | {"blobs": BLOBS}
 _TABLES: dict[bytes, tuple[type[Any], str]] = {
     b"MNOI": (NoiseRecord, "round:u32 noise:length32 noise:vector"),
     b"MSEC": (SecretsRecord, "round:u32 seed:hash share:blob"),
