@@ -140,21 +140,11 @@ class PeerMachine(ClientMachine):
         ]
 
     def _answer(self, found: ResultRecord) -> None:
-        p, inside = self.parameters, set(found.clients)
         self._totals[found.round] = found
-        if not inside:
+        if found.clients:
+            self._replica.take(found.summed(self.parameters.clients))
+        else:
             self._replica.skip(found.round)
-            return
-        self._replica.take(
-            NoisySum(
-                round=found.round,
-                total=found.total,
-                participants=tuple([p.clients[client] for client in found.clients]),
-                dropped=tuple([name for client, name in enumerate(p.clients) if client not in inside]),
-                agreement=found.agreement,
-                makers=len(found.clients),
-            )
-        )
 
     def _go_on(self, now: float) -> list[Instruction]:
         """Take up the round that was opened while this peer was behind, or ask for what is still missing."""

@@ -21,7 +21,7 @@ import numpy as np
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, VerificationError
 from tallystick.crypto.field import add_into, from_bytes
 from tallystick.crypto.shamir import SHARE_BYTES
-from tallystick.protocol.instructions import Aborted, Finished, NoisySum, Persist, Send, Wake
+from tallystick.protocol.instructions import Aborted, Finished, Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.masked_sum.codec import decode, encode
 from tallystick.protocol.masked_sum.machine import Instruction, abort_error
@@ -173,18 +173,10 @@ class ReducerMachine(CollectingReducer):
         return [Persist(f"{OUTCOME}{self.round}", raw)]
 
     def _finish(self, record: ResultRecord, vouchers: bytes = b"") -> list[Instruction]:
-        p, inside = self.parameters, set(record.clients)
+        p = self.parameters
         self._clear()
         self._closed = RoundClosed(study_hash=p.study_hash, round=record.round, agreement=record.agreement)
-        result = NoisySum(
-            round=record.round,
-            total=record.total,
-            participants=tuple([p.clients[client] for client in record.clients]),
-            dropped=tuple([name for client, name in enumerate(p.clients) if client not in inside]),
-            agreement=record.agreement,
-            makers=len(record.clients),
-            vouchers=vouchers,
-        )
+        result = record.summed(p.clients, vouchers)
         shown = decode(self._outcomes[record.round]) if record.round in self._outcomes else None
         evidence = [Send(to, shown) for to in p.clients] if isinstance(shown, Evidence) else []
         return [*evidence, *(Send(to, self._closed) for to in p.clients), Finished(result)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,10 @@ from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.protocol.instructions import NoisySum
 from tallystick.trust.masks.graphs import plan_for
 from tallystick.trust.masks.memory_rounds import MemoryRounds
+from tallystick.trust.masks.unmasked_rounds import UnmaskedRounds
+
+MASKED_UP_TO = 128
+"""Beyond so many clients the simulation leaves out what cancels (:mod:`tallystick.trust.masks.unmasked_rounds`)."""
 
 
 class SimulatedMasks(SimulatedRounds):
@@ -37,19 +42,28 @@ class SimulatedMasks(SimulatedRounds):
                 remedy=f"Set clients = {len(names)} under [trust].",
             )
         self._size = plan.size
+        noise = {name: RoundNoise(plan, self._size, name, simulated.keyed) for name in names}
+        facts: dict[str, Any] = {
+            "clients": names,
+            "noise": noise,
+            "plan": plan_for(section, len(names)),  # type: ignore[arg-type]
+            "seed": simulated.keyed(b"circle").bytes(32),
+            "size": self._size,
+            "min_clients": simulated.min_clients,
+            "result_limit": min(result_limit(plan, sum(map(len, simulated.records.values()))), HALF),
+            "model_size": len(pack_state(simulated.design.program.query(simulated.template))) // 8,
+        }
+        every_peer: bool = section.every_peer  # type: ignore[attr-defined]
+        self._rounds: MemoryRounds | UnmaskedRounds
+        if len(names) > MASKED_UP_TO:
+            self._rounds = UnmaskedRounds(**facts, every_peer=every_peer)
+            return
         run = _OneRun(lambda: Replica(simulated.design.program, simulated.public, plan))
         self._rounds = MemoryRounds(
+            **facts,
             study_hash=study.hash,
-            clients=names,
-            noise={name: RoundNoise(plan, self._size, name, simulated.keyed) for name in names},
             source=simulated.keyed(b"masks"),
-            plan=plan_for(section, len(names)),  # type: ignore[arg-type]
-            seed=simulated.keyed(b"circle").bytes(32),
-            replica=run.view if section.every_peer else None,  # type: ignore[attr-defined]
-            size=self._size,
-            min_clients=simulated.min_clients,
-            result_limit=min(result_limit(plan, sum(map(len, simulated.records.values()))), HALF),
-            model_size=len(pack_state(simulated.design.program.query(simulated.template))) // 8,
+            replica=run.view if every_peer else None,
             round_seconds=section.round_timeout_s,
         )
 
