@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tallystick.estimators.frequent_itemsets import FrequentItemsets as FrequentItemsets
     from tallystick.estimators.gaussians import GaussianMixture as GaussianMixture
     from tallystick.estimators.gaussians import GaussianNB as GaussianNB
+    from tallystick.estimators.gossip_classifier import GossipClassifier as GossipClassifier
     from tallystick.estimators.kmeans import KMeans as KMeans
     from tallystick.estimators.linear import LinearSVC as LinearSVC
     from tallystick.estimators.linear import LogisticRegression as LogisticRegression
@@ -81,6 +82,7 @@ _WHERE = {
         "estimators.evaluate": ("ClassifierEvaluation", "Evaluation", "evaluate"),
         "estimators.frequent_itemsets": ("FrequentItemsets",),
         "estimators.gaussians": ("GaussianMixture", "GaussianNB"),
+        "estimators.gossip_classifier": ("GossipClassifier",),
         "estimators.kmeans": ("KMeans",),
         "estimators.linear": ("LinearSVC", "LogisticRegression", "Ridge"),
         "estimators.mode": ("Mode",),

@@ -22,6 +22,8 @@ from tallystick.algorithms.evaluation.confusion_counts import design_evaluation
 from tallystick.algorithms.feature_maps.settings import MAP_KEYS
 from tallystick.algorithms.gaussians.mixture import MixtureSettings, design_mixture, mixture_settings
 from tallystick.algorithms.gaussians.naive_bayes import design_naive_bayes
+from tallystick.algorithms.gossip.design import design_gossip
+from tallystick.algorithms.gossip.settings import GossipSettings, gossip_settings
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
@@ -110,6 +112,9 @@ BUILT_IN: dict[str, BuiltIn] = {
     ),
     "gaussian_nb": BuiltIn(keys=frozenset(), design=design_naive_bayes, estimator=_face("gaussians:GaussianNB")),
     "gaussian_mixture": _checked(MixtureSettings, mixture_settings, design_mixture, _face("gaussians:GaussianMixture")),
+    "gossip_classifier": _checked(
+        GossipSettings, gossip_settings, design_gossip, _face("gossip_classifier:GossipClassifier")
+    ),
     "summary": BuiltIn(
         keys=frozenset({"columns", "bins", "cuts", "correlations"}),
         design=design_summary,

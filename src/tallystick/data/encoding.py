@@ -366,8 +366,8 @@ def _scale(values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.
     width = float(column.upper) - float(column.lower)
     above = _on_steps(values, column) - float(column.lower)
     if isinstance(column, Number) and column.log:
-        above = np.fromiter(map(math.log1p, above.tolist()), dtype=np.float64, count=len(above))
-        width = math.log1p(width)
+        above = np.fromiter(map(math.log1p, (column.log_factor * above).tolist()), dtype=np.float64, count=len(above))
+        width = math.log1p(column.log_factor * width)
     return np.asarray(above / width * 2.0 - 1.0, dtype=np.float64)
 
 

@@ -54,6 +54,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     evaluated_by: ClassVar[str | None] = None
     """The mechanism of ``ts.evaluate``, where it is not the fit's: an exact fit does not ask for exact counts."""
 
+    plain_trust: ClassVar[str] = "servers"
+    """The trust model of ``fit(X, y)``, all of whose parties are the caller."""
+
     ignores_y: ClassVar[bool] = False
     """Whether ``y`` of ``fit(X, y)`` is there for pipelines alone, as unsupervised estimators have it."""
 
@@ -292,7 +295,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         fed = SimulatedFederation(
             frames=(data.frame,),
             schema=data.schema,
-            trust={"model": "servers"},
+            trust={"model": self.plain_trust},
             names=("caller",),
             ledger=Ledger(),
             refuse_useless=False,

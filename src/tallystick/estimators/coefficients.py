@@ -19,7 +19,7 @@ UNITS = (
     "Coefficients are per unit of the column as it is declared, values beyond its bounds counting as the bound; "
     "an indicator (column=value) is 1 where it holds and 0 elsewhere."
 )
-LOGARITHMS = "A term of kind log is per unit of log(1 + value - lower)."
+LOGARITHMS = "A term of kind log is per unit of log(1 + value - lower), or of log(1 + s·(value - lower)) if log = s."
 
 
 def undo_scaling(

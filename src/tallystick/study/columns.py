@@ -31,6 +31,7 @@ from tallystick.study.declared_values import (
 )
 from tallystick.study.missing_values import MissingValue, check_label_missing, check_number_missing, missing_rule
 
+_LEAST_LOG, _MOST_LOG = 1e-9, 1e9
 _MAX_EXACT = 2**53  # the largest magnitude up to which float64 holds every integer
 
 
@@ -121,14 +122,15 @@ class _ColumnType:
 class Number(_ColumnType):
     """A real number with public bounds; values outside are clamped to them.
 
-    Without ``bins``: scaled linearly to [-1, 1]; with ``log`` on the scale of log(1 + value - lower). With ``bins``:
-    one-hot on the intervals the public cut points make, each closed on the left and open on the right.
+    Without ``bins``: scaled linearly to [-1, 1]; with ``log`` on the scale of log(1 + value - lower), and with a number
+    s for it on that of log(1 + s·(value - lower)): a larger s tells small values apart. With ``bins``: one-hot on the
+    intervals the public cut points make, each closed on the left and open on the right.
     """
 
     lower: float
     upper: float
     bins: Sequence[float] | None = None
-    log: bool = False
+    log: bool | float = False
     missing: MissingValue = field(default=None, kw_only=True)
 
     type_name: ClassVar[str] = "number"
@@ -136,9 +138,9 @@ class Number(_ColumnType):
     def check(self, name: str) -> None:
         check_bounds(name, self.type_name, self.lower, self.upper)
         check_number_missing(name, self.type_name, self.missing, self.lower, self.upper)
-        if not isinstance(self.log, bool):
-            remedy = f"Write {for_caller(python='log=True', toml='log = true')} or leave it out."
-            raise impossible(name, "log is not true or false", remedy=remedy)
+        if not isinstance(self.log, bool) and not (is_finite(self.log) and _LEAST_LOG <= self.log <= _MOST_LOG):
+            written = for_caller(python="log=True or log=100", toml="log = true or log = 100")
+            raise impossible(name, "log is not true, false or a positive number", remedy=f"Write {written}.")
         if self.bins is None:
             return
         if not isinstance(self.bins, tuple) or not self.bins:
@@ -161,6 +163,11 @@ class Number(_ColumnType):
         if self.log:
             raise impossible(name, "bins and log together", remedy="Cut points are on the plain scale: drop log.")
 
+    @property
+    def log_factor(self) -> float:
+        """s of log(1 + s·(value - lower)); 0 where the scale is linear."""
+        return float(self.log)
+
     def shape(self, name: str) -> Encoded:
         if self.bins is not None:
             cuts = [shown(b) for b in self.bins]
@@ -169,8 +176,10 @@ class Number(_ColumnType):
             names += [f"{name}>={cuts[-1]}"]
             return Encoded("onehot", tuple(names), ("bin",) * len(names))
         if self.log:
-            half = math.log1p(float(self.upper) - float(self.lower)) / 2
-            return Encoded("number", (name,), ("log",), half, half, float(self.lower))
+            # log(1 + s·v) = log s + log(1 + (v - 1 + 1/s)): centre and offset as if s were 1.
+            s = self.log_factor
+            half = math.log1p(s * (float(self.upper) - float(self.lower))) / 2
+            return Encoded("number", (name,), ("log",), half - math.log(s), half, float(self.lower) + (1 - 1 / s))
         return _scaled(name, float(self.lower), float(self.upper))
 
 

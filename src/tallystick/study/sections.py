@@ -23,6 +23,12 @@ def _is_a_number(value: Any) -> Any:
     return value
 
 
+def _is_a_number_or_truth(value: Any) -> Any:
+    if not isinstance(value, (bool, int, float)):
+        raise PydanticCustomError("number", "true, false or a number belongs here", {})
+    return value if isinstance(value, bool) else float(value)
+
+
 Whole = Annotated[int, BeforeValidator(_is_a_number)]
 Real = Annotated[float, BeforeValidator(_is_a_number)]
 
@@ -67,9 +73,9 @@ class PrivacySection(Section):
     )
     mechanism: str = Field(
         default="gaussian",
-        description="the noise; exponential where parties select; none is for simulations, or for studies that every "
-        "client's own file allows",
-        json_schema_extra={"enum": ["gaussian", "laplace", "exponential", "none"]},
+        description="the noise; exponential where parties select; subset where peers publish records (left out there: "
+        "the randomiser's); none is for simulations, or for studies that every client's own file allows",
+        json_schema_extra={"enum": ["gaussian", "laplace", "exponential", "subset", "none"]},
     )
     unit: str = Field(
         default="record", description="whose influence is bounded", json_schema_extra={"enum": ["record", "person"]}
@@ -143,7 +149,10 @@ class NumberColumn(Section):
     lower: Real = Field(description="public; smaller values are clamped to it")
     upper: Real = Field(description="public; larger values are clamped to it")
     bins: tuple[Real, ...] | None = Field(default=None, description="public cut points: one 0/1 column for each bin")
-    log: bool = Field(default=False, description="on a logarithmic scale between the bounds")
+    log: Annotated[bool | float, BeforeValidator(_is_a_number_or_truth)] = Field(
+        default=False,
+        description="on a logarithmic scale between the bounds; a number s: that of log(1 + s·(x - lower))",
+    )
     missing: Annotated[str | bool | float | None, AfterValidator(_float)] = _MISSING
 
 

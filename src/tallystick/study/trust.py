@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tallystick.core.errors import StudyError, TrustModelError
+from tallystick.core.errors import StudyError
 from tallystick.privacy.trust import Trust
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 DEFAULT_TRUST = "servers"
 _BUILT_IN = {
+    "gossip": "tallystick.trust.gossip",
     "masks": "tallystick.trust.masks",
     "parties": "tallystick.trust.parties",
     "proxy": "tallystick.trust.proxy",
     "servers": "tallystick.trust.servers",
 }
-_PLANNED = ("gossip",)  # docs/roadmap.md
 _REGISTERED: dict[str, TrustModel] = {}
 
 
@@ -138,8 +138,6 @@ def trust_model(name: str) -> TrustModel:
         import_module(_BUILT_IN[name])
     if name not in _REGISTERED:
         known = ", ".join(sorted({*_BUILT_IN, *_REGISTERED}))
-        if name in _PLANNED:
-            raise TrustModelError(f"nothing runs under trust = {name!r} yet", remedy=f"It runs under: {known}.")
         raise StudyError(
             f"trust.model: there is no trust model {name[:40]!a}",
             rule="wrong-value",

@@ -6,7 +6,9 @@ from enum import StrEnum
 
 EXPONENTIAL = "exponential"
 """What a claim says whose steps are draws of the exponential mechanism, and Laplace noise where they count."""
-PURE = frozenset({"laplace", EXPONENTIAL})
+SUBSET = "subset"
+"""What a claim says whose records are published by subset selection, each by the peer that holds it."""
+PURE = frozenset({"laplace", EXPONENTIAL, SUBSET})
 """The mechanisms of a claim that promise pure ε."""
 
 
