@@ -81,6 +81,10 @@ def wire_seeds() -> list[bytes]:
         at["selection"] + b"TSEL\x01\0\x01\0" + bytes(32 + 4 + 4) + struct.pack("<Q", 2) + b"\x12\x34",
         at["selection"] + b"TSEL\x01\0\x02\0" + bytes(32 + 4 + 4),
         at["selection"] + b"TSEL\x01\0\x04\0" + bytes(32 + 4) + b"\x0a\x02\0p2\x01\0x",
+        at["gossiped"] + b"TGOS\x01\0\x01\0" + bytes(33) + struct.pack("<3I", 1, 2, 3) + bytes(16) + bytes(32),
+        at["gossiped"] + b"TGOS\x01\0\x02\0" + bytes(32) + struct.pack("<IIQ", 1, 0, 2) + b"ab" + bytes(64),
+        at["gossiped"] + b"TGOS\x01\0\x05\0" + bytes(32) + struct.pack("<IId", 9, 1, 0.5),
+        at["relay"] + b"\x02c0\x02c1" + bytes(64) + b"\x03" + bytes(40),
     ]  # fmt: skip
 
 

@@ -22,9 +22,11 @@ from tallystick.crypto.sealing import Opener
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.sandbox import messages as pipes
 from tallystick.privacy.chain import KINDS, Link, parse_body
+from tallystick.protocol import gossip
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import selection as selections
 from tallystick.protocol import study as studies
+from tallystick.protocol.gossip import codec as gossip_codec
 from tallystick.protocol.governance import statements
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt_check import check_receipt
@@ -40,7 +42,7 @@ from tallystick.roles.governance.results import is_interim
 from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.report import check_export
 from tallystick.study.proposed import proposed_study
-from tallystick.transport import wire
+from tallystick.transport import relayed, wire
 from tallystick.transport.network import frames
 
 __all__ = ["KEYS", "TARGETS", "channel", "members", "wire_target"]
@@ -96,6 +98,20 @@ def secure_sum(raw: bytes) -> None:
 def selection(raw: bytes) -> None:
     with contextlib.suppress(RemoteProtocolError):
         assert selections.encode(selections.decode(raw, limit=LIMIT)) == raw
+
+
+def gossiped(raw: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        assert gossip.encode(gossip.decode(raw, limit=LIMIT)) == raw
+    with contextlib.suppress(RemoteProtocolError):
+        assert gossip_codec.pack_publication(gossip_codec.unpack_publication(raw)) == raw
+
+
+def relay(raw: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        found = relayed.unwrap(raw, "peer")
+        assert len(found.raw) < len(raw)
+        found.verify(KEYS["c0"].public)
 
 
 def study_layer(raw: bytes) -> None:
@@ -238,6 +254,8 @@ TARGETS: tuple[Callable[[bytes], None], ...] = (
     result,
     certificate,
     selection,
+    gossiped,
+    relay,
 )
 
 

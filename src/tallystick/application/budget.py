@@ -28,7 +28,7 @@ def show(config: Path, name: str | None = None, *, epsilon: float | None = None)
             f"no study has epsilon = {epsilon:g}", rule="usage", remedy="Give that of a study, such as 0.5."
         )
     sizes = SIZES if epsilon is None else (epsilon,)
-    with PartyFiles.of(config, role="client") as files, files.ledger() as ledger:
+    with PartyFiles.of(config, holder=True) as files, files.ledger() as ledger:
         files.check_ledger(ledger)
         views = ledger.views() if name is None else (ledger.view(name),)
         budgets = [_facts(view, sizes) | {"studies": _studies(view, files)} for view in views]

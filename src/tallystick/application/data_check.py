@@ -48,7 +48,7 @@ def check(study: str, config: Path, *, source: str | None = None, accept: bool =
             f"there is no role file {str(config)!a} that says where the records are",
             remedy="Name the records: --source FILE. Or the client's role file: --config path/to/role.toml.",
         )
-    with PartyFiles.of(config, role="client") as files:
+    with PartyFiles.of(config, holder=True) as files:
         wanted = _study(study, files)
         with files.ledger() as ledger:
             where = source_of(files.config, ledger)
@@ -67,7 +67,7 @@ def check(study: str, config: Path, *, source: str | None = None, accept: bool =
 
 def accept_columns(study: Study, config: Path, *, by: str) -> None:
     """A person's word that a study's columns may be read as it declares them, without looking at the records again."""
-    with PartyFiles.of(config, role="client") as files, files.ledger() as ledger:
+    with PartyFiles.of(config, holder=True) as files, files.ledger() as ledger:
         _accept(files, ledger, study, by)
 
 

@@ -267,7 +267,7 @@ def _state(config: RoleConfig) -> Iterator[Finding]:
 
 
 def _ledger(files: PartyFiles) -> Iterator[Finding]:
-    if files.config.role != "client" or not (files.config.state / LEDGER).exists():
+    if not files.config.holds_records or not (files.config.state / LEDGER).exists():
         return
     with files.ledger() as ledger:
         files.check_ledger(ledger)
@@ -292,7 +292,7 @@ def _records(files: PartyFiles) -> Iterator[Finding]:
 
 def _waiting(files: PartyFiles) -> Iterator[Finding]:
     """A study that waits for a person waits until somebody looks: here at the latest."""
-    if files.config.role != "client" or not (files.config.state / LEDGER).exists():
+    if not files.config.holds_records or not (files.config.state / LEDGER).exists():
         return
     found = [one["study"] for one in waiting(files)]
     if not found:
@@ -306,7 +306,7 @@ def _waiting(files: PartyFiles) -> Iterator[Finding]:
 def _notify(config: RoleConfig) -> Iterator[Finding]:
     """How the steward is told, as far as can be seen without telling."""
     notify = config.notify
-    if config.role != "client" or notify is None:
+    if not config.holds_records or notify is None:
         return
     if notify.command and shutil.which(notify.command[0]) is None:
         remedy = "Write the path of a program that this account may run under [notify] command."

@@ -29,7 +29,7 @@ def verify(config: Path, *, offline: bool = False) -> dict[str, Any]:
     """Check a client's own ledger: every link, signature and sum, its anchor, what the servers have signed, and, unless
     ``offline``, what they say now that they have seen of it."""
     asked: dict[str, Any] = {"asked": None, "silent": []}
-    with PartyFiles.of(config, role="client") as files, files.ledger() as ledger:
+    with PartyFiles.of(config, holder=True) as files, files.ledger() as ledger:
         report = files.check_ledger(ledger)
         if not offline:
             found = ask_witnesses(files.config, files.consortium, files.identity, report.head.ledger)
@@ -97,7 +97,7 @@ def export(config: Path, out: Path, *, chain: bool) -> dict[str, Any]:
 def recover(config: Path, *, by: str, reason: str, statements: Iterable[Path] = ()) -> dict[str, Any]:
     """Continue a damaged ledger from the last entry the servers have signed; ``statements`` are countersignatures
     kept elsewhere."""
-    with PartyFiles.of(config, role="client") as files:
+    with PartyFiles.of(config, holder=True) as files:
         done = recover_ledger(
             files.config.state / LEDGER,
             party=files.config.name,

@@ -30,6 +30,7 @@ from tallystick.roles.ledger.report import LedgerReport
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.steward.refusals import Refusals
 from tallystick.study.proposed import proposed_study
+from tallystick.study.trust import CLIENT
 
 
 def identities_of(consortium: Consortium) -> dict[str, VerifyKey]:
@@ -45,9 +46,12 @@ class PartyFiles:
         self._statements = config.state / STATEMENTS
 
     @classmethod
-    def of(cls, path: Path, *, role: str | None = None) -> Self:
-        """The files of the party whose role file this is, once its keys are found to be its own."""
+    def of(cls, path: Path, *, role: str | None = None, holder: bool = False) -> Self:
+        """The files of the party whose role file this is, once its keys are found to be its own; ``holder``: of one
+        that has records."""
         config = load_role_config(path, role=role)
+        if holder and not config.holds_records:
+            load_role_config(path, role=CLIENT)  # says what is meant
         files = cls(config, read_consortium(config.consortium))
         _ = files.identity
         return files
@@ -138,6 +142,6 @@ class PartyFiles:
 @contextmanager
 def client_ledger(config: Path) -> Iterator[LedgerStore]:
     """The ledger of the client whose role file this is, found to be in order and the newest copy known here."""
-    with PartyFiles.of(config, role="client") as files, files.ledger() as ledger:
+    with PartyFiles.of(config, holder=True) as files, files.ledger() as ledger:
         files.check_ledger(ledger)
         yield ledger

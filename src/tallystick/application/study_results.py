@@ -79,7 +79,7 @@ def fitted(proposal: Statement, packed: bytes, known: Sequence[Statement], membe
     layout = layout_of(study)
     design = estimator.design_for(study, layout)
     plan = plan_study(study, design, allow_not_private=study.privacy.mechanism == "none")
-    cast = members.cast(study.trust_model)
+    cast = members.cast(study.trust_model, study.trust.model_dump())
     payment = countersigned(known, cast, took_part(packed), study=study.hash, rho=plan.rho)
     if payment is None:
         raise VerificationError(

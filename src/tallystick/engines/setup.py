@@ -58,6 +58,14 @@ class Setup:
     def check_cast(self, cast: Cast) -> None:
         """Refuse a study that was planned for other parties than there are."""
         cast.model.check_cast(self.study.trust, cast.counts())
+        short = [name for name in cast.clients if cast.countersigners_of(name) > len(cast.witnesses_of(name))]
+        if short:
+            raise StudyError(
+                f"{cast.countersigners_of(short[0])} have to countersign the ledger of {short[0]}, and the consortium "
+                f"has {len(cast.witnesses_of(short[0]))} of the witnesses for it",
+                rule="witnesses",
+                remedy="Name witnesses that are in the consortium, under [trust].",
+            )
 
     def close(self) -> None:
         """End the locked children of a program file, if it is one. They come back if they are asked again."""

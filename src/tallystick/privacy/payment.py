@@ -16,7 +16,8 @@ from tallystick.privacy.ledger import Entry
 
 @dataclass(frozen=True, kw_only=True)
 class PaidHead:
-    """One institution's ledger with the charge in it, as it and every witness have signed."""
+    """One institution's ledger with the charge in it, as it and its witnesses have signed: all of them, or as many as
+    the study's trust model asks for."""
 
     client: str
     head: str

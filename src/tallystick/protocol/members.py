@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.core.identifiers import HASH_BYTES, check_party_name
 from tallystick.crypto.signing import VerifyKey
-from tallystick.study.trust import TrustModel, registered
+from tallystick.study.trust import CLIENT, TrustModel, holding_roles, registered
 
-ANALYST, CLIENT = "analyst", "client"
+ANALYST = "analyst"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +52,15 @@ class Members:
     def analysts(self) -> tuple[str, ...]:
         return self.of(ANALYST)
 
-    @property
+    @cached_property
     def clients(self) -> tuple[str, ...]:
-        return self.of(CLIENT)
+        """Parties that hold records in some trust model."""
+        return self._in_any(set(holding_roles()))
 
     @cached_property
     def helpers(self) -> tuple[str, ...]:
         """Everybody but the board, the clients and the analysts."""
-        others = [role for role in self.roles if role not in (ANALYST, CLIENT)]
+        others = [role for role in self.roles if role not in (ANALYST, *holding_roles())]
         return tuple(name for role in others for name in self.roles[role] if name != self.board)
 
     @cached_property
@@ -90,8 +92,8 @@ class Members:
         """Helpers, then clients."""
         return (*self.helpers, *self.clients)
 
-    def cast(self, model: TrustModel) -> Cast:
-        """What each does in a study of this trust model."""
+    def cast(self, model: TrustModel, section: Mapping[str, Any] | None = None) -> Cast:
+        """What each does in a study of this trust model; ``section`` is [trust] of its file, which nobody has checked."""
         coordinators = self.of(model.coordinator)
         if len(coordinators) != 1:
             raise RemoteProtocolError(
@@ -99,34 +101,51 @@ class Members:
                 rule="consortium",
                 remedy=f"Enrol exactly one {model.coordinator}.",
             )
+        witnesses, needed = model.witnesses_of(section or {}, self.of(model.witnesses))
         return Cast(
             members=self,
             model=model,
             coordinator=coordinators[0],
+            clients=self.of(model.holders),
             helpers=tuple(name for role in model.helpers for name in self.of(role)),
-            witnesses=self.of(model.witnesses),
+            witnesses=witnesses,
+            countersigners=needed,
             makers=tuple(name for role in model.maker_roles for name in self.of(role)),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cast:
-    """The parties of a study by what they do in it; clients and analysts are the consortium's."""
+    """The parties of a study by what they do in it; analysts are the consortium's."""
 
     members: Members
     model: TrustModel = field(repr=False)
     coordinator: str
     """Opens the study and its rounds, and learns the totals."""
+    clients: tuple[str, ...]
+    """They hold the records."""
     helpers: tuple[str, ...]
     """All of them take part in every study."""
     witnesses: tuple[str, ...]
     """They countersign every client's ledger before anything of it leaves."""
     makers: tuple[str, ...]
     """They add noise, and attest to it."""
+    countersigners: int | None = None
+    """How many of the witnesses have to countersign a ledger; all, unless the trust model says otherwise."""
 
-    @property
-    def clients(self) -> tuple[str, ...]:
-        return self.members.clients
+    def among(self, members: Members) -> Cast:
+        """The same study's among other members."""
+        section = {"witnesses": list(self.witnesses), "countersignatures": self.countersigners}
+        return members.cast(self.model, section)
+
+    def witnesses_of(self, client: str) -> tuple[str, ...]:
+        """Who may countersign a client's ledger: nobody its own."""
+        return tuple(name for name in self.witnesses if name != client)
+
+    def countersigners_of(self, client: str) -> int:
+        """How many of them have to."""
+        there = len(self.witnesses_of(client))
+        return there if self.countersigners is None else self.countersigners
 
     @property
     def analysts(self) -> tuple[str, ...]:
@@ -148,7 +167,7 @@ class Cast:
     @property
     def clients_make_noise(self) -> bool:
         """Whether the noise is the clients' own: then each vouches for the rounds it was in."""
-        return CLIENT in self.model.maker_roles
+        return self.model.holders in self.model.maker_roles
 
     def role(self, name: str) -> str | None:
         """The role of a party that is asked to take part, or None for anyone else."""

@@ -19,6 +19,8 @@ from tallystick.privacy.trust import Trust
 if TYPE_CHECKING:
     from tallystick.privacy.plan import Plan
 
+CLIENT = "client"
+"""The role of an institution with records, unless its trust model says otherwise."""
 DEFAULT_TRUST = "servers"
 _BUILT_IN = {
     "gossip": "tallystick.trust.gossip",
@@ -39,6 +41,8 @@ class Role:
     """What it does, for ``--help``."""
     listens: bool = True
     """Whether others connect to it; clients and analysts only dial out."""
+    may_listen: bool = False
+    """Whether it may be given an address, though it need not have one: a peer that others can reach."""
     process: str = ""
     """Which process runs it, as ``module:class``."""
 
@@ -47,8 +51,9 @@ class TrustModel(ABC):
     """What makes a trust model. Register one instance (:func:`register`); nothing else has to know of it.
 
     The capabilities are names of roles: ``coordinator`` starts rounds and learns the totals, ``board`` keeps the notice
-    board, ``witnesses`` countersign ledgers, ``makers`` (one role or several) add noise and attest to it. ``helpers``
-    are the roles all of whose members take part in every study, in this order, before the clients.
+    board, ``witnesses`` countersign ledgers, ``makers`` (one role or several) add noise and attest to it, ``holders``
+    have the records: they are the study's clients. ``helpers`` are the roles all of whose members take part in every
+    study, in this order, before the clients.
     """
 
     name: ClassVar[str]
@@ -60,6 +65,9 @@ class TrustModel(ABC):
     board: ClassVar[str]
     witnesses: ClassVar[str]
     makers: ClassVar[str | tuple[str, ...]]
+    holders: ClassVar[str] = CLIENT
+    vouch_for_themselves: ClassVar[bool] = False
+    """Whether each noise maker's noise is on its own records alone: it attests to its own part, before that leaves."""
     computes: ClassVar[tuple[str, ...]] = ("sums",)
     """The kinds of designs it carries out: ``"sums"`` of the records' vectors in rounds, or what else it can."""
     whole_noise: ClassVar[bool] = True
@@ -85,6 +93,11 @@ class TrustModel(ABC):
     def fitted(self, section: Any, plan: Plan, *, records: int | None) -> Plan:
         """The plan as this trust model carries it out, with notes of its own; raises what cannot be."""
         return plan
+
+    def witnesses_of(self, section: Mapping[str, Any], parties: tuple[str, ...]) -> tuple[tuple[str, ...], int | None]:
+        """Of the ``parties`` that could, who witnesses in a study with this (unchecked) section of its file; and how
+        many of them have to countersign a ledger, None for all."""
+        return parties, None
 
     def upload_bytes(self, section: Any, plan: Plan, *, records: int | None) -> int:
         """What a client's sum takes on the wire in a round, about: 8 bytes an entry, unless the model has it longer."""
@@ -127,6 +140,11 @@ def registered() -> tuple[TrustModel, ...]:
     for name in _BUILT_IN:
         trust_model(name)
     return tuple(_REGISTERED[name] for name in sorted(_REGISTERED))
+
+
+def holding_roles() -> tuple[str, ...]:
+    """The roles that have records, a ledger and a steward."""
+    return tuple(dict.fromkeys((CLIENT, *(model.holders for model in registered()))))
 
 
 def trust_model(name: str) -> TrustModel:

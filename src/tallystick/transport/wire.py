@@ -2,6 +2,7 @@
 
     kind (1) ‖ study hash (32) ‖ payload      kind 1: study layer, 2: secure sum, 3: secure sum, sealed to its receiver
                                               kind 4: signed statements (governance/exchange; the hash may be zero)
+                                              kind 5: passed on by a relay (transport/relayed)
 
 Shares are sealed (:mod:`tallystick.crypto.sealing`), so that nobody who terminates TLS on the way sees one.
 """
@@ -20,7 +21,7 @@ from tallystick.crypto.sealing import PIECE_BYTES, Opener, Opening, Sealer, seal
 from tallystick.protocol.study.roster import Roster
 from tallystick.transport.network.frame_buffers import BUFFERS, FrameBuffer
 
-STUDY, SUM, SEALED, GOVERNANCE = 1, 2, 3, 4
+STUDY, SUM, SEALED, GOVERNANCE, RELAYED = 1, 2, 3, 4, 5
 HEADER_BYTES = 1 + HASH_BYTES
 
 
@@ -31,7 +32,7 @@ def head(kind: int, study: bytes) -> bytes:
 
 def parse(raw: bytes, sender: str) -> tuple[int, bytes, memoryview]:
     """(kind, study hash, payload)."""
-    if len(raw) <= HEADER_BYTES or raw[0] not in (STUDY, SUM, SEALED, GOVERNANCE):
+    if len(raw) <= HEADER_BYTES or raw[0] not in (STUDY, SUM, SEALED, GOVERNANCE, RELAYED):
         raise RemoteProtocolError("a message of no known kind", party=sender, remedy="Run the same version everywhere.")
     return raw[0], bytes(raw[1:HEADER_BYTES]), memoryview(raw)[HEADER_BYTES:]
 

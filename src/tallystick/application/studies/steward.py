@@ -21,7 +21,7 @@ def decide(
     """Sign a decision of this client; its process passes it on."""
     with PartyFiles.of(config) as files:
         party = files.config.name
-        if files.config.role != "client":
+        if not files.config.holds_records:
             raise StudyError(
                 f"the role {files.config.role!r} approves nothing", remedy="Use the role file of a client."
             )

@@ -41,7 +41,7 @@ def show(name: str, config: Path) -> dict[str, Any]:
         found = {"action": "show", "role": files.config.role, **about(standing.proposal), **stands(standing)}
         if standing.proposal is not None:
             found["contents"] = _contents(standing.proposal)
-            if files.config.role == "client":
+            if files.config.holds_records:
                 found["own"] = _own(standing.proposal, docket, files)
         return found
 

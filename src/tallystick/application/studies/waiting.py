@@ -52,7 +52,7 @@ def wait(
     if timeout is not None and not timeout >= 0:
         raise StudyError(f"--timeout {timeout:g} is not possible", rule="usage", remedy="Give seconds, 0 or more.")
     with PartyFiles.of(config) as files:
-        if files.config.role != "client":
+        if not files.config.holds_records:
             raise StudyError(
                 f"nothing waits for a decision of the {files.config.role} {files.config.name}",
                 rule="usage",

@@ -4,6 +4,9 @@ A client that misses a round made no noise in it, and one that was lost in the m
 had left, may never say so. So not everybody has to attest to everything: every round needs more than half of its
 participants (as many as have signed its survivor set are surely there), and more than may collude, so that one of them
 is honest; whoever speaks must say what the receipt says, and all the same noise.
+
+Where each one's noise is on its own records alone (``themselves``: local privacy), nobody else's word is worth anything:
+everybody whose records are in must have vouched for its own part, and for nothing else.
 """
 
 from __future__ import annotations
@@ -25,9 +28,18 @@ def speakers(known: Sequence[Statement], round: int, names: Sequence[str]) -> li
 
 
 def unattested(
-    known: Sequence[Statement], participants: Sequence[Sequence[str]], plan: Mapping[str, Any]
+    known: Sequence[Statement],
+    participants: Sequence[Sequence[str]],
+    plan: Mapping[str, Any],
+    *,
+    themselves: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """(a client that is missed, in words what for): rounds to which too few of their participants have attested."""
+    if themselves:
+        for round, names in enumerate(participants, start=1):
+            there = set(speakers(known, round, names))
+            yield from ((n, f"nobody vouches for its noise in round {round}.") for n in names if n not in there)
+        return
     trust = plan.get("privacy", {}).get("trust", {})
     dishonest = trust.get("min_clients", 0) - trust.get("honest", 0)  # at most, in whatever round
     for round, names in enumerate(participants, start=1):
@@ -40,10 +52,15 @@ def unattested(
 
 
 def attested_by_clients(
-    known: Sequence[Statement], participants: Sequence[Sequence[str]], plan: Mapping[str, Any], clients: Sequence[str]
+    known: Sequence[Statement],
+    participants: Sequence[Sequence[str]],
+    plan: Mapping[str, Any],
+    clients: Sequence[str],
+    *,
+    themselves: bool = False,
 ) -> Iterator[Told]:
     """What is wrong with what the clients attest to; ``participants`` are the receipt's, nobody in a lost round."""
-    for who, what in unattested(known, participants, plan):
+    for who, what in unattested(known, participants, plan, themselves=themselves):
         yield "missing-attestation", f"attestation of {who}", what, f"{who} did not make it, or it was left out."
     rounds, noise_at = len(participants), dict[int, Any]()
     for client in clients:
@@ -53,7 +70,8 @@ def attested_by_clients(
         where, body = f"attestation of {client}", own[0]
         if any(said != body for said in own[1:]):
             yield "two-attestations", where, "it says two different things.", f"{client} signed both."
-        different = sorted(_different(body, participants, plan, rounds, noise_at))
+        told = [[client] if names else () for names in participants] if themselves else participants
+        different = sorted(_different(body, told, plan, rounds, noise_at))
         if different:
             what = f"{', '.join(different)} differ from what was approved and from the rest of the receipt."
             yield "wrong-attestation", where, what, f"{client} did, or signed, something else than agreed."

@@ -206,9 +206,10 @@ class Docket:
 
     def cast(self, proposal: Statement) -> Cast | None:
         """Who does what in the study as it is proposed; None if nobody here knows such a study."""
-        model = proposed_study(proposal.body["study"]).trust_model
+        study = proposed_study(proposal.body["study"])
+        model = study.trust_model
         try:
-            return None if model is None else self.members.cast(model)
+            return None if model is None else self.members.cast(model, study.section("trust"))
         except TallystickError:
             return None
 

@@ -187,12 +187,13 @@ def _contents(
         what = f"{start.body['proposal']}, on which the study was started, is missing."
         yield finding("missing-proposal", "the proposal", what, MAKER)
         return
-    model = proposed_study(proposal.body["study"]).trust_model
+    study = proposed_study(proposal.body["study"])
+    model = study.trust_model
     if model is None:
         what = "it names a trust model that this program does not know."
         yield finding("trust-model", "the study", what, f"{proposal.signer} proposed it.")
         return
-    cast = members.cast(model)
+    cast = members.cast(model, study.section("trust"))
     yield from agreed(sections, cast, known, start, proposal)
     plan, findings = planned(sections, proposal, plan_of)
     yield from findings
@@ -201,5 +202,5 @@ def _contents(
         rule, what = wrong
         yield finding(rule, "the plan", what, "Every party that took part let it.")
     took_part = clients_of(sections)
-    yield from paid(known, [c for c in members.clients if c in took_part], cast.witnesses, plan["rho"])
+    yield from paid(known, [c for c in cast.clients if c in took_part], cast, plan["rho"])
     yield from attested(sections, cast, known, proposal, plan)

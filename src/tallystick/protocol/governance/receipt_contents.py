@@ -132,10 +132,8 @@ def _charges(known: Sequence[Statement]) -> dict[str, list[Statement]]:
     return found
 
 
-def paid(
-    known: Sequence[Statement], clients: Sequence[str], witnesses: Sequence[str], rho: str | None
-) -> Iterator[Finding]:
-    """Each client's ledger holds the whole charge, and every witness has countersigned that ledger's head."""
+def paid(known: Sequence[Statement], clients: Sequence[str], cast: Cast, rho: str | None) -> Iterator[Finding]:
+    """Each client's ledger holds the whole charge, and its witnesses, or enough of them, have countersigned its head."""
     charges, signed = _charges(known), dict[tuple[str, str], list[Statement]]()
     for one in _of(known, "countersignature"):
         signed.setdefault((one.signer, one.body["client"]), []).append(one)
@@ -151,16 +149,24 @@ def paid(
         if rho is not None and last["rho"] != rho:
             what = f"it charged rho = {last['rho']}, and the study costs {rho}."
             yield finding("wrong-charge", where, what, f"{client} signed it.")
-        for witness in witnesses:
+        missing = cast.countersigners_of(client)
+        for witness in cast.witnesses_of(client):
+            if _countersigns(signed.get((witness, client), []), last):
+                missing -= 1
+        for witness in cast.witnesses_of(client) if missing > 0 else ():
             place = f"countersignature of {witness} for {client}"
             mine = signed.get((witness, client), [])
             if not mine:
                 yield finding(
                     "missing-countersignature", place, "it is missing.", f"{witness} did not sign, or: {MAKER}"
                 )
-            elif not any(all(s.body[k] == last[k] for k in ("ledger", "sequence", "head")) for s in mine):
+            elif not _countersigns(mine, last):
                 what = f"it is of another head than the one {client} charged the study on."
                 yield finding("wrong-countersignature", place, what, f"{client} told {witness} something else.")
+
+
+def _countersigns(signed: Sequence[Statement], charge: Mapping[str, Any]) -> bool:
+    return any(all(s.body[k] == charge[k] for k in ("ledger", "sequence", "head")) for s in signed)
 
 
 def countersigned(
@@ -174,10 +180,10 @@ def countersigned(
     took_part = {name for names in participants for name in names}
     clients = [name for name in cast.clients if name in took_part]
     cost = f"{rho.numerator}/{rho.denominator}"
-    if not clients or len(clients) != len(took_part) or next(paid(known, clients, cast.witnesses, cost), None):
+    if not clients or len(clients) != len(took_part) or next(paid(known, clients, cast, cost), None):
         return None
     heads = {name: str(own[-1].body["head"]) for name, own in _charges(known).items()}
-    proof = tuple(PaidHead(client=name, head=heads[name], witnesses=cast.witnesses) for name in clients)
+    proof = tuple(PaidHead(client=name, head=heads[name], witnesses=cast.witnesses_of(name)) for name in clients)
     return Payment(study=study, rho=rho, proof=proof)
 
 
@@ -217,7 +223,9 @@ def attested(
         return
     if cast.clients_make_noise:
         names = unfold(told, span)
-        yield from (finding(*one) for one in attested_by_clients(known, names, plan, cast.clients))
+        themselves = cast.model.vouch_for_themselves
+        told_wrong = attested_by_clients(known, names, plan, cast.clients, themselves=themselves)
+        yield from (finding(*one) for one in told_wrong)
         return
     for maker in cast.makers:
         where, own = f"attestation of {maker}", _of(known, "attestation", maker)
@@ -308,9 +316,11 @@ def lacking(docket: Docket, participants: Sequence[Sequence[str]]) -> tuple[str,
     if proposal is None or cast is None:
         return ("the start: it is missing.",)
     clients = [c for c in cast.clients if any(c in names for names in participants)]
-    found = [f"{f.where}: {f.what}" for f in paid(known, clients, cast.witnesses, None)]
+    found = [f"{f.where}: {f.what}" for f in paid(known, clients, cast, None)]
     if cast.clients_make_noise:
-        missed = unattested(known, participants, proposal.body["plan"])
+        missed = unattested(
+            known, participants, proposal.body["plan"], themselves=cast.model.vouch_for_themselves
+        )
         return (*found, *(f"attestation of {who}: {what}" for who, what in missed))
     found += [f"attestation of {s}: it is missing." for s in cast.makers if not _of(known, "attestation", s)]
     return tuple(found)

@@ -259,7 +259,7 @@ class AnalystConnection:
 
         def there() -> Payment | None:
             known = self.exchange.docket(study.hash).statements("charge", "countersignature")
-            cast = self.members.cast(study.trust_model)
+            cast = self.members.cast(study.trust_model, study.trust.model_dump())
             return countersigned(known, cast, participants, study=study.hash, rho=plan.rho)
 
         self.wait(lambda: there() is not None, SYNC_SECONDS)

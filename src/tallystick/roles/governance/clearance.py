@@ -1,4 +1,5 @@
-"""Before a client's first share of a study leaves: the charge is durable, and every witness has countersigned it.
+"""Before a client's first share of a study leaves: the charge is durable, and its witnesses have countersigned it, all
+of them or as many as the study's trust model asks for.
 
     client   release (durable) → charge statement, links of the ledger since the witness's last word   NOTICE
     witness  follows the links from the head it has seen; signs the new one and remembers it          countersignature
@@ -36,6 +37,7 @@ class Clearance:
         check: Callable[[], None],
         again: Callable[[], None],
         witnesses: Sequence[str],
+        needed: int | None = None,
     ) -> None:
         """``check`` raises if the ledger is not the newest copy; ``again`` has :meth:`ask` called a little later."""
         self._study, self._exchange, self._ledger = study_hash, exchange, ledger
@@ -43,6 +45,7 @@ class Clearance:
         self._charge: Statement | None = None
         self._given = False
         self._witnesses = tuple(witnesses)  # of this study, whoever joins meanwhile
+        self._needed = len(self._witnesses) if needed is None else needed
 
     def given(self, setup: Setup) -> bool:
         """Whether shares may leave; asks for what is missing if not."""
@@ -51,7 +54,7 @@ class Clearance:
                 self._check()
                 self._ledger.release(self._study)
                 self._charge = self._exchange.say("charge", self._ledger.charge_body(self._study))
-            self._given = not self._missing()
+            self._given = len(self._witnesses) - len(self._missing()) >= self._needed
             if not self._given:
                 self.ask()
         return self._given

@@ -105,7 +105,7 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, memb
         if summarise(setup.plan) != body["plan"]:
             raise StudyError("the proposal's summary is not that of its study", rule="plan-summary")
         if members is not None:
-            setup.check_cast(members.cast(setup.study.trust_model))
+            setup.check_cast(members.cast(setup.study.trust_model, setup.study.trust.model_dump()))
         charge = charge_of(proposal.study_hash, setup.plan)
         for known in ledger.datasets():
             if known.name == config.dataset:

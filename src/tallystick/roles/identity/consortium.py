@@ -24,19 +24,26 @@ from tallystick.core.identifiers import canonical, check_party_name, digest, for
 from tallystick.core.outside_text import NotReadable, read_toml
 from tallystick.crypto.certificates import certificate_facts, dns_name
 from tallystick.crypto.signing import VerifyKey
-from tallystick.study.trust import registered
+from tallystick.study.trust import CLIENT, holding_roles, registered
 
+LINES = 8
+"""To so many of the peers that can be reached each peer keeps a line of its own: with those that dial it, about twice as many."""
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 def consortium_roles() -> tuple[str, ...]:
     """The roles there are: institutions, analysts, and the cast of every trust model."""
-    return ("client", *dict.fromkeys(role.name for model in registered() for role in model.roles), "analyst")
+    return (CLIENT, *dict.fromkeys(role.name for model in registered() for role in model.roles), "analyst")
 
 
 def listening_roles() -> tuple[str, ...]:
     """The roles that others connect to."""
     return tuple(dict.fromkeys(role.name for model in registered() for role in model.roles if role.listens))
+
+
+def reachable_roles() -> tuple[str, ...]:
+    """The roles that may be given an address, and need not have one."""
+    return tuple(dict.fromkeys(role.name for model in registered() for role in model.roles if role.may_listen))
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -77,7 +84,9 @@ class Party:
                 deny(f"{self.role} {self.name} has no address", 'Give address = "host:port".')
             check_address(self.address)
         elif self.address is not None:
-            deny(f"{self.role} {self.name} has an address", "Clients and analysts dial out only: leave it out.")
+            if self.role not in reachable_roles():
+                deny(f"{self.role} {self.name} has an address", "Clients and analysts dial out only: leave it out.")
+            check_address(self.address)
         if not 1 <= len(self.fingerprints) <= 2 or len(set(self.fingerprints)) != len(self.fingerprints):
             deny(
                 f"party {self.name} has {len(self.fingerprints)} fingerprints",
@@ -220,16 +229,25 @@ class Consortium:
 
 def dials(consortium: Consortium, name: str) -> tuple[Party, ...]:
     """Whom this party connects to: a client everybody who listens, an analyst the notice board, and of those who listen
-    each the later ones; the board comes last, and dials nobody."""
+    each the later ones; the board comes last, and dials nobody. Of the peers that may listen, each dials some."""
     me = consortium.party(name)
     boards = {model.board for model in registered()}
     listening = [p for role in listening_roles() for p in consortium.by_role(role)]
     listening.sort(key=lambda p: p.role in boards)
-    if me.role == "client":
-        return tuple(sorted(listening, key=lambda p: p.role not in boards))
+    if me.role in holding_roles():
+        own = _lines(consortium, me)
+        twice = [p for p in own if p.name < me.name and me in _lines(consortium, p)]  # one of the two opens the line
+        return (*sorted(listening, key=lambda p: p.role not in boards), *(p for p in own if p not in twice))
     if me.role == "analyst":
         return tuple(p for p in listening if p.role in boards)
     return tuple(listening[listening.index(me) + 1 :]) if me in listening else ()
+
+
+def _lines(consortium: Consortium, me: Party) -> list[Party]:
+    """The peers that this one would keep a line to: some, any, and the same ones at every start."""
+    others = [p for p in consortium.parties if p.role in reachable_roles() and p.address is not None and p != me]
+    others.sort(key=lambda p: digest(b"tallystick/lines", me.name.encode(), p.name.encode()))
+    return others[:LINES]
 
 
 def _explain(found: Finding) -> NoReturn:

@@ -12,7 +12,15 @@ from tallystick.core.outside_text import read_toml
 from tallystick.crypto.certificates import TlsKey, check_signing_request, request_key_der
 from tallystick.crypto.signing import SigningKey, VerifyKey
 from tallystick.privacy.ranges import BUDGET_EPSILON
-from tallystick.roles.identity.consortium import Party, check_address, deny, listening_roles, split_address
+from tallystick.roles.identity.consortium import (
+    Party,
+    check_address,
+    deny,
+    listening_roles,
+    reachable_roles,
+    split_address,
+)
+from tallystick.study.trust import holding_roles
 
 TLS_KEY, IDENTITY, CERTIFICATE = "tls.key", "identity.key", "certificate.pem"
 _PROOF = b"tallystick/request/v1"
@@ -131,13 +139,13 @@ def role_file(
         f'identity = "{IDENTITY}"',
         'state = "state"',
     ]
-    if role in listening_roles() and address is not None:
+    if role in (*listening_roles(), *reachable_roles()) and address is not None:
         host, port = split_address(address)
         own = address if host in ("127.0.0.1", "::1", "localhost") else f"0.0.0.0:{port}"
         lines.append(f"listen = {json.dumps(check_address(listen or own))}")
     elif listen is not None:
         deny(f"the role {role!r} does not listen", "Leave --listen out: clients and analysts dial out only.")
-    if role == "client":
+    if role in holding_roles():
         BUDGET_EPSILON.check("--budget", budget)  # the client would not start with it, and its keys were made by then
         lines += ["", "[data]", f"source = {json.dumps(data or 'records.parquet', ensure_ascii=False)}"]
         lines += ["# The most these records may ever spend, all studies together; later: tallystick budget grant."]

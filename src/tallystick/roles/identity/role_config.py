@@ -1,10 +1,10 @@
 """The file a role is started with: ``tallystick server start --config role.toml``.
 
     [role]     name, role, consortium, certificate, key, identity (files beside this one), state (folder),
-               listen = "host:port" (server, aggregator), workers = 1
-    [data]     source = "records.parquet", budget_epsilon, budget_delta; or dataset = "name" (registered)   (client)
-    [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client)
-    [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client)
+               listen = "host:port" (server, aggregator; peer, if it can be reached), workers = 1
+    [data]     source = "records.parquet", budget_epsilon, budget_delta; or dataset = "name" (registered)   (client, peer)
+    [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client, peer)
+    [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client, peer)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)
 
 Paths are relative to the file. An unknown key is an error, so a misspelt limit never goes unnoticed. There is no key
@@ -29,8 +29,9 @@ from tallystick.core.readable_text import what_is_unreadable
 from tallystick.data.files import read_text
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.protocol.governance.policy import Rule, parse_rules
-from tallystick.roles.identity.consortium import check_address, consortium_roles, listening_roles
+from tallystick.roles.identity.consortium import check_address, consortium_roles, listening_roles, reachable_roles
 from tallystick.roles.identity.notify_settings import Notify, NotifyTable
+from tallystick.study.trust import holding_roles
 
 MAX_WORKERS = 256
 DEFAULT_DATASET = "default"
@@ -124,6 +125,14 @@ class _ClientFile(_File):
     notify: NotifyTable | None = None
 
 
+class _ReachableHead(_Head):
+    listen: _Address | None = None
+
+
+class _PeerFile(_ClientFile):
+    role: _ReachableHead
+
+
 class _ListeningFile(_File):
     role: _ListeningHead
 
@@ -134,8 +143,8 @@ class _ServerFile(_File):
 
 def _file_of(role: Any) -> type[_File]:
     """Which keys the file of such a role has; what is no role is refused by every one of them."""
-    if role == "client":
-        return _ClientFile
+    if role in holding_roles():
+        return _PeerFile if role in reachable_roles() else _ClientFile
     if role == "server":
         return _ServerFile
     return _ListeningFile if role in listening_roles() else _File
@@ -162,6 +171,11 @@ class RoleConfig:
     policy: Policy | None = None
     notify: Notify | None = None
     metrics: str | None = None
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether it is a client, or what is one in its trust model: with records, a ledger and a steward."""
+        return self.role in holding_roles()
 
 
 def load_role_config(path: str | Path, *, role: str | None = None) -> RoleConfig:

@@ -59,7 +59,8 @@ class ClientSession(ParticipantSession):
             seen_by=own.seen_by,
             check=own.check_ledger,
             again=lambda: own.wake(own.now() + ASK_SECONDS, self, CLEARANCE),
-            witnesses=self.cast.witnesses,
+            witnesses=self.cast.witnesses_of(own.name),
+            needed=self.cast.countersigners_of(own.name),
         )
         self._held: Compute | None = None
         self._seen_ticks = SeenTicks(
@@ -74,7 +75,7 @@ class ClientSession(ParticipantSession):
         self._held = None  # it is asked again, perhaps at another model
 
     def cleared(self) -> None:
-        """A witness has countersigned: go on if it was the last one."""
+        """A witness has countersigned: go on if it was the last one that is needed."""
         step, self._held = self._held, None
         if step is not None and self.part is not None and step.round == self.part.round:
             self.compute(step)

@@ -174,7 +174,7 @@ class CoordinatorSession(PausableRounds):
         state = self._machine.state
         gone = [name for name in left(self.process.members, members) if name in self.cast.helpers]
         if state in (AggregatorState.FINISHED, AggregatorState.FAILED, AggregatorState.IDLE):
-            self._machine.cast = self.cast = members.cast(self.cast.model)  # who may ask how it ended
+            self._machine.cast = self.cast = self.cast.among(members)  # who may ask how it ended
         elif self._machine.waits and gone:
             self.close_early(RoundAborted(change_of_members(gone)[0], rule="other-consortium"))
         elif not (state is AggregatorState.RUNNING or self._machine.waits) or gone:

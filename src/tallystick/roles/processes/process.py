@@ -120,14 +120,15 @@ class RoleProcess(EventLoop):
         stored = self.store.study(study_hash)
         proposal = self.exchange.standing(study_hash).proposal if stored is None else None
         text = stored.canonical.decode() if stored is not None else proposal.body["study"] if proposal else ""
-        model = proposed_study(text).trust_model
+        study = proposed_study(text)
+        model = study.trust_model
         if model is None:
             raise RemoteProtocolError(
                 "a study of a trust model that is not known here",
                 rule="trust-model",
                 remedy="Run the same version of tallystick everywhere.",
             )
-        return self.members.cast(model)
+        return self.members.cast(model, study.section("trust"))
 
     def directory(self, study_hash: bytes) -> Path:
         """Where a study's bulk files live."""

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import system_stream
-from tallystick.protocol.members import CLIENT
 from tallystick.roles.identity.identity_files import expiry_warning, load_identity, read_consortium, wall_clock
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.roles.operations.heap import keep_freed_memory
@@ -23,7 +22,7 @@ from tallystick.roles.processes.client import ClientProcess
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.roles.processes.session import Parts
 from tallystick.roles.storage.stores import ROLE_STORE, RoleStore
-from tallystick.study.trust import registered
+from tallystick.study.trust import CLIENT, registered
 
 _log = logging.getLogger("tallystick.roles")
 

@@ -8,29 +8,25 @@ instead of noise in a sum (docs/protocols/gossip.md).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from tallystick.privacy.trust import NoiseMakers, Trust
-from tallystick.study.trust import TrustModel, register
+from tallystick.study.trust import register
+from tallystick.trust.gossip.cast import PEER, PeersAndRelay, witness_problems
 
 if TYPE_CHECKING:
     from tallystick.trust.gossip.section import GossipSection
 
 __all__ = ["GOSSIP"]
 
-PEER = "peer"
 
-
-class Gossip(TrustModel):
+class Gossip(PeersAndRelay):
     """The registration."""
 
     name = "gossip"
     section = "tallystick.trust.gossip.section:GossipSection"
-    roles = ()
-    coordinator = board = witnesses = makers = "client"
     computes = ("gossip",)
     simulation = "tallystick.trust.gossip.simulation:SimulatedGossip"
-    parts: ClassVar[Mapping[str, str]] = {}
 
     def trust(self, section: GossipSection) -> Trust:
         return Trust(
@@ -39,6 +35,7 @@ class Gossip(TrustModel):
             words="holds against everybody, all other peers and whoever carries their messages together: local "
             "differential privacy, each record perturbed once by the peer that holds it, before anything of it leaves.",
             maker=PEER,
+            problems=tuple(witness_problems(section.witnesses, section.countersignatures)),
         )
 
     def describe(self, facts: Mapping[str, Any]) -> str:

@@ -1,0 +1,129 @@
+"""From records to a publication and from publications to a model: what a peer draws, what all accept, what is learnt.
+
+    publication = number of records u32 | the published records, all of one size (``privacy.local.records``)
+
+One record is published for every line of the peer's table, readable or not, and nothing of it says which: unreadable
+ones are zero vectors. The lines are shuffled before they are numbered. A number is part of a record's public id, and a
+line that cannot be read has lost its place in the table: without shuffling, one bad line would move all that follow it
+to other ids, and many published records would change with one line. With it, for every order, two tables that differ in
+one line differ in one published record, so the whole is ε-DP as each of them is (a mixture over orders that do not
+depend on the records). Nothing is claimed for the shuffling besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.algorithms.gossip.design import GossipProgram
+from tallystick.core.errors import DataError, LocalProtocolError, RemoteProtocolError
+from tallystick.core.randomness import WordSource
+from tallystick.data.encoding import Records
+from tallystick.engines.setup import Setup
+from tallystick.privacy.local.plan import LocalPlan
+from tallystick.privacy.local.randomiser import Decoded, Randomiser
+from tallystick.privacy.local.records import PerturbedBatch, PerturbedRecord, record_identities
+from tallystick.privacy.mechanisms.word_buffer import WordBuffer
+from tallystick.trust.gossip.simulation import rows_of
+
+_COUNT = Struct("<I")
+MOST_RECORDS = 1 << 20
+"""Of one peer, where the study does not state a number."""
+BODY_BYTES = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Publishing:
+    """One study's: everything in it is public."""
+
+    study: bytes
+    plan: LocalPlan
+    randomiser: Randomiser
+    program: GossipProgram
+    most: int
+    """No peer has more records."""
+
+    @classmethod
+    def of(cls, setup: Setup, study: bytes) -> Publishing:
+        """From what every party derives from the study by itself."""
+        plan, program = setup.plan, setup.design.program
+        if not isinstance(plan, LocalPlan) or not isinstance(program, GossipProgram) or plan.randomiser is None:
+            raise LocalProtocolError(f"{setup.study.study.program} is not of locally perturbed records")
+        stated = setup.study.data.records
+        most = max(1, min(MOST_RECORDS if stated is None else stated, (BODY_BYTES - 4) // plan.randomiser.shape.size))
+        if plan.claim.unit == "person":
+            most *= plan.claim.max_records
+        return cls(study=study, plan=plan, randomiser=plan.randomiser, program=program, most=most)
+
+    @property
+    def body_limit(self) -> int:
+        """No publication is longer."""
+        return _COUNT.size + self.most * self.randomiser.shape.size
+
+    def draw(self, records: Records, name: str, source: WordSource) -> bytes:
+        """What a peer publishes: to be kept before a byte of it leaves, and never drawn again."""
+        vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
+        lost = records.tallies.broken if records.persons is None else 0
+        vectors = np.vstack([vectors, np.zeros((lost, vectors.shape[1]), np.int64)])
+        labels = np.concatenate([labels, np.zeros(lost, np.int64)])
+        if len(vectors) > self.most:
+            raise DataError(
+                f"{len(vectors):,} records are here, and one peer publishes at most {self.most:,}",
+                rule="records-as-stated",
+                remedy="Have the analyst state the number of records of all peers together, in a new version.",
+            )
+        order = shuffled(len(vectors), source)
+        identities = record_identities(self.study, name, len(vectors))
+        batch = self.randomiser.perturb_all(vectors[order], labels[order], identities, source)
+        return self.pack(batch.records())
+
+    def pack(self, records: list[PerturbedRecord]) -> bytes:
+        """Published records as one body."""
+        return _COUNT.pack(len(records)) + b"".join(one.to_bytes(self.randomiser.shape) for one in records)
+
+    def unpack(self, body: bytes) -> list[PerturbedRecord]:
+        """Inverse of :meth:`pack`, of bytes that anybody may have signed."""
+        size = self.randomiser.shape.size
+        count = _COUNT.unpack_from(body)[0] if len(body) >= _COUNT.size else -1
+        if not 0 <= count <= self.most or len(body) != _COUNT.size + count * size:
+            raise RemoteProtocolError(
+                "a publication does not have the length that it states", rule="publication", remedy="It is not kept."
+            )
+        places = range(_COUNT.size, len(body), size)
+        return [PerturbedRecord.from_bytes(body[at : at + size], self.randomiser.shape) for at in places]
+
+    def check(self, _name: str, body: bytes) -> None:
+        """Raise unless this could have been drawn in this study."""
+        self.unpack(body)
+
+    def decode(self, name: str, body: bytes) -> Decoded:
+        """One peer's records as learners take them."""
+        records = self.unpack(body)
+        identities = record_identities(self.study, name, len(records))
+        return self.randomiser.decode(identities, PerturbedBatch.of(records, self.randomiser.shape))
+
+    def learn(self, bodies: Mapping[str, bytes]) -> Any:
+        """The model of these peers' records; whoever holds the same ones, in whatever order they came, has the same."""
+        moments = self.program.moments()
+        for name in sorted(bodies):
+            moments.add(self.decode(name, bodies[name]))
+        return self.program.learn(moments, self.plan)
+
+
+def shuffled(count: int, source: WordSource) -> NDArray[np.int64]:
+    """A uniformly random order [Fisher-Yates, Durstenfeld], of exact whole numbers; one record takes no word."""
+    order, words = np.arange(count), WordBuffer(source, block=1)
+    for last in range(count - 1, 0, -1):
+        places = last + 1
+        while True:
+            product = words.next() * places  # Lemire: the upper half, unless the lower one is in the uneven rest
+            if product & ((1 << 64) - 1) >= (1 << 64) % places:
+                break
+        at = product >> 64
+        order[last], order[at] = order[at], order[last]
+    return order
