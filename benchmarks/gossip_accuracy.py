@@ -1,11 +1,11 @@
 """Accuracy under local privacy: ``python -m benchmarks.gossip_accuracy [--quick] [--sets …] [--runs 10] [--out DIR]``.
 
-``GossipClassifier`` with its defaults on Spambase (4,140 records to learn from, 461 to test on), Segmentation (2,100 and
-210) and MNIST (60,000 and 10,000; 3 runs), pure ε, simulated through ``Federation.simulate(trust="gossip")``. A run is a
-split and a seed; MNIST has its own split. Public: the bounds, which are the minima and maxima that the sets'
-documentation prints, and the transforms: Spambase's frequencies on the scale of log(1 + 100x), its run lengths on that of
-log(x), MNIST's pixels by their first 8 × 8 cosines. ε = 50 and 100 are no protection and say so (``weak_epsilon``); the
-paper has them. Cells that are in ``gossip-accuracy.csv`` are not measured again.
+``GossipClassifier`` with its defaults on Spambase (4,140 records to learn from, 461 to test on), Segmentation (2,100
+and 210) and MNIST (60,000 and 10,000; 3 runs), pure ε, simulated through ``Federation.simulate(trust="gossip")``. A run
+is a split and a seed; MNIST has its own split. Public: the bounds, which are the minima and maxima that the sets'
+documentation prints, and the transforms: Spambase's frequencies on the scale of log(1 + 100x), its run lengths on that
+of log(x), MNIST's pixels by their first 8 × 8 cosines. ε = 50 and 100 are no protection and say so (``weak_epsilon``);
+the paper has them. Cells that are in ``gossip-accuracy.csv`` are not measured again.
 """
 
 from __future__ import annotations

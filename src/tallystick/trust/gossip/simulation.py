@@ -64,14 +64,14 @@ class SimulatedGossip(Computation):
         """What everybody sees of one peer's records, in their order, some thousands at a time."""
         vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
         randomiser = self.plan.randomiser
-        source = self.simulated.keyed(b"perturb", name.encode())
+        source, study = self.simulated.keyed(b"perturb", name.encode()), self.simulated.study.hash
         for start in range(0, len(vectors), _BLOCK):
             stop = min(start + _BLOCK, len(vectors))
             self._published += stop - start
             if randomiser is None:
                 yield self.program.exact(vectors[start:stop], labels[start:stop])
                 continue
-            identities = [record_identity(self.simulated.study.hash, name, i) for i in range(start, stop)]
+            identities = [record_identity(study, name, i) for i in range(start, stop)]
             self.answered = True  # from the first draw on, the charge stays
             batch = randomiser.perturb_all(vectors[start:stop], labels[start:stop], identities, source)
             yield randomiser.decode(identities, batch)
