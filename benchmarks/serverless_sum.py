@@ -1,8 +1,9 @@
 """Accuracy of the serverless sum: ``python -m benchmarks.serverless_sum [--runs 10] [--rounds 30] [--out DIR]``.
 
-Spambase as ``gossip_accuracy`` has it (4,140 records to learn from, 461 to test on; public bounds and logarithms), every
-record a peer of its own, under ``masks`` with ``reducer = "every-peer"``: a tenth of the peers may collude with any one
-of them, a tenth may miss a round. ε = 1, δ = 1e-6. Cells that are in ``serverless-sum.csv`` are not measured again.
+Spambase as ``gossip_accuracy`` has it (4,140 records to learn from, 461 to test on; public bounds and logarithms),
+every record a peer of its own, under ``masks`` with ``reducer = "every-peer"``: a tenth of the peers may collude with
+any one of them, a tenth may miss a round. ε = 1, δ = 1e-6. Cells that are in ``serverless-sum.csv`` are not measured
+again.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tallystick.privacy.expected_accuracy import (
 
 
 def tried(variance: float, *, records: int, features: int, classes: int, seed: int = 3) -> float:
-    """Classes around equally distant means, their estimates with noise, the nearest one taken; averaged over problems."""
+    """Classes around equally distant means, their estimates with noise, the nearest taken; averaged over problems."""
     rng, right = np.random.default_rng(seed), []
     m2 = _distance(classes) ** 2 / 2
     sigma2 = 1 / (features + m2)

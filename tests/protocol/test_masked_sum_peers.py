@@ -342,11 +342,10 @@ def test_the_planted_bug_of_a_client_that_signs_two_sets_is_seen(monkeypatch: py
     monkeypatch.setattr(ClientMachine, "_on_survivors", any_set)
     fewer = without(whole, 4)
     for survivors in (whole, fewer):
-        signed = [
-            world.machines[name]._on_survivors("reducer", survivors, 0.0)[0].message for name in CLIENTS[:4]
-        ]
+        signed = [world.machines[name]._on_survivors("reducer", survivors, 0.0)[0].message for name in CLIENTS[:4]]
         quorum = Quorum(study_hash=world.p.study_hash, round=1, agreement=survivors.digest(),
-                        signers=tuple(s.client for s in signed), signatures=tuple(s.signature for s in signed))  # fmt: skip
+                        signers=tuple(s.client for s in signed),
+                        signatures=tuple(s.signature for s in signed))  # fmt: skip
         assert opening_module.quorum_problem(world.p, survivors, quorum) is None
 
 

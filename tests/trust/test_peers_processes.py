@@ -1,4 +1,4 @@
-"""Every peer its own reducer, between real processes: governed, charged, receipted; peers and relay killed at every step.
+"""Every peer its own reducer, between real processes: governed, charged, receipted; killed at every step.
 
 The deployment is that of ``test_masks_processes``; the study has ``reducer = "every-peer"``.
 """

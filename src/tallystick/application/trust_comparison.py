@@ -1,7 +1,7 @@
 """What having no server costs: the same study under ``servers``, ``masks`` and ``gossip``, side by side.
 
-From public facts alone, by the formula of :mod:`tallystick.privacy.expected_accuracy`. The study's own trust model has the
-study's own settings. The others have usual ones: two servers of which one may collude; as many clients as the study
+From public facts alone, by the formula of :mod:`tallystick.privacy.expected_accuracy`. The study's own trust model has
+the study's own settings. The others have usual ones: two servers of which one may collude; as many clients as the study
 names, of which a tenth (one at least) may collude and a tenth may miss a round.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["compare_trust", "compared", "comparison_words"]
 
 _FORMULA = (
     "a linear rule learned from one mean of all records, on made-up classes that the best rule tells apart with "
-    f"{REFERENCE:g}; see tallystick.privacy.expected_accuracy. It compares trust models; it does not foretell this study."
+    f"{REFERENCE:g} (tallystick.privacy.expected_accuracy). It compares trust models; it does not foretell this study."
 )
 
 
@@ -50,7 +50,7 @@ def compare_trust(
     some = max(1, there // 10) if colluding is None else colluding
     least = max(there - there // 10, min(there, 3)) if min_clients is None else min_clients
     m, t = servers, servers - 1 if colluding_servers is None else colluding_servers
-    stated = default_delta(records, "gaussian") if not delta else delta
+    stated = delta or default_delta(records, "gaussian")
     rho = float(rho_from_epsilon(epsilon, stated))
     sensitivity = 2.0 if neighbours == "replace-one" else 1.0
 

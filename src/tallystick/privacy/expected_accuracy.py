@@ -1,17 +1,17 @@
 """What accuracy to expect of a classifier under a trust model: a formula on public facts, before anything is read.
 
-The question is what trusting nobody, or fewer, costs; so all else is held equal: one made-up problem of the study's shape,
-one linear rule learned from one noisy mean. c classes lie around c means that are equally far apart, x ~ N(M_k, σ²I_d) in
-d coordinates, scaled to records of length about 1: σ² = 1/(d + m²). m is such that the best rule of all would be right
-with :data:`REFERENCE`. The rule is learned from n records as the means' estimates, each coordinate of half the difference
-of two of them with variance
+The question is what trusting nobody, or fewer, costs; so all else is held equal: one made-up problem of the study's
+shape, one linear rule learned from one noisy mean. c classes lie around c means that are equally far apart, x ~ N(M_k,
+σ²I_d) in d coordinates, scaled to records of length about 1: σ² = 1/(d + m²). m is such that the best rule of all would
+be right with :data:`REFERENCE`. The rule is learned from n records as the means' estimates, each coordinate of half the
+difference of two of them with variance
 
     c/2 · σ²/n  +  g(c) · v         sampling, and noise;  g(2) = 1 (y·x is summed),  g(c) = c²/2 (a sum for each class)
 
 where v is the variance of the noise on one coordinate of a mean over all records:
 
     a sum with noise     v = f · Δ² / (2ρ n²)     Δ = 2 (replace-one) or 1 (add-remove) for records of length 1, ρ the
-                                                  whole budget, f what the trust model multiplies a curator's variance by
+                                                  whole budget, f the trust model's price over a curator's variance
     local noise          v = b / n                b of the randomiser (``local/subset_moments``)
 
 Then, the noise being spread over all d directions, the learned direction is at an angle to the best one with
@@ -21,8 +21,8 @@ cos² = m² / (m² + d·variance/σ²), and with D = √2·m·cos the rule is ri
 
 It is not the accuracy on anybody's data: real classes are easier or harder than the reference, features are not
 isotropic, and programs take many rounds. It orders trust models, and says where noise drowns the signal. On Spambase
-(n = 4,140, d = 57; measured without noise .93) it has .74, .88, .89 for local noise at ε = 1, 5, 10, and .90 for sums at 1;
-measured are .79, .90, .90 and .93 (docs/results).
+(n = 4,140, d = 57; measured without noise .93) it has .74, .88, .89 for local noise at ε = 1, 5, 10, and .90 for sums
+at 1; measured are .79, .90, .90 and .93 (docs/results).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """From masked vectors and told shares to the total: the same steps for the reducer and for a peer that checks it.
 
 A peer believes nothing of the :class:`Evidence` it is handed. The survivor set must be one that clients sign at all,
-and enough must have signed it: more than (n + c)/2, so no second set of the round can have so many (``client``). The set
-names every vector, each signed by its owner together with what its seed is committed to. What is left to choose are the
-shares, and the seeds that they give must be the committed ones: so one signed set has one total, at every peer.
+and enough must have signed it: more than (n + c)/2, so no second set of the round can have so many (``client``). The
+set names every vector, each signed by its owner together with what its seed is committed to. What is left to choose are
+the shares, and the seeds that they give must be the committed ones: so one signed set has one total, at every peer.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def open_evidence(p: MaskedSumParameters, evidence: Evidence) -> ResultRecord:
 def _vectors(
     p: MaskedSumParameters, survivors: TiedSurvivors, evidence: Evidence
 ) -> tuple[dict[int, bytes], NDArray[np.uint64]]:
-    """What each survivor has committed its seed to, and the sum of their vectors: each its owner's, by its signature."""
+    """What each survivor has committed its seed to, and the sum of their vectors, each signed by its owner."""
     length, count = 8 * p.size, len(survivors.clients)
     if len(evidence.vectors) != length * count or len(evidence.commitments) != _HASH * count:
         raise RemoteProtocolError("the evidence of a round does not have every survivor's vector")

@@ -3,7 +3,7 @@
 THEORY. The reducer is left with the order of things: who is waited for, what is passed on when. It decides nothing.
 
 *The total.* For every round each peer is handed the :class:`Evidence`, and computes the total itself (``opening``). One
-set a round can have been signed by more than (n + c)/2 clients, the set names the vectors, and the vectors their owners'
+set a round can have been signed by more than (n + c)/2 clients, the set names the vectors, and they their owners'
 seeds: so all peers come to the same total, or to none. A second evidence for a round that gives another total means two
 signed sets, whose difference would be somebody's exact sum: whoever is shown it stops, and says so. (That two sets can
 be signed at all takes more colluders than the study allows for; each honest client signs one, ``client``.)
@@ -125,9 +125,9 @@ class PeerMachine(ClientMachine):
             return self._stop(message.round, "there is a second survivor set of a round whose total this peer has")
         if message.round != own.round:
             return []  # the program asks no more
-        if self._survivors is not None and self._survivors.round == message.round:
-            if found.agreement != self._survivors.digest():
-                return self._stop(message.round, "others have unmasked another survivor set than this peer has signed")
+        signed = self._survivors
+        if signed is not None and signed.round == message.round and found.agreement != signed.digest():
+            return self._stop(message.round, "others have unmasked another survivor set than this peer has signed")
         self._answer(found)
         return [Persist(f"{TOTAL}{found.round}", found.to_bytes()), *self._go_on(now)]
 
@@ -174,7 +174,8 @@ class PeerMachine(ClientMachine):
     ) -> tuple[PeerMachine, list[Instruction]]:
         """The machine as its records have it; the program is run again on the totals that were kept."""
         machine, first = super().restore(parameters, name, records, **parts)  # type: ignore[misc]
-        assert isinstance(machine, PeerMachine)
+        if not isinstance(machine, PeerMachine):
+            raise LocalProtocolError("another machine was restored than a peer's", party=name)
         for found in kept_totals(records):
             machine._answer(found)
         machine._stopped = records.get("stopped", b"").decode()

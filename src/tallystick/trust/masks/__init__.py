@@ -7,9 +7,9 @@ noise it knows; a client that is merely curious knows its own, a coalition of on
 where the reducer is run by one of the clients, which counts as a colluder besides c. h ≥ 2: a sum that hides
 one client's behind nobody else's hides nothing. Noise on top (of more survivors, of colluders) is post-processing.
 
-``reducer = "every-peer"``: nobody adds up for the others. Every client is handed what the reducer has collected, adds it
-up, runs the program and compares; so every client is an observer that sees totals and knows its own noise and that of
-c others: h = min_clients − (c + 1), as where one client is the reducer, now whichever client it is.
+``reducer = "every-peer"``: nobody adds up for the others. Every client is handed what the reducer has collected, adds
+it up, runs the program and compares; so every client is an observer that sees totals and knows its own noise and that
+of c others: h = min_clients − (c + 1), as where one client is the reducer, now whichever client it is.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class Opened:
 class MemoryRounds(MemoryParties):
     """All parties of a study's masked sums, made once; :meth:`run_round` sums once.
 
-    ``noise`` has every client's; ``source`` gives keys, secrets and blinds; ``seed`` the order of a plan's circle. Where
-    every peer adds up itself, ``replica`` makes each one's own run of the program.
+    ``noise`` has every client's; ``source`` gives keys, secrets and blinds; ``seed`` the order of a plan's circle.
+    Where every peer adds up itself, ``replica`` makes each one's own run of the program.
     """
 
     def __init__(

@@ -116,21 +116,25 @@ class _OneRun:
 
     def model(self, round: int) -> bytes:
         """What this round has to be opened with."""
-        replica = self._replica = self._replica or self._make()
-        self._models.setdefault(replica.round, replica.model)
+        self._started()
         return self._models[round]
+
+    def _started(self) -> Replica:
+        if self._replica is None:
+            self._replica = self._make()
+            self._models[self._replica.round] = self._replica.model
+        return self._replica
 
     def answer(self, round: int, result: NoisySum | None) -> int:
         """A peer's total of this round, or that there is none; the round that is asked for next."""
-        self.model(round)
-        assert self._replica is not None
+        replica = self._started()
         if round not in self._results:
             self._results[round] = result
             if result is None:
-                self._replica.skip(round)
+                replica.skip(round)
             else:
-                self._replica.take(result)
-            self._models.setdefault(self._replica.round, self._replica.model)
+                replica.take(result)
+            self._models.setdefault(replica.round, replica.model)
         known = self._results[round]
         same = known is result if known is None or result is None else bool((known.total == result.total).all())
         if not same:

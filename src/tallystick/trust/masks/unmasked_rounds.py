@@ -1,10 +1,10 @@
 """The rounds of a study with more clients than can mask in one process: the same totals, with the masks left out.
 
-Everybody's work is done in one process here, and the work of masks grows with the square of the clients: at 4,000 each of
-them would check 2,000 signatures a round. What a total is does not depend on it. Masks cancel in Z_p to the last bit, so
-a round's total is the sum of the survivors' sums and noise; these are drawn and added here as they are there, from the
-same streams, over the same survivors, and refused by the same conditions on the graph (``tests/trust`` compares both
-ways). A deployment never does this.
+Everybody's work is done in one process here, and the work of masks grows with the square of the clients: at 4,000 each
+of them would check 2,000 signatures a round. What a total is does not depend on it. Masks cancel in Z_p to the last
+bit, so a round's total is the sum of the survivors' sums and noise; these are drawn and added here as they are there,
+from the same streams, over the same survivors, and refused by the same conditions on the graph (``tests/trust``
+compares both ways). A deployment never does this.
 """
 
 from __future__ import annotations
