@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tallystick.algorithms.program import Public as Public
     from tallystick.algorithms.selection.utility import DecomposableUtility as DecomposableUtility
     from tallystick.application.loading import load as load
+    from tallystick.application.trust_comparison import compare_trust as compare_trust
     from tallystick.data.dataset import Dataset as Dataset
     from tallystick.estimators.above_threshold import AboveThreshold as AboveThreshold
     from tallystick.estimators.choice import Choice as Choice
@@ -73,6 +74,7 @@ _WHERE = {
         "algorithms.program": ("Program", "Public"),
         "algorithms.selection.utility": ("DecomposableUtility",),
         "application.loading": ("load",),
+        "application.trust_comparison": ("compare_trust",),
         "data.dataset": ("Dataset",),
         "estimators.above_threshold": ("AboveThreshold",),
         "estimators.choice": ("Choice", "RiskMinimizer"),

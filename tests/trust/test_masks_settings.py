@@ -64,7 +64,9 @@ def test_the_statement_says_against_whom_and_whose_noise() -> None:
 @pytest.mark.parametrize(
     ("trust", "honest"),
     [({"min_clients": 5}, 4), ({"min_clients": 5, "colluding": 2}, 3), ({"min_clients": 5, "colluding": 0}, 4),
-     ({"min_clients": 5, "colluding": 1, "reducer": "client-1"}, 3)],
+     ({"min_clients": 5, "colluding": 1, "reducer": "client-1"}, 3),
+     ({"min_clients": 5, "colluding": 0, "reducer": "every-peer"}, 4),
+     ({"min_clients": 5, "colluding": 2, "reducer": "every-peer"}, 2)],
 )  # fmt: skip
 def test_noise_is_sized_for_the_honest_clients_of_the_smallest_total(trust: dict[str, Any], honest: int) -> None:
     """Variance s²/h each, h = min_clients − max(1, c), or min_clients − (c + 1) where a client runs the reducer."""
@@ -81,6 +83,8 @@ def test_noise_is_sized_for_the_honest_clients_of_the_smallest_total(trust: dict
         (5, {"min_clients": 2}, "three-clients-at-least"),
         (5, {"colluding": 2, "min_clients": 3}, "two-honest-clients"),
         (5, {"reducer": "client-1", "min_clients": 3}, "two-honest-clients"),
+        (5, {"reducer": "every-peer", "min_clients": 3}, "two-honest-clients"),
+        (5, {"reducer": "every-peer", "min_clients": 5, "colluding": 3}, "two-honest-clients"),
         (5, {"colluding": -1}, "two-honest-clients"),
         (5, {"colluding": 4, "min_clients": 5}, "two-honest-clients"),
         (5, {"colluding": 4, "min_clients": 7}, None),
@@ -165,3 +169,74 @@ def test_doctor_misses_only_what_some_trust_model_needs(roles: tuple[str, ...], 
 
     consortium: Any = SimpleNamespace(by_role=lambda role: [role] if role in roles else [])
     assert _missing_roles(consortium) == missing
+
+
+# -- every peer its own reducer ----------------------------------------------------------------------------------------
+
+
+def test_the_statement_of_every_peer_says_that_nobody_adds_up_for_the_others() -> None:
+    made = fit(federation(colluding=1, min_clients=4, reducer="every-peer"))
+    assert made.privacy_.trust["honest"] == 2
+    assert (
+        "every client, who adds up itself, together with any 1 other client, and everybody" in made.privacy_.statement
+    )
+    assert any("No party adds up for the others" in note for note in made.plan_.notes)
+
+
+def test_peers_that_drop_out_are_left_out_and_every_total_is_that_of_servers() -> None:
+    schema = ts.Schema({"x": ts.Number(-1, 1), "y": ts.Category(["a", "b"])})
+    fed = ts.Federation.simulate(
+        frames(12), schema=schema, trust="masks", seed=9, drop=0.2, min_clients=4, reducer="every-peer"
+    )
+    made = ts.Summary(mechanism="none", neighbours="add-remove").fit(fed)
+    (gone,) = made.dropped_
+    assert len(gone) == 4
+    left = [frame for i, frame in enumerate(frames(12), start=1) if f"client-{i:02d}" not in gone]
+    alone = ts.Summary(mechanism="none", neighbours="add-remove").fit(
+        ts.Federation.simulate(left, schema=schema, seed=5)
+    )
+    assert histograms(made) == histograms(alone)
+
+
+@pytest.mark.parametrize("reducer", ["reducer", "every-peer"])
+def test_masks_that_are_left_out_of_a_large_simulation_change_no_bit(
+    reducer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same study with the machines' masks and without, noise on, some dropping out before and after dealing."""
+    from tallystick.trust.masks import simulation
+
+    found = []
+    for most in (128, 5):
+        monkeypatch.setattr(simulation, "MASKED_UP_TO", most)
+        fed = federation(12, min_clients=7, reducer=reducer, drop=0.15)
+        made = fit(fed, rounds=3)
+        found.append((made.coef_.tobytes(), made.intercept_.tobytes(), made.dropped_, made.contributors_))
+    assert found[0] == found[1]
+    assert any(found[0][2])
+
+
+@pytest.mark.parametrize(("reducer", "clients"), [("reducer", 12), ("every-peer", 12), ("reducer", 110)])
+def test_what_a_large_simulation_says_was_sent_is_what_the_machines_send(
+    reducer: str, clients: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tallystick.trust.masks import simulation
+
+    schema = ts.Schema({"x": ts.Number(-1, 1)})
+    some = [{"x": [math.sin(i)]} for i in range(clients)]
+    found = []
+    for most in (128, 5):
+        monkeypatch.setattr(simulation, "MASKED_UP_TO", most)
+        fed = ts.Federation.simulate(
+            some, schema=schema, trust="masks", seed=3, min_clients=clients - 2, reducer=reducer, dropout=0.05
+        )
+        made = ts.Summary(mechanism="none", neighbours="add-remove").fit(fed)
+        found.append((made.cost_["bytes_up_per_client"], made.cost_["bytes_down_per_client"]))
+    assert found[0] == found[1]
+
+
+def test_too_few_peers_release_nothing_in_a_large_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tallystick.trust.masks import simulation
+
+    monkeypatch.setattr(simulation, "MASKED_UP_TO", 3)
+    with pytest.raises(TooFewParties):
+        fit(federation(4, drop=0.6, min_clients=4, reducer="every-peer"))

@@ -115,6 +115,13 @@ def test_the_bits_are_those_of_servers(program: str, trust: str) -> None:
     assert states(program, trust) == expected(program)
 
 
+@pytest.mark.parametrize("program", ["summary", "pca", "logistic_regression", "quantiles", "consensus_svc", OWN])
+def test_and_so_are_those_of_peers_that_each_add_up_themselves(program: str) -> None:
+    """Every peer runs the program on its own totals, and refuses a model that is not its own: so these are its bits."""
+    settings = {"reducer": "every-peer", "clients": 3, "min_clients": 3, "colluding": 0}
+    assert states(program, "masks", **settings) == expected(program)
+
+
 @pytest.mark.parametrize("program", ["summary", "pca"])
 def test_and_so_are_those_of_packed_paillier(program: str) -> None:
     assert states(program, "proxy", scheme="paillier") == expected(program)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.application.study_files import check_records_stated, load_study, read_program_from
+from tallystick.application.trust_comparison import compared, comparison_words
 from tallystick.engines.planning import layout_of, plan_study
 from tallystick.estimators.from_study import estimator_for
 from tallystick.privacy.release import state_privacy
@@ -56,6 +57,7 @@ def plan(path: Path, *, records: int | None = None, settings: tuple[str, ...] = 
         "bytes_up_per_client": len(sums) * upload,
         "hopeless": made.hopeless,
         "notes": list(made.notes),
+        "without_a_server": compared(study, features=len(layout), classes=len(layout.classes or ()) or None),
         "if_a_party_is_lost": design.if_a_party_is_lost if study.stream is None else None,
         "price_of_trust": made.claim.trust.makers.variance_factor(splits=True)
         if made.claim.mechanism == "gaussian"
@@ -95,6 +97,8 @@ def describe(made: dict[str, Any]) -> str:
     lines += ["", *(f"  note: {note}" for note in made["notes"])]
     if made["if_a_party_is_lost"]:
         lines.append(f"  note: {made['if_a_party_is_lost']}")
+    if made["without_a_server"]:
+        lines += ["", *comparison_words(made["without_a_server"]), ""]
     if made["hopeless"]:
         lines.append(f"  NOT WORTH RUNNING: {made['hopeless']}.")
     else:

@@ -9,6 +9,7 @@ in no other (clients keep a watermark), and the charge stays as it is.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Generator
 from typing import cast
 
 import numpy as np
@@ -103,6 +104,30 @@ def run_rounds(
     released: Released | None = None,
 ) -> Computed:
     """Run every round of the plan, or until the program says it is finished on released state. Releases nothing."""
+    steps = program_steps(program, public, plan, progress=progress, released=released)
+    answer: NoisyTotal | RoundAborted | None = None
+    while True:
+        try:
+            request = steps.send(answer)  # type: ignore[arg-type]  # None starts it
+        except StopIteration as stop:
+            computed: Computed = stop.value
+            return computed
+        try:
+            answer = totals.noisy_total(request)
+            totals.answered = True
+        except RoundAborted as error:
+            answer = error
+
+
+def program_steps(
+    program: Program,
+    public: Public,
+    plan: SumPlan,
+    *,
+    progress: Progress | None = None,
+    released: Released | None = None,
+) -> Generator[SumRequest, NoisyTotal | RoundAborted, Computed]:
+    """The program, step by step: it asks for a round's total and is sent it, or why there is none."""
     state = start_of(program, public)
     history: list[State] = []
     contributors: list[tuple[str, ...]] = []
@@ -111,14 +136,12 @@ def run_rounds(
         with user_code(program, "query", round=number):
             model = pack_state(program.query(state))
         round_plan = plan.round_at(number, model)
-        noisy: NoisyTotal | None = None
-        try:
-            noisy = totals.noisy_total(SumRequest(round=number, model=model, plan=round_plan))
-            totals.answered = True
-        except RoundAborted as error:
+        answer = yield SumRequest(round=number, model=model, plan=round_plan)
+        noisy = None if isinstance(answer, RoundAborted) else answer
+        if isinstance(answer, RoundAborted):
             last_chance = number == len(plan.rounds) and not any(contributors)
-            if last_chance or not is_lost_tick(plan, error):
-                raise
+            if last_chance or not is_lost_tick(plan, answer):
+                raise answer
         if noisy is not None:
             if plan.threshold is not None:
                 noisy = thresholded(noisy, round_plan, plan.threshold)

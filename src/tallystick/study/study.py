@@ -8,6 +8,7 @@ servers, ``min_clients``) are left to :mod:`tallystick.privacy.rules`, so that t
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field, SerializeAsAny, ValidationError
@@ -136,6 +137,11 @@ class Study(Section):
 
     def schema_of_data(self) -> Schema:
         """The declared columns."""
+        return self.declared_schema
+
+    @cached_property
+    def declared_schema(self) -> Schema:
+        """The same, made once: a simulation of thousands of peers asks for each of them."""
         columns = {name: c.model_dump(exclude_none=True) for name, c in self.data.columns.items()}
         return Schema.from_dict(columns)
 

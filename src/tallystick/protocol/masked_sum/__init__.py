@@ -4,6 +4,7 @@ from tallystick.protocol.masked_sum.client import ClientMachine, MaskerParts
 from tallystick.protocol.masked_sum.codec import decode, encode
 from tallystick.protocol.masked_sum.machine import Instruction
 from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
+from tallystick.protocol.masked_sum.peer import PeerMachine
 from tallystick.protocol.masked_sum.reducer import ReducerMachine
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "Instruction",
     "MaskedSumParameters",
     "MaskerParts",
+    "PeerMachine",
     "ReducerMachine",
     "decode",
     "encode",

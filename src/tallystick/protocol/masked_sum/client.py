@@ -64,9 +64,11 @@ from tallystick.protocol.masked_sum.messages import (
     Signed,
     Stored,
     Survivors,
+    TiedSurvivors,
     dealers_digest,
     masked_part,
 )
+from tallystick.protocol.masked_sum.opening import quorum_problem, set_problem
 from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
 from tallystick.protocol.masked_sum.records import NoiseRecord, SecretsRecord
 
@@ -85,6 +87,7 @@ class ClientMachine(MaskingClient):
             Relay: self._on_relay,
             Stored: self._on_stored,
             Survivors: self._on_survivors,
+            TiedSurvivors: self._on_survivors,
             Quorum: self._on_quorum,
             RoundClosed: self._on_closed,
             Abort: self._on_abort,
@@ -115,32 +118,40 @@ class ClientMachine(MaskingClient):
         p, relay = self.parameters, self._relay
         if relay is None or message.dealers != relay.dealers or message.model_hash != self._model_hash:
             return "the survivor set is of another round than this client has masked its sum for"
-        if self.index not in message.clients or not set(message.clients) <= set(message.dealers):
+        if self.index not in message.clients:
             return "the survivor set is not one of those who have dealt, this client among them"
-        if len(message.clients) < p.least:
-            return f"the survivor set has {len(message.clients)} clients, and {p.least} are needed"
-        if len(message.starts) != len(message.clients):
-            return "the survivor set does not say under which start each of them dealt"
+        wrong = set_problem(p, message)
+        if wrong is not None:
+            return wrong
         known = {dealer: packet.start for dealer, packet in self._packets.items()}
         if self._dealing is not None:
             known[self.index] = self._dealing.start
         for client, start in zip(message.clients, message.starts):
             if client in known and start != known[client]:
                 return f"{p.clients[client]} dealt under another start than the survivor set says"
-        return p.graph.refusal([p.clients[client] for client in message.clients]) or self._masked_otherwise(message)
+        return self._other_sum(message) or self._masked_otherwise(message)
+
+    def _other_sum(self, message: Survivors) -> str | None:
+        """Where every peer adds up itself: the set must name the very vector that this client has sent."""
+        if not isinstance(message, TiedSurvivors):
+            return None
+        if self._dealing is None or self._masked is None:
+            raise damaged()
+        if message.sums[message.clients.index(self.index)] != self._tied(self._dealing, self._masked):
+            return f"the survivor set has another sum of {self.name} than it has sent"
+        return None
 
     def _masked_otherwise(self, message: Survivors) -> str | None:
         """On a circle: a neighbour whose self-mask must stay, for it has not said that it masked for these dealers."""
         p = self.parameters
-        if len(message.signatures) != len(message.clients):
-            return "the survivor set does not show for which dealers each of them has masked its sum"
         if p.graph.plan.complete:
             return None
         dealers = dealers_digest(p.study_hash, self.round, message.dealers)
-        for client, start, signature in zip(message.clients, message.starts, message.signatures):
+        tied = message.sums if isinstance(message, TiedSurvivors) else (b"",) * len(message.clients)
+        for client, start, signature, tie in zip(message.clients, message.starts, message.signatures, tied):
             try:
                 if client in self._packets:  # and its start is the one it has dealt under
-                    p.identities[p.clients[client]].verify(masked_part(dealers, client, start), signature)
+                    p.identities[p.clients[client]].verify(masked_part(dealers, client, start, tie), signature)
             except VerificationError:
                 return f"{p.clients[client]} has not signed that it masked its sum for the dealers of the survivor set"
         return None
@@ -158,29 +169,12 @@ class ClientMachine(MaskingClient):
             return self._refuse(sender, message, Code.WRONG_PARTY, "the reducer tells who has signed")
         if message.round != self.round or self._secrets is None or self._survivors is None:
             return self._refuse(sender, message, Code.NOT_EXPECTED, "this client has signed no survivor set")
-        wrong = self._check_quorum(message)
+        wrong = quorum_problem(self.parameters, self._survivors, message)
         if wrong is not None:
-            return self._object(self.round, *wrong)
+            return self._object(self.round, wrong[0], sender, wrong[1])
         if self.state is _S.AGREED:
             self._move(_E.REVEAL)
         return [Send(sender, self._reveal())]
-
-    def _check_quorum(self, message: Quorum) -> tuple[Code, str, str] | None:
-        p, survivors = self.parameters, self._survivors
-        if survivors is None or message.agreement != survivors.digest():
-            return Code.SET_DISAGREEMENT, p.reducer, "others have signed another survivor set than this client"
-        if not set(message.signers) <= set(survivors.clients):
-            return Code.SET_DISAGREEMENT, p.reducer, "a client has signed that is none of the survivors"
-        if len(message.signers) < p.quorum or len(message.signatures) != len(message.signers):
-            cause = f"{len(message.signers)} survivors have signed, and {p.quorum} must before anything is unmasked"
-            return Code.THRESHOLD, p.reducer, cause
-        for client, signature in zip(message.signers, message.signatures):
-            said = Signed(study_hash=p.study_hash, round=self.round, client=client, agreement=message.agreement)
-            try:
-                p.identities[p.clients[client]].verify(said.signed_part(), signature)
-            except VerificationError:
-                return Code.BAD_SIGNATURE, p.reducer, f"the signature of {p.clients[client]} does not verify"
-        return None
 
     def _reveal(self) -> Revealed:
         """One share of each dealer: of a survivor its self seed's, of anybody else its wrapping key's."""

@@ -47,6 +47,7 @@ from tallystick.protocol.masked_sum.messages import (
     dealers_digest,
     noise_commitment,
     seed_commitment,
+    sum_digest,
 )
 from tallystick.protocol.masked_sum.packets import Packet, open_packet, seal_packet
 from tallystick.protocol.masked_sum.parameters import PACKET_BYTES, MaskedSumParameters
@@ -284,7 +285,8 @@ class MaskingClient(MaskedSumMachine):
             size=p.size,
             vector=to_bytes(vector),
         )
-        self._masked = replace(unsigned, signature=self._signing.sign(unsigned.signed_part(dealt.start)))
+        tied = self._tied(dealt, unsigned) if p.every_peer else b""
+        self._masked = replace(unsigned, signature=self._signing.sign(unsigned.signed_part(dealt.start, tied)))
         self._values = self._noise = None
         self._move(_E.MASK)
         return [
@@ -295,6 +297,11 @@ class MaskingClient(MaskedSumMachine):
             *self._say_again(),
             Wake(now + p.retry_seconds),
         ]
+
+    @staticmethod
+    def _tied(dealt: Dealing, masked: Masked) -> bytes:
+        """Names this client's vector, where every peer adds them up itself."""
+        return sum_digest(dealt.seed_commitment, masked.vector)
 
     def _open_packets(self, relay: Relay) -> dict[int, Packet]:
         """The neighbours' packets, by dealer, of a set of dealers that can carry a round."""

@@ -13,6 +13,7 @@ from tallystick.protocol.boots import Start
 from tallystick.protocol.fields import KINDS, Codec, Fixed, Layout, Varying, end_of, nested
 from tallystick.protocol.masked_sum import messages
 from tallystick.protocol.masked_sum.messages import Code, Message
+from tallystick.protocol.masked_sum.records import BLOBS
 
 MAGIC = b"TMSK"
 VERSION = 1
@@ -31,6 +32,11 @@ def _take_signatures(raw: bytes, at: int, count: int) -> tuple[tuple[bytes, ...]
     return tuple([raw[i : i + 64] for i in range(at, end, 64)]), end
 
 
+def _take_hashes(raw: bytes, at: int, count: int) -> tuple[tuple[bytes, ...], int]:
+    end = end_of(raw, at, 32 * count)
+    return tuple([raw[i : i + 32] for i in range(at, end, 32)]), end
+
+
 _KINDS = KINDS | {
     "code": Fixed("B", allowed=frozenset(map(int, Code))),
     "start": nested(_START, many=False),
@@ -38,6 +44,8 @@ _KINDS = KINDS | {
     "elements": Varying(bytes, _take_elements, by="size"),
     "signatures": Varying(b"".join, _take_signatures, by="signers"),
     "vouched": Varying(b"".join, _take_signatures, by="clients"),
+    "sums": Varying(b"".join, _take_hashes, by="clients"),
+    "blobs": BLOBS,
 }
 _TABLES = {
     1: (messages.RoundOpen, "hash u32 u32 hash blob"),
@@ -60,6 +68,17 @@ _TABLES = {
     11: (messages.Abort, "hash u32 code text text text"),
     12: (messages.RoundClosed, "hash u32 hash"),
     13: (messages.Inquiry, "hash u32"),
+    14: (
+        messages.TiedSurvivors,
+        "study_hash:hash round:u32 model_hash:hash dealers:length32 clients:length32 starts:length32 "
+        "dealers:ascending clients:ascending starts:starts signatures:vouched sums:sums",
+    ),
+    15: (
+        messages.Evidence,
+        "study_hash:hash round:u32 wrapped:length32 reveals:length32 survivors:blob quorum:blob commitments:blob "
+        "vectors:blob wrapped:blobs reveals:blobs",
+    ),
+    16: (messages.Missed, "hash u32"),
 }
 _CODEC = Codec(MAGIC, VERSION, "masked-sum", {n: Layout(kind, table, _KINDS) for n, (kind, table) in _TABLES.items()})
 

@@ -102,9 +102,10 @@ class Masked:
     signature: bytes = b""
     vector: bytes = field(repr=False)
 
-    def signed_part(self, start: Start) -> bytes:
-        """The bytes under the signature; ``start`` is the one it has dealt under."""
-        return masked_part(self.dealers, self.client, start)
+    def signed_part(self, start: Start, tied: bytes = b"") -> bytes:
+        """The bytes under the signature; ``start`` is the one it has dealt under, ``tied`` :func:`sum_digest` where
+        every peer adds up itself."""
+        return masked_part(self.dealers, self.client, start, tied)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +134,16 @@ class Survivors:
     def digest(self) -> bytes:
         """What the survivors must have in common."""
         return agreement_digest(self.study_hash, self.round, self.model_hash, self.dealers, self.clients, self.starts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TiedSurvivors(Survivors):
+    """The same where every peer adds up itself: ``sums`` name the very vectors, so that one set has one total."""
+
+    sums: tuple[bytes, ...] = field(default=(), repr=False)
+
+    def digest(self) -> bytes:
+        return digest(b"tallystick/masked-sum/tied", Survivors.digest(self), b"".join(self.sums))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +228,32 @@ class Inquiry:
     round: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Reducer to every peer, where each adds up itself: all that the round's one total follows from.
+
+    ``survivors`` and ``quorum`` are those messages as they were told. Of each survivor in order what it committed its
+    seed to and its masked vector; of each other dealer its wrapped round keys; of whoever told shares, what it said.
+    """
+
+    study_hash: bytes
+    round: int
+    survivors: bytes = field(repr=False)
+    quorum: bytes = field(repr=False)
+    commitments: bytes = field(repr=False)
+    vectors: bytes = field(repr=False)
+    wrapped: tuple[bytes, ...] = field(repr=False)
+    reveals: tuple[bytes, ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missed:
+    """Peer to reducer: what came of this round? Its evidence, or that it was given up."""
+
+    study_hash: bytes
+    round: int
+
+
 Message = (
     RoundOpen
     | Dealing
@@ -231,6 +268,9 @@ Message = (
     | Abort
     | RoundClosed
     | Inquiry
+    | TiedSurvivors
+    | Evidence
+    | Missed
 )
 
 
@@ -248,10 +288,17 @@ def dealers_digest(study_hash: bytes, round: int, dealers: Sequence[int]) -> byt
     return digest(b"tallystick/masked-sum/dealers", study_hash, _U32.pack(round), _numbers(dealers))
 
 
-def masked_part(dealers: bytes, client: int, start: Start) -> bytes:
+def masked_part(dealers: bytes, client: int, start: Start, tied: bytes = b"") -> bytes:
     """What a client signs with its masked vector; ``dealers`` is :func:`dealers_digest`. With the start, in which its
-    noise is committed to: of a client set back it says nothing about what is dealt and masked a second time."""
-    return digest(b"tallystick/masked-sum/masked-for", dealers, _U32.pack(client), start.packed())
+    noise is committed to: of a client set back it says nothing about what is dealt and masked a second time. ``tied``
+    is the vector's :func:`sum_digest`, where others than the reducer add it up."""
+    tie = (tied,) if tied else ()
+    return digest(b"tallystick/masked-sum/masked-for", dealers, _U32.pack(client), start.packed(), *tie)
+
+
+def sum_digest(commitment: bytes, vector: bytes) -> bytes:
+    """Names one masked vector and the one seed whose mask comes off it."""
+    return digest(b"tallystick/masked-sum/vector", commitment, vector)
 
 
 def agreement_digest(

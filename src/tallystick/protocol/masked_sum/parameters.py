@@ -9,7 +9,7 @@ from tallystick.core.errors import StudyError
 from tallystick.core.identifiers import HASH_BYTES, check_party_name
 from tallystick.crypto.key_agreement import StudyKey
 from tallystick.crypto.mask_graph import MaskGraph
-from tallystick.crypto.mask_keys import NONCE_BYTES, TAG_BYTES
+from tallystick.crypto.mask_keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES
 from tallystick.crypto.shamir import SHARE_BYTES
 from tallystick.crypto.signing import VerifyKey
 
@@ -39,6 +39,8 @@ class MaskedSumParameters:
     agreement_seconds: float = 20.0
     retry_seconds: float = 5.0
     last_round: int = _MAX_U32
+    every_peer: bool = False
+    """Whether each client adds up itself what the reducer has collected, and believes no total but its own."""
     max_model_size: int = 1 << 27
     client_index: dict[str, int] = field(init=False, repr=False, compare=False)
     near: dict[str, frozenset[int]] = field(init=False, repr=False, compare=False)
@@ -116,4 +118,7 @@ class MaskedSumParameters:
         """No message of this study is longer: a transport cuts there, before it allocates."""
         model = 8 * (self.max_model_size if self.model_size is None else self.model_size)
         n, most = len(self.clients), max(len(near) for near in self.near.values())
-        return 4096 + max(model, 8 * self.size, (PACKET_BYTES + 64) * most + 4 * n, 64 * n + 60 * n)
+        longest = max(model, 8 * self.size, (PACKET_BYTES + 64) * most + 4 * n, 64 * n + 60 * n)
+        if self.every_peer:  # the evidence: all vectors, all shares, the wrapped keys, the set and who has signed it
+            longest = max(longest, n * (8 * self.size + 400 + (KEY_BYTES + SHARE_BYTES + 8) * (most + 1)))
+        return 4096 + longest

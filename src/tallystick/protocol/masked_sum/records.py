@@ -5,6 +5,7 @@ Statements that were made (dealings, masked vectors, survivor sets, aborts) are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.protocol.fields import KINDS, Layout, Record, Varying, end_of
+from tallystick.protocol.instructions import NoisySum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,12 +53,25 @@ class SumRecord(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResultRecord(Record):
-    """The reducer's one result of a round."""
+    """The one result of a round, at the reducer, or at a peer that adds up itself; over nobody if there is none."""
 
     round: int
     agreement: bytes
     clients: tuple[int, ...]
     total: NDArray[np.int64] = field(repr=False)
+
+    def summed(self, names: Sequence[str], vouchers: bytes = b"") -> NoisySum:
+        """The same with the clients' names, which are the study's."""
+        inside = set(self.clients)
+        return NoisySum(
+            round=self.round,
+            total=self.total,
+            participants=tuple([names[client] for client in self.clients]),
+            dropped=tuple([name for client, name in enumerate(names) if client not in inside]),
+            agreement=self.agreement,
+            makers=len(self.clients),
+            vouchers=vouchers,
+        )
 
 
 def _pack_list(values: tuple[bytes, ...]) -> bytes:
@@ -72,7 +87,8 @@ def _take_list(raw: bytes, at: int, count: int) -> tuple[tuple[bytes, ...], int]
     return tuple(found), at
 
 
-_KINDS = KINDS | {"blobs": Varying(_pack_list, _take_list)}
+BLOBS = Varying(_pack_list, _take_list)
+_KINDS = KINDS | {"blobs": BLOBS}
 _TABLES: dict[bytes, tuple[type[Any], str]] = {
     b"MNOI": (NoiseRecord, "round:u32 noise:length32 noise:vector"),
     b"MSEC": (SecretsRecord, "round:u32 seed:hash share:blob"),

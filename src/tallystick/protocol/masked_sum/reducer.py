@@ -19,11 +19,9 @@ from typing import ClassVar
 import numpy as np
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError, VerificationError
-from tallystick.core.redaction import Secret
-from tallystick.crypto.field import decode_signed, from_bytes
-from tallystick.crypto.masking import RoundKey, unmask, unwrap_round_keys
-from tallystick.crypto.shamir import SHARE_BYTES, Share, rebuild_all
-from tallystick.protocol.instructions import Aborted, Finished, NoisySum, Persist, Send, Wake
+from tallystick.crypto.field import add_into, from_bytes
+from tallystick.crypto.shamir import SHARE_BYTES
+from tallystick.protocol.instructions import Aborted, Finished, Persist, Send, Wake
 from tallystick.protocol.machine import Transitions
 from tallystick.protocol.masked_sum.codec import decode, encode
 from tallystick.protocol.masked_sum.machine import Instruction, abort_error
@@ -31,23 +29,26 @@ from tallystick.protocol.masked_sum.messages import (
     Abort,
     Code,
     Dealing,
+    Evidence,
     Inquiry,
     Masked,
     Message,
+    Missed,
     Refused,
     Revealed,
     RoundClosed,
     RoundOpen,
     Signed,
     Survivors,
-    seed_commitment,
 )
+from tallystick.protocol.masked_sum.opening import OUT_OF_RANGE, unmasked
 from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
 from tallystick.protocol.masked_sum.records import DealersRecord, ResultRecord, SumRecord
 from tallystick.protocol.masked_sum.reducer_collecting import ACTIVE, CollectingReducer, ReducerEvent, ReducerState
 from tallystick.protocol.masked_sum.vouchers import pack_vouchers
 
 _S, _E = ReducerState, ReducerEvent
+OUTCOME = "outcome/"  # what came of each round, by its number, where every peer adds up itself
 
 
 class ReducerMachine(CollectingReducer):
@@ -69,6 +70,7 @@ class ReducerMachine(CollectingReducer):
 
     def __init__(self, parameters: MaskedSumParameters) -> None:
         super().__init__(parameters)
+        self._outcomes: dict[int, bytes] = {}
         self._handlers = {
             Dealing: self._on_dealing,
             Masked: self._on_masked,
@@ -77,6 +79,7 @@ class ReducerMachine(CollectingReducer):
             Refused: self._on_refused,
             Abort: self._on_abort,
             Inquiry: self._on_inquiry,
+            Missed: self._on_missed,
         }
 
     # -- agreeing ----------------------------------------------------------------------------------------------------
@@ -121,80 +124,62 @@ class ReducerMachine(CollectingReducer):
             self._revealed[message.client] = message
             self._told.update(held)
         enough = all(self._told[dealer] >= self.parameters.threshold for dealer in self._dealers)
-        return self._unmask(self._shares()) if enough else []
+        return self._unmask() if enough else []
 
-    def _shares(self) -> dict[int, list[Share]]:
-        """The shares that are in, by whose secret they are of."""
-        p, found = self.parameters, {dealer: list[Share]() for dealer in self._dealers}
-        for client, message in sorted(self._revealed.items()):
-            name = p.clients[client]
-            for at, dealer in enumerate(p.held_by(name, self._dealers)):
-                share = message.shares[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
-                found[dealer].append((p.point(p.clients[dealer], name), share))
-        return found
-
-    def _unmask(self, shares: dict[int, list[Share]]) -> list[Instruction]:
+    def _unmask(self) -> list[Instruction]:
         p, survivors = self.parameters, self._survivors
         if survivors is None or self._total is None:
             raise LocalProtocolError("nothing was added up", party=self.name, round=self.round)
-        try:
-            order = list(shares)
-            secrets = dict(zip(order, rebuild_all([shares[i] for i in order], threshold=p.threshold)))
-            seeds = self._seeds(secrets, survivors)
-            dropped = self._dropped(secrets, survivors)
-        except RemoteProtocolError as error:
-            return self._abort(Code.BAD_SHARE, error.party or self.name, error.cause)
         total, self._total = self._total, None
-        unmask(total, study_hash=p.study_hash, round=self.round, seeds=seeds, dropped=dropped)
-        values = decode_signed(total)
-        if (np.abs(values) > p.result_limit).any():  # |values| <= (p-1)/2 < 2^63, abs is exact
-            cause = "the total is outside what honest clients can produce; it is withheld"
-            return self._abort(Code.OUT_OF_RANGE, self.name, cause)
+        try:
+            values = unmasked(
+                p,
+                survivors,
+                total=total,
+                commitments={client: dealing.seed_commitment for client, dealing in self._dealings.items()},
+                wrapped={client: dealing.wrapped for client, dealing in self._dealings.items()},
+                told={client: said.shares for client, said in self._revealed.items()},
+            )
+        except RemoteProtocolError as error:
+            code = Code.OUT_OF_RANGE if error.rule == OUT_OF_RANGE else Code.BAD_SHARE
+            return self._abort(code, error.party or self.name, error.cause)
         record = ResultRecord(round=self.round, agreement=survivors.digest(), clients=survivors.clients, total=values)
+        shown = self._evidence(survivors)
         self._move(_E.FINISH)
         signatures = {p.clients[i]: said.signature for i, said in sorted(self._signed.items())}
-        return [Persist("result", record.to_bytes()), *self._finish(record, pack_vouchers(survivors, signatures))]
+        end = self._finish(record, pack_vouchers(survivors, signatures))
+        return [*shown, Persist("result", record.to_bytes()), *end]
 
-    def _seeds(self, secrets: Mapping[int, Secret], survivors: Survivors) -> dict[str, Secret]:
-        p, found = self.parameters, {}
-        for client in survivors.clients:
-            seed = secrets[client]
-            if (
-                seed_commitment(p.study_hash, self.round, client, seed.reveal())
-                != self._dealings[client].seed_commitment
-            ):
-                raise RemoteProtocolError("shares do not give the seed that was committed to", party=p.clients[client])
-            found[p.clients[client]] = seed
-        return found
+    def _evidence(self, survivors: Survivors) -> list[Instruction]:
+        """Where every peer adds up itself: all that the total follows from, kept for whoever asks later."""
+        quorum = self._quorum()
+        if not self.parameters.every_peer or quorum is None:
+            return []
+        gone = sorted(set(self._dealers) - set(survivors.clients))
+        evidence = Evidence(
+            study_hash=self.study_hash,
+            round=self.round,
+            survivors=encode(survivors),
+            quorum=encode(quorum),
+            commitments=b"".join(self._dealings[client].seed_commitment for client in survivors.clients),
+            vectors=b"".join(self._vectors[client] for client in survivors.clients),
+            wrapped=tuple(self._dealings[client].wrapped for client in gone),
+            reveals=tuple(encode(said) for _, said in sorted(self._revealed.items())),
+        )
+        return self._keep_outcome(evidence)
 
-    def _dropped(self, secrets: Mapping[int, Secret], survivors: Survivors) -> dict[str, dict[str, RoundKey]]:
-        p, found = self.parameters, {}
-        for dealer in sorted(set(self._dealers) - set(survivors.clients)):
-            name = p.clients[dealer]
-            found[name] = unwrap_round_keys(
-                self._dealings[dealer].wrapped,
-                secrets[dealer],
-                study_hash=p.study_hash,
-                round=self.round,
-                party=name,
-                neighbours=p.graph.neighbours(name),
-            )
-        return found
+    def _keep_outcome(self, outcome: Evidence | Abort) -> list[Instruction]:
+        raw = self._outcomes[self.round] = encode(outcome)
+        return [Persist(f"{OUTCOME}{self.round}", raw)]
 
     def _finish(self, record: ResultRecord, vouchers: bytes = b"") -> list[Instruction]:
-        p, inside = self.parameters, set(record.clients)
+        p = self.parameters
         self._clear()
         self._closed = RoundClosed(study_hash=p.study_hash, round=record.round, agreement=record.agreement)
-        result = NoisySum(
-            round=record.round,
-            total=record.total,
-            participants=tuple([p.clients[client] for client in record.clients]),
-            dropped=tuple([name for client, name in enumerate(p.clients) if client not in inside]),
-            agreement=record.agreement,
-            makers=len(record.clients),
-            vouchers=vouchers,
-        )
-        return [*(Send(to, self._closed) for to in p.clients), Finished(result)]
+        result = record.summed(p.clients, vouchers)
+        shown = decode(self._outcomes[record.round]) if record.round in self._outcomes else None
+        evidence = [Send(to, shown) for to in p.clients] if isinstance(shown, Evidence) else []
+        return [*evidence, *(Send(to, self._closed) for to in p.clients), Finished(result)]
 
     # -- ending, repeating, restarting -------------------------------------------------------------------------------
 
@@ -207,7 +192,8 @@ class ReducerMachine(CollectingReducer):
         self._clear()
         self._move(_E.ABORT)
         tell = [Send(to, abort) for to in self.parameters.clients]
-        return [Persist("aborted", encode(abort)), *tell, Aborted(abort_error(abort))]
+        kept = self._keep_outcome(abort) if self.parameters.every_peer else []
+        return [*kept, Persist("aborted", encode(abort)), *tell, Aborted(abort_error(abort))]
 
     def _on_abort(self, sender: str, message: Abort, now: float) -> list[Instruction]:
         if self.state not in ACTIVE or message.round != self.round or sender not in self.parameters.client_index:
@@ -245,6 +231,13 @@ class ReducerMachine(CollectingReducer):
             return []
         opened = replace(self._opened, deadline_ms=max(1, min(left, self._opened.deadline_ms)))
         return [Send(sender, opened), *self._tell(client)]
+
+    def _on_missed(self, sender: str, message: Missed, now: float) -> list[Instruction]:
+        """A peer lacks what came of a round: it is told again, however long ago that was."""
+        if sender not in self.parameters.client_index:
+            return self._refuse(sender, message, Code.WRONG_PARTY, "this party is not in the study")
+        kept = self._outcomes.get(message.round)
+        return [] if kept is None else [Send(sender, decode(kept))]
 
     def _tell(self, client: int) -> list[Instruction]:
         """What this client is asked for now, if it has not answered."""
@@ -288,6 +281,9 @@ class ReducerMachine(CollectingReducer):
     ) -> tuple[ReducerMachine, list[Instruction]]:
         """The machine as its records have it: the same round, with the same sets, or the same end."""
         machine = cls(parameters)
+        machine._outcomes = {
+            int(key.removeprefix(OUTCOME)): kept for key, kept in records.items() if key.startswith(OUTCOME)
+        }
         opened = decode(records["open"]) if "open" in records else None
         if not isinstance(opened, RoundOpen):
             return machine, []
@@ -317,4 +313,16 @@ class ReducerMachine(CollectingReducer):
             if isinstance(survivors, Survivors):
                 self._sent = dict(zip(survivors.clients, survivors.signatures))
                 self._survivors, self.state = survivors, _S.AGREEING
-                self._total = from_bytes(kept.total, self.parameters.size).copy()
+                self._add_up(survivors, kept.total)
+
+    def _add_up(self, survivors: Survivors, kept: bytes) -> None:
+        """The sum as it was kept; where every peer adds up itself, the vectors one by one."""
+        size = self.parameters.size
+        if self.parameters.every_peer:
+            rows = [kept[at : at + 8 * size] for at in range(0, len(kept), 8 * size)]
+            self._vectors = dict(zip(survivors.clients, rows))
+        else:
+            rows = [kept]
+        self._total = np.zeros(size, dtype=np.uint64)
+        for row in rows:
+            add_into(self._total, from_bytes(row, size))

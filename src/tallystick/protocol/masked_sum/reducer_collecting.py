@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import fields
 from enum import Enum, unique
 from typing import Any
 
@@ -34,8 +35,10 @@ from tallystick.protocol.masked_sum.messages import (
     Signed,
     Stored,
     Survivors,
+    TiedSurvivors,
     dealers_digest,
     model_digest,
+    sum_digest,
 )
 from tallystick.protocol.masked_sum.parameters import PACKET_BYTES, MaskedSumParameters
 from tallystick.protocol.masked_sum.records import DealersRecord, SumRecord
@@ -83,6 +86,7 @@ class CollectingReducer(MaskedSumMachine):
         self._dealers: tuple[int, ...] = ()
         self._sent: dict[int, bytes] = {}  # whose masked vectors are in the total, with their signatures
         self._total: NDArray[np.uint64] | None = None
+        self._vectors: dict[int, bytes] = {}  # one by one, where every peer adds them up itself
         self._survivors: Survivors | None = None
         self._signed: dict[int, Signed] = {}
         self._revealed: dict[int, Revealed] = {}
@@ -211,14 +215,17 @@ class CollectingReducer(MaskedSumMachine):
                 Code.BAD_MODEL, sender, "a client's sum is at another model than the round was opened with"
             )
         try:
-            start = self._dealings[message.client].start
-            p.identities[sender].verify(message.signed_part(start), message.signature)
+            dealt = self._dealings[message.client]
+            tied = sum_digest(dealt.seed_commitment, message.vector) if p.every_peer else b""
+            p.identities[sender].verify(message.signed_part(dealt.start, tied), message.signature)
         except VerificationError:
             return self._refuse(sender, message, Code.BAD_SIGNATURE, "the signature does not verify")
         if self._total is None:
             self._total = np.zeros(p.size, dtype=np.uint64)
         add_into(self._total, from_bytes(message.vector, p.size, party=sender), party=sender)
         self._sent[message.client] = message.signature
+        if p.every_peer:
+            self._vectors[message.client] = message.vector
         return [self._stored(sender), *self._try_fix(now)]
 
     def _stored(self, to: str) -> Send:
@@ -235,7 +242,7 @@ class CollectingReducer(MaskedSumMachine):
         if len(clients) < p.least or refusal is not None or total is None:
             cause = refusal or f"{len(clients)} clients have sent their sums, and {p.least} are needed"
             return self._abort(Code.TOO_FEW_CLIENTS, self._missing(self._sent), cause)
-        self._survivors = Survivors(
+        named = Survivors(
             study_hash=p.study_hash,
             round=self.round,
             model_hash=self._opened.model_hash,
@@ -244,10 +251,20 @@ class CollectingReducer(MaskedSumMachine):
             starts=tuple(self._dealings[client].start for client in clients),
             signatures=tuple(self._sent[client] for client in clients),
         )
+        raw = to_bytes(total)
+        if p.every_peer:
+            named, raw = self._tied(named), b"".join(self._vectors[client] for client in clients)
+        self._survivors = named
         self._move(_E.FIX)
-        kept = SumRecord(round=self.round, survivors=encode(self._survivors), total=to_bytes(total))
+        kept = SumRecord(round=self.round, survivors=encode(self._survivors), total=raw)
         tell = [Send(p.clients[client], self._survivors) for client in clients]
         return [Persist("masked-sum", kept.to_bytes()), *tell, self._phase(now)]
+
+    def _tied(self, named: Survivors) -> TiedSurvivors:
+        """The set with the very vectors that are summed."""
+        sums = [sum_digest(self._dealings[i].seed_commitment, self._vectors[i]) for i in named.clients]
+        facts = {field.name: getattr(named, field.name) for field in fields(named)}
+        return TiedSurvivors(**facts, sums=tuple(sums))
 
     def _missing(self, there: Iterable[int]) -> str:
         inside = set(there)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tallystick.protocol.boots import Start
-from tallystick.protocol.masked_sum.messages import Survivors
+from tallystick.protocol.masked_sum.messages import Survivors, TiedSurvivors
 
 
 def pack_vouchers(survivors: Survivors, signatures: Mapping[str, bytes]) -> bytes:
@@ -17,6 +17,7 @@ def pack_vouchers(survivors: Survivors, signatures: Mapping[str, bytes]) -> byte
         "model": survivors.model_hash.hex(),
         "dealers": list(survivors.dealers),
         "starts": [[s.boot, s.value.hex(), s.noise.hex()] for s in survivors.starts],
+        **({"sums": [one.hex() for one in survivors.sums]} if isinstance(survivors, TiedSurvivors) else {}),
         "signatures": {name: signature.hex() for name, signature in signatures.items()},
     }
     return json.dumps(facts).encode()
@@ -26,14 +27,16 @@ def voucher_of(voucher: Any, *, session: bytes, round: int, clients: tuple[int, 
     """What was signed: the survivor set of these clients, by their places in the roster."""
     try:
         starts = tuple(Start(boot=b, value=bytes.fromhex(v), noise=bytes.fromhex(n)) for b, v, n in voucher["starts"])
-        survivors = Survivors(
-            study_hash=session,
-            round=round,
-            model_hash=bytes.fromhex(voucher["model"]),
-            dealers=tuple(voucher["dealers"]),
-            clients=clients,
-            starts=starts,
-        )
+        facts: dict[str, Any] = {
+            "study_hash": session,
+            "round": round,
+            "model_hash": bytes.fromhex(voucher["model"]),
+            "dealers": tuple(voucher["dealers"]),
+            "clients": clients,
+            "starts": starts,
+        }
+        sums = tuple(bytes.fromhex(one) for one in voucher["sums"]) if "sums" in voucher else None
+        survivors = Survivors(**facts) if sums is None else TiedSurvivors(**facts, sums=sums)
         survivors.digest()
         return survivors
     except (LookupError, TypeError, AttributeError, struct.error) as error:

@@ -186,14 +186,20 @@ class ClientSession(ParticipantSession):
         elif standing == "released" and error is None and result is not None:
             ledger.commit(self.study_hash, result)
         if error is None and result is not None and self.cast.clients_make_noise:
-            self._vouch()
+            self._vouch(result)
 
-    def _vouch(self) -> None:
+    def _vouch(self, result: bytes) -> None:
         """Where clients make the noise: attest to the rounds that this one was in, once."""
-        store = self.process.store
+        store, model = self.process.store, self.cast.model
         stored = store.study(self.study_hash)
         if stored is not None:
             setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
+            part: type[ClientPart] = model.load(model.parts[self.process.role])
+            wrong = part.dispute(setup, self.cast, store.records(self.study_hash), result)
+            if wrong is not None:
+                _log.error("this client does not vouch for the study %s: %s", self.study_hash.hex()[:12], wrong)
+                self.own.health.green, self.own.health.reason = False, wrong
+                return
             attest(self.process.exchange, store, self.study_hash, setup, noted(store, self.study_hash))
 
     def compute(self, step: Compute) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tallystick.engines.engine import Computed, Progress, Released
 from tallystick.engines.rounds import run_rounds
 from tallystick.engines.setup import Setup
 from tallystick.protocol.instructions import Compute, Forget, Persist, Send, Wake
+from tallystick.protocol.members import Cast
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.processes.session import Session
 from tallystick.roles.storage.crash_points import crashpoint
@@ -110,6 +111,11 @@ class ClientPart(Part):
     @abstractmethod
     def withdraw(self, round: int) -> None:
         """Take no part in this round."""
+
+    @classmethod
+    def dispute(cls, setup: Setup, cast: Cast, records: Mapping[str, bytes], result: bytes) -> str | None:
+        """Why this client does not vouch for a study with this result, by what it has kept itself; None if it does."""
+        return None
 
 
 class CoordinatorPart(Part):

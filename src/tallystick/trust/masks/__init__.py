@@ -6,6 +6,10 @@ noise it knows; a client that is merely curious knows its own, a coalition of on
 ``min_clients`` or more; of these h = min_clients − max(1, c) are honest and not the observer, min_clients − (c + 1)
 where the reducer is run by one of the clients, which counts as a colluder besides c. h ≥ 2: a sum that hides
 one client's behind nobody else's hides nothing. Noise on top (of more survivors, of colluders) is post-processing.
+
+``reducer = "every-peer"``: nobody adds up for the others. Every client is handed what the reducer has collected, adds
+it up, runs the program and compares; so every client is an observer that sees totals and knows its own noise and that
+of c others: h = min_clients − (c + 1), as where one client is the reducer, now whichever client it is.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MASKS", "honest_clients"]
 
-REDUCER = "reducer"
+REDUCER, EVERY_PEER = "reducer", "every-peer"
 MOST_CLIENTS = 100_000
 
 
@@ -58,10 +62,13 @@ class Masks(TrustModel):
     def trust(self, section: MasksSection) -> Trust:
         n, c, least, honest = section.clients, section.colluders, section.least, section.honest
         reducer = f"{section.reducer}, who runs the reducer," if section.reducer_is_client else "the reducer"
+        alone = ", against every client alone"
+        if section.every_peer:
+            reducer, alone = "every client, who adds up itself,", ","
         other = "other " if section.reducer_is_client else ""
         with_whom = "" if c == 0 else f" together with any {c} {other}client{'s' if c > 1 else ''}"
         words = (
-            f"holds against {reducer}{with_whom}, against every client alone and everybody else; every total has the "
+            f"holds against {reducer}{with_whom}{alone} and everybody else; every total has the "
             f"noise of {least} clients or more, of whom the {honest} honest ones' alone carries it."
         )
         facts = (
@@ -81,7 +88,7 @@ class Masks(TrustModel):
         )
 
     def fitted(self, section: MasksSection, plan: Plan, *, records: int | None) -> Plan:
-        from tallystick.trust.masks.graphs import graph_words
+        from tallystick.trust.masks.graphs import graph_words, peer_words
 
         if plan.claim.parallel:
             raise TrustModelError(
@@ -94,7 +101,7 @@ class Masks(TrustModel):
                 rule="laplace-cannot-be-split",
                 remedy='Use mechanism = "gaussian", or trust.model = "servers" or "proxy" for pure epsilon.',
             )
-        return replace(plan, notes=(*plan.notes, graph_words(section)))
+        return replace(plan, notes=(*plan.notes, graph_words(section), *peer_words(section, plan)))
 
     def check_plan(self, facts: Mapping[str, Any], cast: Mapping[str, int]) -> tuple[str, str] | None:
         planned, there = facts.get("clients", 0), cast.get("client", 0)
@@ -118,10 +125,21 @@ class Masks(TrustModel):
         return {"clients": cast["client"]}
 
     def describe(self, facts: Mapping[str, Any]) -> str:
+        if facts["reducer"] == EVERY_PEER:
+            return (
+                f"up to {facts['clients']} clients, each of which adds up itself; {facts['colluding']} others may "
+                f"collude with it; {facts['honest']} honest client(s) of {facts['min_clients']} carry the noise"
+            )
         return (
             f"up to {facts['clients']} clients and a reducer ({facts['reducer']}), with which {facts['colluding']} may "
             f"collude; {facts['honest']} honest client(s) of {facts['min_clients']} carry the noise"
         )
+
+
+def _besides(section: MasksSection) -> str:
+    if section.every_peer:
+        return " and every client a reducer of its own"
+    return " and a client as the reducer" if section.reducer_is_client else ""
 
 
 def _problems(section: MasksSection) -> list[Problem]:
@@ -141,9 +159,9 @@ def _problems(section: MasksSection) -> list[Problem]:
             Problem(
                 rule="two-honest-clients",
                 cause=f"min_clients = {least} with colluding = {c}"
-                f"{' and a client as the reducer' if section.reducer_is_client else ''} leaves {section.honest} honest "
+                f"{_besides(section)} leaves {section.honest} honest "
                 "client(s): the sum of one is that institution's",
-                remedy=f"Use min_clients = {c + 4 if section.reducer_is_client else max(1, c) + 2} or more, or let "
+                remedy=f"Use min_clients = {c + 3 if section.reducer_is_client else max(1, c) + 2} or more, or let "
                 "fewer collude.",
             )
         ]

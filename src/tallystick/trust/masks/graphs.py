@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from tallystick.core.identifiers import digest
 from tallystick.crypto.mask_bounds import COMPLETE_UP_TO, SECRECY, GraphPlan, complete_plan, plan_graph
 from tallystick.crypto.mask_graph import MaskGraph
+from tallystick.privacy.sum_plan import rounds_of
 
 if TYPE_CHECKING:
+    from tallystick.privacy.plan import Plan
     from tallystick.trust.masks.section import MasksSection
 
 TRIES = 2**64
@@ -62,4 +64,16 @@ def graph_words(section: MasksSection) -> str:
         f"Each of {graph.clients} clients masks its sum with {near}. A round needs {least} clients to its end: more "
         f"than half of clients and colluders together ({graph.signatures}) must sign who is left before anything is "
         f"unmasked, and {rebuild}. With fewer it is given up, unrevealed.{bounds}"
+    )
+
+
+def peer_words(section: MasksSection, plan: Plan) -> tuple[str, ...]:
+    """For the plan, where every client adds up itself: what that costs it."""
+    if not section.every_peer:
+        return ()
+    sums = 8 * section.clients * max((r.grid.size for r in rounds_of(plan)), default=0)
+    size = f"{sums / 1e6:,.1f} MB" if sums >= 1e5 else f"{max(1, round(sums / 1e3))} kB"
+    return (
+        f"No party adds up for the others: every client is passed on all {section.clients} masked sums of a round "
+        f"(about {size}), adds them up, runs the program itself and refuses a model or a result that is not its own.",
     )

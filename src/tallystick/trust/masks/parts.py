@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,14 +19,18 @@ from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.crypto.field import HALF
 from tallystick.crypto.key_agreement import AgreementKey
+from tallystick.engines.engine import Computed
+from tallystick.engines.replica import Replica
 from tallystick.engines.round_vectors import RoundNoise, result_limit
 from tallystick.engines.setup import Setup
 from tallystick.protocol import masked_sum as sums
 from tallystick.protocol.boots import Witness
+from tallystick.protocol.fields import damaged
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Held, Send
 from tallystick.protocol.masked_sum.machine import MaskedSumMachine
 from tallystick.protocol.masked_sum.messages import (
     Dealing,
+    Evidence,
     Inquiry,
     Masked,
     Message,
@@ -35,8 +39,14 @@ from tallystick.protocol.masked_sum.messages import (
     Revealed,
     Signed,
     Survivors,
+    TiedSurvivors,
 )
-from tallystick.protocol.study.roster import Roster
+from tallystick.protocol.masked_sum.peer import kept_totals
+from tallystick.protocol.members import Cast
+from tallystick.protocol.study.codec import decode as decode_study
+from tallystick.protocol.study.messages import StudyStart, result_digest
+from tallystick.protocol.study.roster import Roster, make_roster
+from tallystick.roles.processes.coordinated_rounds import pack_outcome
 from tallystick.roles.processes.part import ROUNDS, ClientPart, CoordinatorPart, Driver, Part
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
@@ -51,6 +61,8 @@ _SENT = {
     Relay: "packets-relayed",
     Masked: "masked-sum-sent",
     Survivors: "survivors-named",
+    TiedSurvivors: "survivors-named",
+    Evidence: "evidence-sent",
     Signed: "survivors-signed",
     Quorum: "quorum-told",
     Revealed: "shares-revealed",
@@ -76,6 +88,7 @@ def parameters_of(session: Any, setup: Setup, roster: Roster) -> sums.MaskedSumP
         agreement_seconds=max(LEAST_AGREEMENT_SECONDS, section.round_timeout_s),
         retry_seconds=RETRY_SECONDS,
         last_round=setup.plan.claim.rounds,
+        every_peer=section.every_peer,  # type: ignore[attr-defined]
     )
 
 
@@ -144,17 +157,20 @@ class MaskingPart(MasksPart, ClientPart):
             return process.parts.streams(study, *labels)
 
         noise = RoundNoise(setup.sum_plan, setup.size, process.name, keyed, admitted=records.get("prices"))
-        self.machine, self.first = sums.ClientMachine.restore(
-            self.parameters,
-            process.name,
-            records,
-            key=process.parts.identity.signing,
-            agreement=AgreementKey(kept),
-            noise=noise,
-            boot=process.store.boot,
-            boot_value=process.store.boot_value,
-            boots=process.store.boots(study),
-        )
+        parts: sums.MaskerParts = {
+            "key": process.parts.identity.signing,
+            "agreement": AgreementKey(kept),
+            "noise": noise,
+            "boot": process.store.boot,
+            "boot_value": process.store.boot_value,
+            "boots": process.store.boots(study),
+        }
+        p, name = self.parameters, process.name
+        if p.every_peer:
+            own = Replica(setup.design.program, setup.public, setup.sum_plan)
+            self.machine, self.first = sums.PeerMachine.restore(p, name, records, **parts, replica=own)
+        else:
+            self.machine, self.first = sums.ClientMachine.restore(p, name, records, **parts)
 
     def connected(self, peer: str) -> None:
         self.tick()
@@ -192,9 +208,40 @@ class MaskingPart(MasksPart, ClientPart):
         note = {"participants": names, "partial": format_hash(digest(message.agreement))}
         store.put_release(study, message.round, json.dumps(note).encode())
 
+    @classmethod
+    def dispute(cls, setup: Setup, cast: Cast, records: Mapping[str, bytes], result: bytes) -> str | None:
+        """Where every peer adds up itself: its own run of the program must have come to this very result."""
+        if not setup.study.trust.every_peer:  # type: ignore[attr-defined]
+            return None
+        start = decode_study(records["study/start"])
+        if not isinstance(start, StudyStart):
+            raise damaged()
+        own = Replica(setup.design.program, setup.public, setup.sum_plan)
+        clients = make_roster(cast, start).clients
+        for found in kept_totals(records):
+            if found.clients:
+                own.take(found.summed(clients))
+            else:
+                own.skip(found.round)
+        if result in set(_results(own, setup)):
+            return None
+        return "the result is not what this client has come to itself, from the totals that it has added up"
+
     def erase(self) -> None:
         self.machine.erase()
         super().erase()
+
+
+def _results(own: Replica, setup: Setup) -> Iterator[bytes]:
+    """What a result may be called, by what this client has seen: the whole of it, or what an early end left."""
+    whole, study = own.computed, setup.study.hash
+    if own.round == 0 and own.error is None:
+        yield result_digest(study, pack_outcome(whole))
+    for done in range(1, len(whole.history) + 1):
+        part = Computed(
+            history=whole.history[:done], contributors=whole.contributors[:done], dropped=whole.dropped[:done]
+        )
+        yield result_digest(study, pack_outcome(part, ended_early=setup.plan.claim.rounds))
 
 
 class ReducerPart(MasksPart, CoordinatorPart):

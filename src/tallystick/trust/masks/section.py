@@ -7,11 +7,11 @@ from typing import Literal
 from pydantic import Field
 
 from tallystick.study.sections import Real, TrustSection, Whole
-from tallystick.trust.masks import REDUCER, honest_clients
+from tallystick.trust.masks import EVERY_PEER, REDUCER, honest_clients
 
 
 class MasksSection(TrustSection):
-    """[trust] model = "masks": how many clients there are, how many may collude, who runs the reducer."""
+    """[trust] model = "masks": how many clients there are, how many may collude, who adds up."""
 
     model: Literal["masks"] = "masks"
     clients: Whole = Field(default=3, description="noise and masks are planned for so many, or fewer")
@@ -22,7 +22,8 @@ class MasksSection(TrustSection):
         default=REDUCER,
         min_length=1,
         max_length=100,
-        description="reducer: run by nobody who has records; or the client whose institution runs it",
+        description="reducer: run by nobody who has records; or the client whose institution runs it; or every-peer: "
+        "each client adds up itself, and the reducer passes on",
     )
     dropout: Real = Field(default=0.1, ge=0, lt=1, description="clients that may miss a round, beyond 100 clients")
     min_clients: Whole | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
@@ -39,8 +40,13 @@ class MasksSection(TrustSection):
         return 1 if self.colluding is None else self.colluding
 
     @property
+    def every_peer(self) -> bool:
+        """Whether each client adds up itself and believes no total but its own."""
+        return self.reducer == EVERY_PEER
+
+    @property
     def reducer_is_client(self) -> bool:
-        """Whether the reducer is run by an institution that has records in the study."""
+        """Whether who adds up has records in the study: one institution, or every one."""
         return self.reducer != REDUCER
 
     @property
