@@ -43,7 +43,7 @@ def study() -> Study:
 
 def designed(way: str) -> Any:
     settings = consensus_settings(
-        {"privacy": way, "C": 0.25, "max_iter": 2, **({"rho": 2.0} if way == "consensus" else {})}
+        {"privacy": way, "C": 0.25, **({"rho": 2.0, "max_iter": 2} if way == "consensus" else {})}
     )
     return design_consensus_svc(PUBLIC, public_budget(study()), settings)
 
