@@ -109,7 +109,7 @@ def test_a_record_that_moves_to_another_client_moves_the_sum_no_further() -> Non
 
 @pytest.mark.parametrize("span", [8.0, 33.5, 800.0, 2.0**26])
 def test_one_record_more_changes_all_weights_together_by_no_more_than_its_own(span: float) -> None:
-    """n·|c(n) − c(n + 1)| + c(n + 1) ≤ C is what the theorem needs of a client's weights; planted: a cap does not do."""
+    """n·|c(n) − c(n + 1)| + c(n + 1) ≤ C is what the theorem needs of the weights; planted: a cap does not do."""
     C, counts = 0.3, [*range(200), *(int(span * part) for part in (0.25, 0.5, 0.9, 0.99999, 1, 1.1, 4))]
     assert all(n * abs(tapered(C, n, span) - tapered(C, n + 1, span)) + tapered(C, n + 1, span) <= C for n in counts)
     assert all(n * tapered(C, n, span) <= C * span / 4 for n in counts)

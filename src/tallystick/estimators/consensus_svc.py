@@ -34,8 +34,8 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
     """A support vector machine that institutions solve together, exactly, without showing each other a record.
 
     **Not differentially private** unless ``privacy`` says how. What is summed is exact, round after round, and
-    everybody sees it. ``fit`` warns of it, the result says so (``privacy_``), and a study that promises differential privacy refuses it.
-    :class:`tallystick.LinearSVC` is the private way.
+    everybody sees it. ``fit`` warns of it, the result says so (``privacy_``), and a study that promises differential
+    privacy refuses it. :class:`tallystick.LinearSVC` is the private way.
 
     Every institution has to stay until the end: if one drops out, the study ends without a result.
 

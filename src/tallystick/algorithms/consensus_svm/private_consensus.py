@@ -30,11 +30,10 @@ A record that leaves one client and appears at another moves two vectors, by hal
 at most η for either data set, at one client or at two: Δ_t ≤ t·(D + 4η) (add-remove: D + 2η, η = D/32).
 *How many records a client has* nobody may learn under add-remove, and a step takes the longer the more they are. So a
 client of n records weighs each by C(1 − n/B) instead of C, B a public number, and by nothing from n = B on
-(:func:`tapered`): its hinges have a slope of at most C·R·B/4 together, whatever n is. One more record changes the weight
-of n others by C/B and brings C(1 − (n + 1)/B) of its own, so F and F′ differ by a function with the Lipschitz constant
-R(n·C/B + C(1 − (n + 1)/B)) < CR: the theorem's D stays. (A weight of C up to some n and C·n/m for m > n would not do:
-there it is nearly 2CR.) What rounding
-does to gap and w is kept below half of that by :func:`largest_weight`, which bounds the z's that learners step at.
+(:func:`tapered`): its hinges together have a slope of at most C·R·B/4, whatever n is. One more record changes the
+weight of n others by C/B and brings C(1 − (n + 1)/B) of its own, so F and F′ differ by a function with the Lipschitz
+constant R(n·C/B + C(1 − (n + 1)/B)) < CR: the theorem's D stays. (A weight of C up to some m records, and C·m/n with n
+of them beyond, would not do: there it is nearly 2CR.) What rounding does to gap and w is kept below half of that by :func:`largest_weight`, which bounds the z's that learners step at.
 *Several classes*: a record is in each class's problem; √K times as much. *The grid*: rounding adds at most √(entries)
 units for each of the two clients. What a client sends is cut to the range of the field coordinate by coordinate,
 which is a projection and moves neighbours no further apart; what it keeps is not cut. *Composition* is adaptive:
@@ -69,7 +68,7 @@ _SWEEPS = 1_000_000
 MOST_PULL = 2.0**18
 """Of n·C·R²/ρ, which the sweeps of a step grow with: whether it can be solved must not depend on the records."""
 SPAN = 8
-"""B in parts of the planning figure N: a client that holds them all weighs a record ⅞·C, and none pulls more than 2N."""
+"""B in parts of the planning figure N: a client that holds them all weighs a record ⅞·C; none pulls more than 2N."""
 _SHORT = 1 - 2.0**-20
 """Of a tapered weight; room for what floats do to n·(c(n) − c(n + 1)): below 2⁻²⁰·C for B up to 2³²."""
 _LARGEST = 2.0**31

@@ -145,8 +145,8 @@ def _taper_note(span: float | None) -> tuple[str, ...]:
     if span is None:
         return ()
     return (
-        f"nobody learns how many records an institution has: one that has n weighs each by C(1 - n/{span:,.0f}), so that "
-        "its steps end in the time they were planned for",
+        f"nobody learns how many records an institution has: one that has n weighs each by C(1 - n/{span:,.0f}), so "
+        "that its steps end in the time they were planned for",
     )
 
 
