@@ -154,9 +154,9 @@ def sum_correction(rows, first, signs, own, weights, affine, high, low):  # type
 
 
 @njit(cache=True, nogil=True)
-def try_directions(
+def try_directions(  # type: ignore[no-untyped-def]
     rows, first, signs, own, weights, affine, changes, centred, taus, are_centred, candidates, high, low, counts
-):  # type: ignore[no-untyped-def]
+):
     """Violations of the directions of several τ side by side: of the corrected ones, with what Gondzio's right-hand
     sides have besides, or (``are_centred``) of Gondzio's."""
     n, d = rows.shape

@@ -189,7 +189,7 @@ class InteriorPointProgram(LocalProgram):
         if exchange == 0 and state.iteration > 0:
             own = own.copy()  # the one exchange that moves anything
         for first, rows in prepared.blocks():
-            for k in np.flatnonzero(state.active):
+            for k in map(int, np.flatnonzero(state.active)):
                 self._step(exchange, first, rows, prepared.signs[k], state, own[k], k, high[k], low[k], counts[k])
         counted = counts.reshape(-1)
         if exchange == 0:

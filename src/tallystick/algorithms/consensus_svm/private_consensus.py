@@ -33,7 +33,9 @@ client of n records weighs each by C(1 − n/B) instead of C, B a public number,
 (:func:`tapered`): its hinges together have a slope of at most C·R·B/4, whatever n is. One more record changes the
 weight of n others by C/B and brings C(1 − (n + 1)/B) of its own, so F and F′ differ by a function with the Lipschitz
 constant R(n·C/B + C(1 − (n + 1)/B)) < CR: the theorem's D stays. (A weight of C up to some m records, and C·m/n with n
-of them beyond, would not do: there it is nearly 2CR.) What rounding does to gap and w is kept below half of that by :func:`largest_weight`, which bounds the z's that learners step at.
+of them beyond, would not do: there it is nearly 2CR.)
+What rounding does to gap and w is kept below half of η by :func:`largest_weight`, which bounds the z's that learners
+step at.
 *Several classes*: a record is in each class's problem; √K times as much. *The grid*: rounding adds at most √(entries)
 units for each of the two clients. What a client sends is cut to the range of the field coordinate by coordinate,
 which is a projection and moves neighbours no further apart; what it keeps is not cut. *Composition* is adaptive:
