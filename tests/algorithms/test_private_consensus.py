@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -21,6 +22,7 @@ from tallystick.algorithms.consensus_svm.private_consensus import (
     PRECISION,
     PrivateConsensusProgram,
     PrivateQuery,
+    tapered,
 )
 from tallystick.algorithms.consensus_svm.private_design import step_sensitivity
 from tallystick.core.errors import DataError, PrivacyRefused, RemoteProtocolError, RoundAborted, StudyError
@@ -103,6 +105,49 @@ def test_a_record_that_moves_to_another_client_moves_the_sum_no_further() -> Non
         apart = np.array(deviations(program, (x, y), (x2, y2), history))
         apart += deviations(program, (u, v), moved, history)
         assert np.all(apart <= step * np.arange(1, 5))
+
+
+@pytest.mark.parametrize("span", [8.0, 33.5, 800.0, 2.0**26])
+def test_one_record_more_changes_all_weights_together_by_no_more_than_its_own(span: float) -> None:
+    """n·|c(n) − c(n + 1)| + c(n + 1) ≤ C is what the theorem needs of the weights; planted: a cap does not do."""
+    C, counts = 0.3, [*range(200), *(int(span * part) for part in (0.25, 0.5, 0.9, 0.99999, 1, 1.1, 4))]
+    assert all(n * abs(tapered(C, n, span) - tapered(C, n + 1, span)) + tapered(C, n + 1, span) <= C for n in counts)
+    assert all(n * tapered(C, n, span) <= C * span / 4 for n in counts)
+
+    def capped(n: int) -> float:  # planted
+        return C * min(1.0, 20 / max(n, 1))
+
+    assert max(n * abs(capped(n) - capped(n + 1)) + capped(n + 1) for n in range(100)) > 1.9 * C
+
+
+def test_under_add_remove_a_client_with_any_number_of_records_moves_no_further_and_is_soon_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Few records were planned for; clients with none, some, too many. All steps end within what 2N pull would take."""
+    rng = np.random.default_rng(21)
+    monkeypatch.setattr(private_consensus, "_SWEEPS", 400)
+    rho, planned, worst = 1.0, 6, 0.0
+    budget = replace(budget_of("gaussian"), neighbours="add-remove")
+    for C, n in itertools.product((0.1, 2.0), (1, 5, 11, 24, 47, 48, 49, 500)):
+        step = step_sensitivity(C, 1.5, rho, budget, 1)
+        program = program_of(public=replace(PUBLIC, records=planned), C=C, rho=rho, span=8.0 * planned)
+        x, y = rng.choice([-1.0, 1.0, 2.0], (n, 2)), rng.integers(0, 2, n).astype(float)
+        history = [rng.normal(size=(1, 3)) for _ in range(3)]
+        found = deviations(program, (x, y), (x[1:], y[1:]), history)
+        assert all(moved <= t * step for t, moved in enumerate(found, start=1))
+        worst = max(worst, found[0] / step)
+        own = program.prepare(x, y)
+        _, memory = program.step_in_client(
+            own, PrivateQuery(round=1.0, z=np.zeros((1, 3))), program.start_in_client(own)
+        )
+        assert n < 48 or not memory.sent.any()  # far more than planned: nothing to solve
+    assert worst > 0.9  # the bound is met: there is nothing to spare
+
+
+def test_a_client_with_more_records_than_there_are_in_all_says_so() -> None:
+    program = program_of(public=replace(PUBLIC, records=10))
+    with pytest.raises(DataError, match="more records than the 10"):
+        program.prepare(FEATURES[:11, :2], TARGET[:11])
 
 
 # Found by hill climbing over records and z's: the second sum moves by 1.11 D, though every step is solved to 1e-5 D.
@@ -271,6 +316,13 @@ def test_the_noise_pays_for_growing_sensitivities() -> None:
         assert charged(plan, step) > 1.5 * budget
 
 
+def test_under_add_remove_the_plan_says_how_records_are_weighed() -> None:
+    setup = planned(privacy={"neighbours": "add-remove"})
+    assert setup.design.program.span == 8 * 4000
+    assert any("C(1 - n/32,000)" in note for note in setup.plan.notes)
+    assert planned().design.program.span is None
+
+
 def test_the_grid_is_much_finer_than_what_a_record_moves() -> None:
     for r in planned().plan.rounds:
         assert math.sqrt(r.grid.size) < 2e-5 * r.noise[0].sensitivity
@@ -278,7 +330,7 @@ def test_the_grid_is_much_finer_than_what_a_record_moves() -> None:
 
 
 def test_output_is_one_round() -> None:
-    setup = planned(program={"privacy": "output"})
+    setup = planned(program={"privacy": "output", "max_iter": "auto"})
     assert setup.design.rounds == 1
     step = setup.plan.details["sensitivity_of_round_1"]
     assert step == pytest.approx(2 * (1 + 4 * PRECISION) * 0.01 * setup.design.program.longest)
@@ -293,8 +345,13 @@ def test_output_is_one_round() -> None:
         ({"program": {"max_iter": 21}}, "at most 20 rounds"),
         ({"program": {"privacy": "wishes"}}, "wishes"),
         ({"program": {"rho": 1e8}}, "more exactly than"),
-        ({"program": {"privacy": "output", "C": 100.0}}, "could take hours"),
+        ({"program": {"privacy": "output", "C": 100.0, "max_iter": "auto"}}, "could take hours"),
         ({"program": {"privacy": None}}, "differential privacy"),
+        ({"program": {"privacy": "output"}}, "max_iter would change nothing"),
+        ({"program": {"privacy": "output", "max_iter": "auto", "rho": 2.0}}, "rho would change nothing"),
+        ({"program": {"privacy": "output", "max_iter": "auto", "solver": "admm"}}, "solver would change nothing"),
+        ({"program": {"relaxation": 1.0, "tolerance": 0.1, "reveal": True}}, "relaxation, tolerance, reveal would"),
+        ({"program": {"feature_map": "landmarks", "kernel": "rbf"}}, "feature_map would change nothing"),
     ],
 )
 def test_what_has_no_theorem_is_refused(given: Any, words: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tallystick.algorithms.consensus_svm.interior_point import InteriorPointProgram
+from tallystick.algorithms.consensus_svm.interior_point import EXCHANGES, InteriorPointProgram
 from tallystick.bench.svm import RHO, C, admm, as_they_are
 from tallystick.bench.svm_data import Halves, halves
 from tallystick.bench.svm_runs import Learners, public_of
@@ -30,7 +30,7 @@ def check_interior_point(data: Halves) -> None:
     program = InteriorPointProgram(
         public, C=C, tolerance=1e-6, size=data.rows.shape[1], rows=as_they_are, longest=float(np.abs(data.rows).max())
     )
-    last = [Learners.dealt(program, public, data.rows, data.target, m).run(3 * 25 + 1).state for m in (4, 20)]
+    last = [Learners.dealt(program, public, data.rows, data.target, m).run(EXCHANGES * 25 + 1).state for m in (4, 20)]
     assert np.array_equal(last[0].weights, last[1].weights)
     assert last[0].iteration <= 25
     assert program.gaps(last[0])[0] <= 1e-6

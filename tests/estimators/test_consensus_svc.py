@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,15 @@ def test_an_exact_model_says_that_it_is_not_private() -> None:
     assert not hasattr(model, "support_vectors_")
     assert not hasattr(model, "dual_coef_")
     assert "exact numbers" in model.answer().text() + " ".join(model.answer().notes)
+
+
+def test_fit_warns_that_it_is_exact_and_a_private_way_does_not() -> None:
+    with pytest.warns(ts.PrivacyWarning, match=r"not differentially private: everybody will see up to [\d,]+ exact"):
+        ts.ConsensusSVC(solver="admm", max_iter=3).fit(federation(), target="ill")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ts.ConsensusSVC(privacy="output", C=0.02, epsilon=8.0, delta=1e-6).fit(federation(), target="ill")
+    assert not any("exact" in str(warning.message) for warning in caught)
 
 
 def test_the_interior_points_model_has_the_same_bits_for_4_and_20_learners_and_through_a_proxy() -> None:

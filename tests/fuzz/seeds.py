@@ -11,12 +11,18 @@ from wire_targets import KEYS, TARGETS, channel, members
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
 from governance_examples import PROPOSAL, T0, finished
+from masked_sum_world import World, parameters
 
 from tallystick.crypto.prg import AesStream
 from tallystick.crypto.sealing import Sealer
+from tallystick.crypto.shamir import split
 from tallystick.privacy.chain import KINDS
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt import make_receipt
+from tallystick.protocol.masked_sum import encode
+from tallystick.protocol.masked_sum.messages import Survivors
+from tallystick.protocol.masked_sum.records import DealersRecord, SecretsRecord, SumRecord
+from tallystick.protocol.masked_sum.vouchers import pack_vouchers
 from tallystick.study import Study
 from tallystick.transport.network import frames
 
@@ -78,6 +84,7 @@ def wire_seeds() -> list[bytes]:
         *(at["stored"] + label + bytes(100) for label in (b"SRND", b"CSHR", b"SEQV", b"ARES")),
         at["result"] + json.dumps(result).encode(),
         at["certificate"] + certificate,
+        *(at["masked_sum"] + raw for raw in _masked()),
         at["selection"] + b"TSEL\x01\0\x01\0" + bytes(32 + 4 + 4) + struct.pack("<Q", 2) + b"\x12\x34",
         *(at["perturbed"] + raw for raw in (b"\x07", b"\x06\xff\x0f\0\0", b"\x2b\x01\xff\xff", bytes(24))),
         at["selection"] + b"TSEL\x01\0\x02\0" + bytes(32 + 4 + 4),
@@ -93,6 +100,27 @@ def _receipt() -> bytes:
     docket = Docket.of(PROPOSAL.study_hash, members(), finished())
     rounds = [["c0", "c1", "c2"]] * 2
     return make_receipt(docket, consortium="[consortium]\n", participants=rounds, now=T0 + 5000, key=KEYS["hub"])
+
+
+def _masked() -> list[bytes]:
+    """One of each message of a round, shares that belong together, a voucher, records of every kind."""
+    world = World(parameters())
+    world.open(1)
+    world.run()
+    spoken = {type(message): message for _, _, message in world.sent}
+    shares = split([bytes(32)], threshold=2, shares=3, source=AesStream(bytes(32), b"shares"))[0]
+    told = spoken[Survivors]
+    kept = (
+        SecretsRecord(round=3, seed=bytes(range(32)), share=shares[0]),
+        DealersRecord(round=3, dealings=(b"one", b"", b"three")),
+        SumRecord(round=3, survivors=b"set", total=bytes(16)),
+    )
+    return [
+        *(encode(message) for message in spoken.values()),
+        b"".join(shares),
+        pack_vouchers(told, {"a": bytes(64)}),
+        *(record.to_bytes() for record in kept),
+    ]
 
 
 def _frames() -> list[bytes]:

@@ -7,6 +7,7 @@ is a value that does not encode to the bytes it was read from.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,11 +20,13 @@ from tallystick.crypto.certificates import certificate_facts
 from tallystick.crypto.key_agreement import AgreementKey, StudyKey, derive_channel
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.sealing import Opener
+from tallystick.crypto.shamir import SHARE_BYTES, rebuild
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.sandbox import messages as pipes
 from tallystick.privacy.chain import KINDS, Link, parse_body
 from tallystick.privacy.local.records import PerturbedRecord, RecordShape
 from tallystick.protocol import gossip
+from tallystick.protocol import masked_sum as masks
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import selection as selections
 from tallystick.protocol import study as studies
@@ -31,6 +34,8 @@ from tallystick.protocol.gossip import codec as gossip_codec
 from tallystick.protocol.governance import statements
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt_check import check_receipt
+from tallystick.protocol.masked_sum import records as mask_records
+from tallystick.protocol.masked_sum.vouchers import voucher_of
 from tallystick.protocol.members import Members
 from tallystick.protocol.secure_sum import codec as sum_codec
 from tallystick.protocol.secure_sum.records import ClientRecord, EquivocatorsRecord, ResultRecord, RoundRecord
@@ -120,6 +125,18 @@ def relay(raw: bytes) -> None:
         found = relayed.unwrap(raw, "peer")
         assert len(found.raw) < len(raw)
         found.verify(KEYS["c0"].public)
+def masked_sum(raw: bytes) -> None:
+    """A message of the masked sum, shares that were told, what survivors have signed, what lies on a disk."""
+    with contextlib.suppress(RemoteProtocolError):
+        assert masks.encode(masks.decode(raw, limit=LIMIT)) == raw
+    shares = [raw[at : at + SHARE_BYTES] for at in range(0, min(len(raw), 5 * SHARE_BYTES), SHARE_BYTES)]
+    with contextlib.suppress(RemoteProtocolError):
+        rebuild(list(enumerate(shares, start=1)), threshold=2)
+    for record in ("SecretsRecord", "DealersRecord", "SumRecord", "ResultRecord", "NoiseRecord"):
+        with contextlib.suppress(VerificationError):
+            assert getattr(mask_records, record).from_bytes(raw).to_bytes() == raw
+    with contextlib.suppress(ValueError, RecursionError):  # not JSON, or not what anybody has signed
+        voucher_of(json.loads(raw), session=bytes(32), round=1, clients=(0, 1, 2))
 
 
 def study_layer(raw: bytes) -> None:
@@ -271,6 +288,7 @@ TARGETS: tuple[Callable[[bytes], None], ...] = (
     perturbed,
     gossiped,
     relay,
+    masked_sum,
 )
 
 

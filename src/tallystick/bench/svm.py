@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from tallystick.algorithms.consensus_svm.admm import AdmmProgram, AdmmSettings, AdmmState, Learner
-from tallystick.algorithms.consensus_svm.interior_point import InteriorPointProgram
+from tallystick.algorithms.consensus_svm.interior_point import EXCHANGES, InteriorPointProgram
 from tallystick.bench.measuring import best_seconds, row
 from tallystick.bench.svm_data import Halves, halves
 from tallystick.bench.svm_runs import Learners, public_of
@@ -150,7 +150,7 @@ def _interior_point(data: Halves) -> list[dict[str, Any]]:
         longest=float(np.abs(data.rows).max()),
     )
     for learners in (4, 20):
-        run = Learners.dealt(program, public, data.rows, data.target, learners).run(3 * 25 + 1)
+        run = Learners.dealt(program, public, data.rows, data.target, learners).run(EXCHANGES * 25 + 1)
         weights.append(run.state.weights)
     gap = float(program.gaps(run.state)[0])
     same = np.array_equal(*weights)

@@ -174,7 +174,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 remedy="Raise epsilon, gather more records, use fewer columns, or set accept_noise = true "
                 "under [study].",
             )
+        told = self._warning(design)
+        if told is not None:
+            warnings.warn(told, PrivacyWarning, stacklevel=3)
         return self.take_result(design, fed.run(study, design, progress=progress))
+
+    def _warning(self, design: Design) -> str | None:
+        """What a caller is told of a design before anything is run; None: nothing."""
+        return None
 
     def take_result(self, design: Design, result: Result) -> Self:
         """The fitted attributes of a study that was run elsewhere, or earlier."""

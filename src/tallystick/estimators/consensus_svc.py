@@ -13,8 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from tallystick.algorithms.consensus_svm.settings import consensus_settings
+from tallystick.algorithms.design import Design
 from tallystick.algorithms.evaluation.public_classifiers import linear_table
 from tallystick.algorithms.feature_maps.feature_map import FeatureMap
+from tallystick.algorithms.local_program import LocalDesign
 from tallystick.algorithms.program import State
 from tallystick.core.errors import StudyError
 from tallystick.data.encoding import Records
@@ -32,8 +34,8 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
     """A support vector machine that institutions solve together, exactly, without showing each other a record.
 
     **Not differentially private** unless ``privacy`` says how. What is summed is exact, round after round, and
-    everybody sees it. The result says so (``privacy_``), and a study that promises differential privacy refuses it.
-    :class:`tallystick.LinearSVC` is the private way.
+    everybody sees it. ``fit`` warns of it, the result says so (``privacy_``), and a study that promises differential
+    privacy refuses it. :class:`tallystick.LinearSVC` is the private way.
 
     Every institution has to stay until the end: if one drops out, the study ends without a result.
 
@@ -121,6 +123,16 @@ class ConsensusSVC(ClassifierMixin, ClassLabels, PrivateEstimator):  # type: ign
         if self.mechanism == "auto":
             promise["mechanism"] = "none" if self.privacy is None else "gaussian"
         return promise
+
+    def _warning(self, design: Design) -> str | None:
+        if not isinstance(design, LocalDesign) or design.sensitivities is not None:
+            return None
+        told, held = design.details["numbers_told"], design.details["numbers_held"]
+        return (
+            f"exact consensus is not differentially private: everybody will see up to {told:,} exact numbers made from "
+            + ("all records" if held is None else f"all records, which have {held:,}")
+            + '. ts.LinearSVC is private, and so is privacy="consensus" or "output".'
+        )
 
     def _accept(self, state: State, layout: FeatureLayout) -> None:
         self._encoded_model = self._program.model(state)

@@ -99,13 +99,17 @@ class Learner:
 
 
 def learner(features: NDArray[np.float64], target: NDArray[np.float64] | None, classes: int, rows: Rows) -> Learner:
-    """One against the rest, with more than two classes; the second against the first with two."""
+    """All rows in memory: coordinate descent jumps between them."""
+    mapped = np.ascontiguousarray(rows(features))
+    return Learner(rows=mapped, signs=class_signs(target, classes), squares=squared_lengths(mapped))
+
+
+def class_signs(target: NDArray[np.float64] | None, classes: int) -> NDArray[np.float64]:
+    """±1, one row per class: one against the rest, or with two classes the second against the first alone."""
     if target is None:
         raise RemoteProtocolError("the study names no target")
-    mapped = np.ascontiguousarray(rows(features))
     wanted = [1] if classes <= 2 else range(classes)
-    signs = np.array([np.where(target == k, 1.0, -1.0) for k in wanted]).reshape(len(wanted), len(target))
-    return Learner(rows=mapped, signs=signs, squares=squared_lengths(mapped))
+    return np.array([np.where(target == k, 1.0, -1.0) for k in wanted]).reshape(len(wanted), len(target))
 
 
 @dataclass(frozen=True, kw_only=True)

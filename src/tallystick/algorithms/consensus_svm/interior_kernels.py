@@ -7,11 +7,18 @@ r = y(w·x + b) − 1 + ξ − s, q = sμ + ξλ + ηλμ and θ = λμ/q:
     (I₀ + Σ θ x̃x̃ᵀ) Δ = −I₀w + Σ y (λ + θ·e) x̃,   θ·e = (c_s μ − c_ξ λ)/q − θ r
     Δλ = θ(e − y x̃·Δ),   Δs = (c_s − sΔλ)/λ,   Δξ = (c_ξ + ξΔλ)/μ,   Δμ = −Δλ
 
-where c_s = τ − sλ − (ΔsΔλ)ₐ, c_ξ = τ − ξμ + (ΔξΔλ)ₐ; the affine direction has τ = 0 and no products. η is tiny: it
-keeps θ below 1/η, so that sums have a known range, and is a proximal term on λ that vanishes in the limit.
+Three directions are built on each other, and differ in c_s and c_ξ alone:
+
+    affine      −sλ                            −ξμ
+    corrected   τ − sλ − (ΔsΔλ)ₐ               τ − ξμ + (ΔξΔλ)ₐ                     Mehrotra's
+    centred     that + o((s+Δs)(λ+Δλ))         that + o((ξ+Δξ)(μ−Δλ))               Gondzio's, from the corrected one
+
+o(p) brings a product that would end outside [τ/10, 10τ] back to its edge, by 10τ at most [Gon96]. So a learner keeps
+λ, μ, s and ξ alone: a direction follows from them and from what is public. η is tiny: it keeps θ below 1/η, so that
+sums have a known range, and is a proximal term on λ that vanishes in the limit.
 
 Records do not see each other, all loops have one order, and what is summed is integers: so learners can split records
-in any way and the totals have the same bits.
+in any way, and read them in blocks (``first`` is the number of a block's first record), and totals have the same bits.
 """
 
 from __future__ import annotations
@@ -22,6 +29,7 @@ from numba import njit
 from tallystick.algorithms.consensus_svm.wide_numbers import add_wide
 
 ETA = 2.0**-30
+_NEAR, _FAR = 0.1, 10.0
 
 
 @njit(cache=True, nogil=True)
@@ -34,35 +42,88 @@ def _score(row, weights):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def take_step(own, step):  # type: ignore[no-untyped-def]
-    """Go along the last direction. ``own``: rows λ, μ, s, ξ, Δλ, Δs, Δξ, then the affine Δλ, Δs, Δξ."""
-    for i in range(own.shape[1]):
-        own[0, i] += step * own[4, i]
-        own[1, i] -= step * own[4, i]
-        own[2, i] += step * own[5, i]
-        own[3, i] += step * own[6, i]
+def _divisor(multiplier, other, slack, excess):  # type: ignore[no-untyped-def]
+    return slack * other + excess * multiplier + ETA * multiplier * other
 
 
 @njit(cache=True, nogil=True)
-def sum_system(rows, signs, weights, own, high, low):  # type: ignore[no-untyped-def]
+def _along(multiplier, other, slack, excess, of_slack, of_excess, ahead):  # type: ignore[no-untyped-def]
+    """(Δλ, Δs, Δξ) for c_s and c_ξ; ``ahead`` is r + y x̃·Δ."""
+    q = _divisor(multiplier, other, slack, excess)
+    step = (of_slack * other - of_excess * multiplier) / q - multiplier * other / q * ahead
+    return step, (of_slack - slack * step) / multiplier, (of_excess + excess * step) / other
+
+
+@njit(cache=True, nogil=True)
+def _back(product, tau):  # type: ignore[no-untyped-def]
+    """o(p)."""
+    if product < _NEAR * tau:
+        return _NEAR * tau - product
+    if product > _FAR * tau:
+        return max(_FAR * tau - product, -_FAR * tau)
+    return 0.0
+
+
+@njit(cache=True, nogil=True)
+def _note_violations(multiplier, other, slack, excess, step, of_slack, of_excess, candidates, counts):  # type: ignore[no-untyped-def]
+    """One more for each candidate step at which some variable would not stay positive: an interval, from above."""
+    for c in range(candidates.shape[0] - 1, -1, -1):
+        far = candidates[c]
+        if (
+            multiplier + far * step > 0.0
+            and other - far * step > 0.0
+            and slack + far * of_slack > 0.0
+            and excess + far * of_excess > 0.0
+        ):
+            return
+        counts[c] += 1
+
+
+@njit(cache=True, nogil=True)
+def take_step(rows, first, signs, own, weights, affine, change, centred, tau, is_centred, length):  # type: ignore[no-untyped-def]
+    """Go ``length`` along the direction that was chosen. ``own``: rows λ, μ, s, ξ."""
+    for i in range(rows.shape[0]):
+        at = first + i
+        multiplier, other, slack, excess = own[0, at], own[1, at], own[2, at], own[3, at]
+        sign = signs[at]
+        residual = sign * _score(rows[i], weights) - 1.0 + excess - slack
+        ahead = residual + sign * _score(rows[i], affine)
+        a, b, c = _along(multiplier, other, slack, excess, -slack * multiplier, -excess * other, ahead)
+        of_slack, of_excess = tau - slack * multiplier - a * b, tau - excess * other + a * c
+        ahead = residual + sign * _score(rows[i], change)
+        a, b, c = _along(multiplier, other, slack, excess, of_slack, of_excess, ahead)
+        if is_centred:
+            of_slack += _back((slack + b) * (multiplier + a), tau)
+            of_excess += _back((excess + c) * (other - a), tau)
+            ahead = residual + sign * _score(rows[i], centred)
+            a, b, c = _along(multiplier, other, slack, excess, of_slack, of_excess, ahead)
+        own[0, at] = multiplier + length * a
+        own[1, at] = other - length * a
+        own[2, at] = slack + length * b
+        own[3, at] = excess + length * c
+
+
+@njit(cache=True, nogil=True)
+def sum_system(rows, first, signs, own, weights, high, low):  # type: ignore[no-untyped-def]
     """The matrix's upper triangle, Σ y(λ + θe)x̃ of the affine direction, Σ yλx̃, Σ(sλ + ξμ), Σ hinge, Σλ."""
     n, d = rows.shape
     wide_row = np.ones(d + 1)
     for i in range(n):
         for j in range(d):
             wide_row[j] = rows[i, j]
-        multiplier, other, slack, excess = own[0, i], own[1, i], own[2, i], own[3, i]
-        margin = signs[i] * _score(rows[i], weights)
+        k = first + i
+        multiplier, other, slack, excess = own[0, k], own[1, k], own[2, k], own[3, k]
+        margin = signs[k] * _score(rows[i], weights)
         residual = margin - 1.0 + excess - slack
-        theta = multiplier * other / (slack * other + excess * multiplier + ETA * multiplier * other)
-        affine = signs[i] * (multiplier + theta * (excess - slack - residual))
+        theta = multiplier * other / _divisor(multiplier, other, slack, excess)
+        affine = signs[k] * (multiplier + theta * (excess - slack - residual))
         at = 0
         for a in range(d + 1):
             part = theta * wide_row[a]
             for b in range(a, d + 1):
                 add_wide(high, low, at, part * wide_row[b])
                 at += 1
-        dual = signs[i] * multiplier
+        dual = signs[k] * multiplier
         for a in range(d + 1):
             add_wide(high, low, at + a, affine * wide_row[a])
             add_wide(high, low, at + d + 1 + a, dual * wide_row[a])
@@ -73,54 +134,53 @@ def sum_system(rows, signs, weights, own, high, low):  # type: ignore[no-untyped
 
 
 @njit(cache=True, nogil=True)
-def direct(rows, signs, weights, change, own, tau, corrected):  # type: ignore[no-untyped-def]
-    """The direction of every record's variables that goes with ``change``: affine, or corrected by the affine one."""
-    at = 4 if corrected else 7
-    for i in range(rows.shape[0]):
-        multiplier, other, slack, excess = own[0, i], own[1, i], own[2, i], own[3, i]
-        residual = signs[i] * _score(rows[i], weights) - 1.0 + excess - slack
-        ahead = signs[i] * _score(rows[i], change)
-        of_slack, of_excess = tau - slack * multiplier, tau - excess * other
-        if corrected:
-            of_slack -= own[7, i] * own[8, i]
-            of_excess += own[7, i] * own[9, i]
-        q = slack * other + excess * multiplier + ETA * multiplier * other
-        step = (of_slack * other - of_excess * multiplier) / q - multiplier * other / q * (residual + ahead)
-        own[at, i] = step
-        own[at + 1, i] = (of_slack - slack * step) / multiplier
-        own[at + 2, i] = (of_excess + excess * step) / other
-
-
-@njit(cache=True, nogil=True)
-def count_violations(own, at, candidates, counts):  # type: ignore[no-untyped-def]
-    """For each candidate step, the records of which some variable would not stay positive."""
-    for i in range(own.shape[1]):
-        for c in range(candidates.shape[0]):
-            step = candidates[c]
-            if (
-                own[0, i] + step * own[at, i] <= 0.0
-                or own[1, i] - step * own[at, i] <= 0.0
-                or own[2, i] + step * own[at + 1, i] <= 0.0
-                or own[3, i] + step * own[at + 2, i] <= 0.0
-            ):
-                counts[c] += 1
-
-
-@njit(cache=True, nogil=True)
-def sum_correction(rows, signs, own, high, low):  # type: ignore[no-untyped-def]
-    """What the corrector's right-hand side is made of, whatever τ will be: Σ y(μ − λ)/q x̃ and Σ y(…)ₐ/q x̃; before
-    them the linear and the quadratic part of Σ(sλ + ξμ) along the affine direction."""
+def sum_correction(rows, first, signs, own, weights, affine, high, low):  # type: ignore[no-untyped-def]
+    """What the corrected direction's right-hand side is made of, whatever τ will be: Σ y(μ − λ)/q x̃ and Σ y(…)ₐ/q x̃."""
     n, d = rows.shape
     for i in range(n):
-        multiplier, other, slack, excess = own[0, i], own[1, i], own[2, i], own[3, i]
-        step, of_slack, of_excess = own[7, i], own[8, i], own[9, i]
-        add_wide(high, low, 0, slack * step + multiplier * of_slack - excess * step + other * of_excess)
-        add_wide(high, low, 1, step * of_slack - step * of_excess)
-        q = slack * other + excess * multiplier + ETA * multiplier * other
-        centring = signs[i] * (other - multiplier) / q
-        curving = -signs[i] * step * (of_slack * other + of_excess * multiplier) / q
+        at = first + i
+        multiplier, other, slack, excess = own[0, at], own[1, at], own[2, at], own[3, at]
+        sign = signs[at]
+        ahead = sign * _score(rows[i], weights) - 1.0 + excess - slack + sign * _score(rows[i], affine)
+        a, b, c = _along(multiplier, other, slack, excess, -slack * multiplier, -excess * other, ahead)
+        q = _divisor(multiplier, other, slack, excess)
+        centring = sign * (other - multiplier) / q
+        curving = -sign * a * (b * other + c * multiplier) / q
         for j in range(d):
-            add_wide(high, low, 2 + j, centring * rows[i, j])
-            add_wide(high, low, 3 + d + j, curving * rows[i, j])
-        add_wide(high, low, 2 + d, centring)
-        add_wide(high, low, 3 + 2 * d, curving)
+            add_wide(high, low, j, centring * rows[i, j])
+            add_wide(high, low, d + 1 + j, curving * rows[i, j])
+        add_wide(high, low, d, centring)
+        add_wide(high, low, 2 * d + 1, curving)
+
+
+@njit(cache=True, nogil=True)
+def try_directions(  # type: ignore[no-untyped-def]
+    rows, first, signs, own, weights, affine, changes, centred, taus, are_centred, candidates, high, low, counts
+):
+    """Violations of the directions of several τ side by side: of the corrected ones, with what Gondzio's right-hand
+    sides have besides, or (``are_centred``) of Gondzio's."""
+    n, d = rows.shape
+    for i in range(n):
+        at = first + i
+        multiplier, other, slack, excess = own[0, at], own[1, at], own[2, at], own[3, at]
+        sign = signs[at]
+        residual = sign * _score(rows[i], weights) - 1.0 + excess - slack
+        ahead = residual + sign * _score(rows[i], affine)
+        a, b, c = _along(multiplier, other, slack, excess, -slack * multiplier, -excess * other, ahead)
+        products = a * b, a * c
+        q = _divisor(multiplier, other, slack, excess)
+        for t in range(taus.shape[0]):
+            tau = taus[t]
+            of_slack, of_excess = tau - slack * multiplier - products[0], tau - excess * other + products[1]
+            ahead = residual + sign * _score(rows[i], changes[t])
+            a, b, c = _along(multiplier, other, slack, excess, of_slack, of_excess, ahead)
+            more, less = _back((slack + b) * (multiplier + a), tau), _back((excess + c) * (other - a), tau)
+            if are_centred:
+                ahead = residual + sign * _score(rows[i], centred[t])
+                a, b, c = _along(multiplier, other, slack, excess, of_slack + more, of_excess + less, ahead)
+            elif more != 0.0 or less != 0.0:
+                part = sign * (more * other - less * multiplier) / q
+                for j in range(d):
+                    add_wide(high, low, t * (d + 1) + j, part * rows[i, j])
+                add_wide(high, low, t * (d + 1) + d, part)
+            _note_violations(multiplier, other, slack, excess, a, b, c, candidates, counts[t])

@@ -27,8 +27,15 @@ Deviations add up because the multipliers remember them: D in every round would 
 A record that leaves one client and appears at another moves two vectors, by half of D in each round.
 
 *Not exact.* The step is solved to ‖w − prox(q)‖ ≤ η = D/64, certified by its duality gap. In step (3) above that adds
-at most η for either data set, at one client or at two: Δ_t ≤ t·(D + 4η) (add-remove: D + 2η, η = D/32). What rounding
-does to gap and w is kept below half of that by :func:`largest_weight`, which bounds the z's that learners step at.
+at most η for either data set, at one client or at two: Δ_t ≤ t·(D + 4η) (add-remove: D + 2η, η = D/32).
+*How many records a client has* nobody may learn under add-remove, and a step takes the longer the more they are. So a
+client of n records weighs each by C(1 − n/B) instead of C, B a public number, and by nothing from n = B on
+(:func:`tapered`): its hinges together have a slope of at most C·R·B/4, whatever n is. One more record changes the
+weight of n others by C/B and brings C(1 − (n + 1)/B) of its own, so F and F′ differ by a function with the Lipschitz
+constant R(n·C/B + C(1 − (n + 1)/B)) < CR: the theorem's D stays. (A weight of C up to some m records, and C·m/n with n
+of them beyond, would not do: there it is nearly 2CR.)
+What rounding does to gap and w is kept below half of η by :func:`largest_weight`, which bounds the z's that learners
+step at.
 *Several classes*: a record is in each class's problem; √K times as much. *The grid*: rounding adds at most √(entries)
 units for each of the two clients. What a client sends is cut to the range of the field coordinate by coordinate,
 which is a projection and moves neighbours no further apart; what it keeps is not cut. *Composition* is adaptive:
@@ -62,6 +69,10 @@ _SWEEPS = 1_000_000
 """Never reached where :data:`MOST_PULL` holds: solves that were seen took at most 100 + n·C·R²/ρ."""
 MOST_PULL = 2.0**18
 """Of n·C·R²/ρ, which the sweeps of a step grow with: whether it can be solved must not depend on the records."""
+SPAN = 8
+"""B in parts of the planning figure N: a client that holds them all weighs a record ⅞·C; none pulls more than 2N."""
+_SHORT = 1 - 2.0**-20
+"""Of a tapered weight; room for what floats do to n·(c(n) − c(n + 1)): below 2⁻²⁰·C for B up to 2³²."""
 _LARGEST = 2.0**31
 _ROOM = LARGEST_TOTAL // CLIENTS
 _COUNT = _ROOM // 2
@@ -81,6 +92,11 @@ def largest_weight(records: int, size: int, *, C: float, longest: float, rho: fl
     by_gap = ((rho * within**2 / 8) / (records * C * 2.0**-50) - 1) / longest
     by_weights = (within / 8 - records * 2.0**-53 * pull) / (8 * 2.0**-52)
     return min(by_gap - 2 * pull, by_weights - 2 * pull * root) / (3 * root)
+
+
+def tapered(C: float, records: int, span: float) -> float:
+    """What a record weighs at a client with so many: n·|c(n) − c(n + 1)| + c(n + 1) ≤ C for every n."""
+    return _SHORT * C * max(0.0, 1 - records / span)
 
 
 class PrivateQuery(NamedTuple):
@@ -124,6 +140,7 @@ class PrivateConsensusProgram(LocalProgram):
         fraction_bits: int,
         averaged: bool,
         largest: float,
+        span: float | None = None,
     ) -> None:
         self.C, self.rho, self.rounds = C, rho, rounds
         self.size, self._rows, self.longest = size, rows, longest
@@ -131,6 +148,7 @@ class PrivateConsensusProgram(LocalProgram):
         self.classes = len(public.classes)
         self.outputs = 1 if self.classes <= 2 else self.classes
         self.largest = min(largest, _LARGEST)
+        self.span, self.records = span, public.records
         self.within = PRECISION * 2 * C * longest / rho
 
     @property
@@ -150,6 +168,12 @@ class PrivateConsensusProgram(LocalProgram):
         return PrivateQuery(round=state.round, z=state.z)
 
     def prepare(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> Learner:
+        if self.span is None and self.records is not None and len(features) > self.records:
+            # The total is public, and steps are planned for it: more of them could take hours.
+            raise DataError(
+                f"this client alone has more records than the {self.records:,} that the study says there are in all",
+                remedy="Nothing was shared. Correct `records` under [data], as a new version of the study.",
+            )
         own = learner(features, target, self.classes, self._rows)
         rows, squares = bounded_rows(own.rows, self.longest)
         return Learner(rows=rows, signs=own.signs, squares=squares)
@@ -166,12 +190,13 @@ class PrivateConsensusProgram(LocalProgram):
                 remedy="Noise has driven them there, or the aggregator is faulty. Nothing was shared. Use a smaller C.",
             )
         after = PrivateMemory(*(part.copy() for part in memory))
+        weight = self.C if self.span is None else tapered(self.C, len(prepared.rows), self.span)
         for k in range(self.outputs):
             g = memory.sent[k] - state.z[k] if state.round > 1 else np.zeros(self.size + 1)
             w = np.empty(self.size + 1)
             certified = certified_prox(
                 prepared.rows, prepared.signs[k], prepared.squares, after.multipliers[k], state.z[k] - g,
-                self.C, self.rho, stride(len(prepared.rows)), self.within, _SWEEPS, w,
+                weight, self.rho, stride(len(prepared.rows)), self.within, _SWEEPS, w,
             )  # fmt: skip
             if not certified:
                 raise DataError(

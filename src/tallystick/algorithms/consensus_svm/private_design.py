@@ -7,6 +7,7 @@ import math
 from tallystick.algorithms.consensus_svm.private_consensus import (
     MOST_PULL,
     PRECISION,
+    SPAN,
     PrivateConsensusProgram,
     largest_weight,
 )
@@ -51,6 +52,7 @@ def design_private(
             remedy='Use mechanism = "gaussian": it is lengths that are bounded here. Or leave privacy out for an exact '
             'consensus, with mechanism = "none".',
         )
+    _refuse_unused(settings)
     rounds = 1 if averaged else (_ROUNDS if settings.max_iter == "auto" else int(settings.max_iter))
     if rounds > MOST_ROUNDS:
         raise StudyError(
@@ -69,7 +71,11 @@ def design_private(
     step = step_sensitivity(settings.C, longest, rho, budget, outputs)
     entries = 1 + outputs * (size + 1)
     bits = min(40, max(4, math.ceil(math.log2(_GRID * math.sqrt(entries) / step))))
-    pull = _records(public) * settings.C * longest**2 / rho
+    records = _records(public)
+    # Under add-remove nobody may learn how many records a client has, so each is planned for whatever it has: by the
+    # taper n·c(n) ≤ B·C/4, and n·√(c(n)/C) ≤ 0.39·B, which is what numbers of 64 bits have to bear.
+    span = float(SPAN * records) if budget.neighbours == "add-remove" else None
+    pull = (records if span is None else span / 4) * settings.C * longest**2 / rho
     if pull > MOST_PULL:
         raise StudyError(
             f"the steps of this consensus could take hours or not be solved at all: C·records·(length of a row)² is "
@@ -78,7 +84,8 @@ def design_private(
             remedy=f"Use C = {settings.C * MOST_PULL / pull / 2:.1g}"
             + (": noise is in proportion to it." if averaged else ", or a larger rho."),
         )
-    largest = largest_weight(_records(public), size, C=settings.C, longest=longest, rho=rho)
+    most = records if span is None else math.ceil(span / 2)
+    largest = largest_weight(most, size, C=settings.C, longest=longest, rho=rho)
     if not largest >= _LEAST_LARGEST:
         raise StudyError(
             "the steps of this consensus would have to be solved more exactly than numbers of 64 bits allow",
@@ -96,6 +103,7 @@ def design_private(
         fraction_bits=bits,
         averaged=averaged,
         largest=largest,
+        span=span,
     )
     program.feature_map = made  # type: ignore[attr-defined]
     times = range(1, rounds + 1)
@@ -106,7 +114,7 @@ def design_private(
         # The plan adds the rounding of one client; a record that moves from one client to another has that of two.
         sensitivities=tuple(t * step + math.ldexp(math.sqrt(entries), -bits) for t in times),
         weights=tuple(float(t * t) for t in times),
-        notes=_notes(settings, rounds, rho, longest, step, made),
+        notes=(*_notes(settings, rounds, rho, longest, step, made), *_taper_note(span)),
         hopeless=_hopeless(budget, step, rounds, entries),
         details={
             "solver": settings.privacy,
@@ -115,6 +123,30 @@ def design_private(
             "rho": rho,
             "sensitivity_of_round_1": step,
         },
+    )
+
+
+def _refuse_unused(settings: ConsensusSettings) -> None:
+    """What was asked for and would change nothing; "interior-point" cannot be told from a solver left out."""
+    unused = ["relaxation", "tolerance", "reveal"]
+    unused += ["solver", "max_iter", "rho"] if settings.privacy == "output" else []
+    asked = [name for name in unused if getattr(settings, name) != getattr(ConsensusSettings, name)]
+    asked += ["feature_map"] if settings.feature_map == "landmarks" else []
+    if asked:
+        uses = "one round of its own" if settings.privacy == "output" else "max_iter and rho alone of an exact solver's"
+        raise StudyError(
+            f'privacy = "{settings.privacy}" has {uses}: {", ".join(asked)} would change nothing',
+            rule="private-consensus-settings",
+            remedy=f"Leave {', '.join(asked)} out.",
+        )
+
+
+def _taper_note(span: float | None) -> tuple[str, ...]:
+    if span is None:
+        return ()
+    return (
+        f"nobody learns how many records an institution has: one that has n weighs each by C(1 - n/{span:,.0f}), so "
+        "that its steps end in the time they were planned for",
     )
 
 
