@@ -20,10 +20,15 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-system:  ## system packages that tests use (systemd-analyze): as root, where apt-get is; without them tests are skipped
-	@command -v systemd-analyze >/dev/null || { test "$$(id -u)" = 0 && apt-get -qq update \
-		&& apt-get -qq -y install --no-install-recommends systemd >/dev/null; } \
-		|| echo "systemd-analyze is not here and could not be installed: the test that runs it is skipped"
+# A program that tests run, and the package it is in.
+SYSTEM := systemd-analyze=systemd java=default-jre-headless pg_ctl=postgresql
+
+system:  ## system packages that tests use (systemd, Java, PostgreSQL): as root, where apt-get is; without them tests are skipped
+	@for pair in $(SYSTEM); do tool=$${pair%%=*}; package=$${pair##*=}; \
+		command -v $$tool >/dev/null || ls /usr/lib/postgresql/*/bin/$$tool >/dev/null 2>&1 \
+		|| { test "$$(id -u)" = 0 && apt-get -qq update \
+			&& DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $$package >/dev/null; } \
+		|| echo "$$tool is not here and could not be installed: the tests that run it are skipped"; done
 
 demo: setup  ## nine processes over mutual TLS train a private model; one is killed and rejoins
 	$(BIN)/tallystick demo

@@ -112,11 +112,6 @@ def test_blocks_of_records_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert content_digest(table) == whole
 
 
-def test_an_address_is_known_by_itself() -> None:
-    mark = fingerprint("postgresql://host/db?table=patients")
-    assert (mark.location, mark.bytes, mark.content) == ("postgresql://host/db?table=patients", "", "")
-
-
 # -- registration ------------------------------------------------------------------------------------------------------
 
 

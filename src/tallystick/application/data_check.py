@@ -23,7 +23,6 @@ from tallystick.roles.governance.review import BY_POLICY, unaccepted
 from tallystick.roles.governance.store import STATEMENTS
 from tallystick.roles.identity.identity_files import unix_time
 from tallystick.roles.ledger.datasets import check_words
-from tallystick.roles.ledger.fingerprints import is_address
 from tallystick.roles.ledger.registration import own_dataset, register_own, source_of
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.steward.acceptances import Acceptances
@@ -94,8 +93,6 @@ def _study(name: str, files: PartyFiles | None) -> Study:
 
 
 def _told(study: Study, source: str, *, party: str | None) -> dict[str, Any]:
-    if is_address(source):
-        raise StudyError("the records are not on this machine", remedy="Run the check where they are.")
     found: DataQuality = study_quality(study, study_records(study, source, party=party, lenient=True).tallies)
     return {
         "action": "check",

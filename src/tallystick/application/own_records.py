@@ -17,7 +17,6 @@ from tallystick.data.encoding import study_records
 from tallystick.data.quality import DataQuality
 from tallystick.engines.data_check import study_quality
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles.ledger.fingerprints import is_address
 from tallystick.study import Study
 from tallystick.study.proposed import proposed_study
 
@@ -31,10 +30,8 @@ class OwnRecords(NamedTuple):
     """None where the data cannot be read at all."""
 
 
-def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRecords | None:
-    """Read the data as the proposed study would; None where it is not on this machine."""
-    if is_address(str(source)):
-        return None
+def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRecords:
+    """Read the data as the proposed study would."""
     try:
         study = Study.from_canonical(proposal.body["study"])
         found = study_quality(study, study_records(study, source, party=party, lenient=True).tallies)
@@ -54,5 +51,4 @@ def records_of_open_studies(files: PartyFiles) -> Iterator[tuple[str, OwnRecords
         if standing.proposal is None or standing.state not in ("open", "approved", "running"):
             continue
         found = own_records(standing.proposal, config.data, party=config.name)
-        if found is not None:
-            yield proposed_study(standing.proposal.body["study"]).name, found
+        yield proposed_study(standing.proposal.body["study"]).name, found

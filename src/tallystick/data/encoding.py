@@ -39,7 +39,8 @@ from numpy.typing import ArrayLike, NDArray
 from tallystick.core.errors import DataError
 from tallystick.data.cell_rules import MISSING, UNKNOWN, canonical_identifier
 from tallystick.data.column_values import CellReader, Read, canonical_texts
-from tallystick.data.sources import broken_records, errors_name, read_table
+from tallystick.data.opened import broken_records
+from tallystick.data.sources import errors_name, read_table
 from tallystick.study import Study
 from tallystick.study.columns import Category, Column, Integer, Items, Missing, Number
 from tallystick.study.declared_values import label_text

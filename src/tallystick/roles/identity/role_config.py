@@ -2,7 +2,8 @@
 
     [role]     name, role, consortium, certificate, key, identity (files beside this one), state (folder),
                listen = "host:port" (server, aggregator), workers = 1
-    [data]     source = "records.parquet", budget_epsilon, budget_delta; or dataset = "name" (registered)   (client)
+    [data]     source = "records.parquet" (or a folder of them, or a database's address with query = "SELECT …"),
+               budget_epsilon, budget_delta; or dataset = "name" (registered)   (client)
     [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client)
     [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)
@@ -26,6 +27,7 @@ from tallystick.core.findings import Finding, Table, first_finding
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.outside_text import TOML_BYTES, NotReadable, read_toml
 from tallystick.core.readable_text import what_is_unreadable
+from tallystick.data.addresses import is_address, settled_source
 from tallystick.data.files import read_text
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.protocol.governance.policy import Rule, parse_rules
@@ -33,6 +35,7 @@ from tallystick.roles.identity.consortium import check_address, consortium_roles
 from tallystick.roles.identity.notify_settings import Notify, NotifyTable
 
 MAX_WORKERS = 256
+QUERY_CHARACTERS = 20_000
 DEFAULT_DATASET = "default"
 
 
@@ -94,9 +97,10 @@ class _Metrics(Table):
 
 
 class _Data(Table):
-    """[data]: a file with its budget, registered when the client starts; or a data set registered before."""
+    """[data]: records with their budget, registered when the client starts; or a data set registered before."""
 
     source: _Text | None = None
+    query: Annotated[str, Field(strict=True, max_length=QUERY_CHARACTERS)] | None = None
     dataset: _Name | None = None
     budget_epsilon: _Positive = 1.0
     budget_delta: Annotated[_Positive, Field(lt=1)] = 1e-6
@@ -155,7 +159,8 @@ class RoleConfig:
     state: Path
     listen: str | None = None
     workers: int = 1
-    data: Path | None = None
+    data: Path | str | None = None
+    """The records: a path, or the address of a database with its query."""
     dataset: str = DEFAULT_DATASET
     budget_epsilon: float = 1.0
     budget_delta: float = 1e-6
@@ -194,10 +199,16 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
     settings = {key: folder / value if key in paths else value for key, value in file.role}
     if isinstance(file, _ClientFile):
         budget = {"budget_epsilon": file.data.budget_epsilon, "budget_delta": file.data.budget_delta}
-        source = {"data": folder / file.data.source} if file.data.source else {"dataset": file.data.dataset}
+        source = {"data": _place(file.data, folder)} if file.data.source else {"dataset": file.data.dataset}
         notify = None if file.notify is None else file.notify.settled(folder)
         settings |= budget | source | {"policy": file.policy, "notify": notify}
     return RoleConfig(path=path, metrics=None if file.metrics is None else file.metrics.listen, **settings)
+
+
+def _place(data: _Data, folder: Path) -> Path | str:
+    """Where the records are, made absolute: a path, or an address as text."""
+    settled = settled_source(data.source or "", query=data.query, folder=folder)
+    return settled if is_address(settled) else Path(settled)
 
 
 _WORDS = {

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.core.readable_text import check_name, check_readable
+from tallystick.data.addresses import is_address, parse_address, settled_source
 from tallystick.data.sources import column_names
 from tallystick.privacy.totals import Charge
 from tallystick.roles.ledger.account import DataSet, Fingerprint
-from tallystick.roles.ledger.fingerprints import fingerprint, is_address
+from tallystick.roles.ledger.fingerprints import fingerprint
 from tallystick.study import Study
 from tallystick.study.schema import Schema
 
@@ -24,27 +25,30 @@ def make_dataset(
     name: str,
     source: str | Path,
     *,
+    query: str | None = None,
     group: str | None = None,
     unit: str = "record",
     person: str | None = None,
     schema: Schema | None = None,
     party: str | None = None,
 ) -> DataSet:
-    """A data set to be registered; reads its source to know it again. Its group is its own unless one is named."""
-    told = str(source) if is_address(str(source)) else str(Path(source).absolute())
+    """A data set to be registered; reads its source to know it again. Its group is its own unless one is named.
+
+    ``query`` is what a database is asked, if the address in ``source`` does not say it.
+    """
+    told = settled_source(source, query=query)
     checked = DataSet(
         name=name,
         source=told,
-        fingerprint=Fingerprint(location=told),
+        fingerprint=Fingerprint(location=parse_address(told).location if is_address(told) else told),
         group=name if group is None else group,
         unit=unit,
         person=person,
         schema=schema,
     )
     check_dataset(checked)  # before anything is read
-    mark = fingerprint(source, party=party)
-    if not is_address(told):
-        _check_columns(checked, source, party)
+    mark = fingerprint(told, party=party)
+    _check_columns(checked, told, party)
     return replace(checked, fingerprint=mark)
 
 

@@ -23,8 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.core.identifiers import digest, format_hash
+from tallystick.data.addresses import is_address, parse_address
 from tallystick.data.column_values import python_values
-from tallystick.data.sources import column_names, read_table
+from tallystick.data.record_files import parquet_files
+from tallystick.data.sources import column_names, read_blocks
 from tallystick.roles.ledger.account import Fingerprint
 from tallystick.study.declared_values import label_text
 
@@ -34,36 +36,39 @@ _MISSING = b"\xff" * _CELL_BYTES
 _ROWS = 1 << 16
 
 
-def is_address(source: str) -> bool:
-    """Whether a source is an address (``postgresql://…``), not a file."""
-    return "://" in source
-
-
 def fingerprint(source: str | Path, *, party: str | None = None) -> Fingerprint:
-    """The marks of a source; reads all of it. An address is known by itself alone."""
-    if is_address(str(source)):
-        return Fingerprint(location=str(source))
+    """The marks of a source; reads all of it, a block at a time. Records in a database have no bytes of their own."""
+    if is_address(source):
+        address = parse_address(str(source))
+        return Fingerprint(location=address.location, content=content_digest(address.text, party=party))
     path = Path(source).resolve()
     content = content_digest(path, party=party)  # first: it says in words what is wrong with a file
+    return Fingerprint(location=str(path), bytes=format_hash(_bytes_digest(path)), content=content)
+
+
+def _bytes_digest(path: Path) -> bytes:
+    if path.is_dir():
+        files = parquet_files(path)
+        return digest(*(part for f in files for part in (str(f.relative_to(path)).encode(), _bytes_digest(f))))
     with path.open("rb") as file:
-        hashed = hashlib.file_digest(file, "sha256")
-    return Fingerprint(location=str(path), bytes=format_hash(hashed.digest()), content=content)
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def content_digest(source: Any, *, party: str | None = None) -> str:
     """The digest of the records of any source that :mod:`tallystick.data.sources` reads."""
     names = sorted(column_names(source, party=party))
     # Leniently: one record that cannot be read must not keep its data set from being registered.
-    table = read_table(source, names, party=party, lenient=True)
-    total = 0
-    for start in range(0, table.num_rows, _ROWS):
-        block = table.slice(start, _ROWS)
+    total = count = 0
+    for block in read_blocks(source, names, rows=_ROWS, party=party, lenient=True):
+        count += block.num_rows
+        if not block.num_rows:
+            continue
         cells = np.concatenate([_cells(block.column(i)) for i in range(len(names))], axis=1)
         raw, width = cells.tobytes(), len(names) * _CELL_BYTES
         for row in range(0, len(raw), width):
             total += int.from_bytes(hashlib.sha256(raw[row : row + width]).digest(), "little")
     total %= 1 << 256
-    parts = (digest(*(name.encode() for name in names)), table.num_rows.to_bytes(8, "little"))
+    parts = (digest(*(name.encode() for name in names)), count.to_bytes(8, "little"))
     return format_hash(digest(_LABEL, *parts, total.to_bytes(32, "little")))
 
 
