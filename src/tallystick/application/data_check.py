@@ -15,8 +15,8 @@ from tallystick.application.party_files import PartyFiles
 from tallystick.application.study_files import load_study, read_program_from
 from tallystick.application.text_layout import paragraph
 from tallystick.core.errors import StudyError
-from tallystick.data.encoding import study_records
 from tallystick.data.quality import DataQuality
+from tallystick.data.record_blocks import open_records
 from tallystick.engines.data_check import study_quality
 from tallystick.estimators.from_study import estimator_for
 from tallystick.roles.governance.review import BY_POLICY, unaccepted
@@ -93,7 +93,7 @@ def _study(name: str, files: PartyFiles | None) -> Study:
 
 
 def _told(study: Study, source: str, *, party: str | None) -> dict[str, Any]:
-    found: DataQuality = study_quality(study, study_records(study, source, party=party, lenient=True).tallies)
+    found: DataQuality = study_quality(study, open_records(study, source, party=party, lenient=True).tallies)
     return {
         "action": "check",
         "study": {"name": study.study.name, "hash": study.printed_hash},

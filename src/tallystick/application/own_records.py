@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from tallystick.application.party_files import PartyFiles
 from tallystick.core.errors import TallystickError
-from tallystick.data.encoding import study_records
 from tallystick.data.quality import DataQuality
+from tallystick.data.record_blocks import open_records
 from tallystick.engines.data_check import study_quality
 from tallystick.protocol.governance.statements import Statement
 from tallystick.study import Study
@@ -34,7 +34,7 @@ def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRe
     """Read the data as the proposed study would."""
     try:
         study = Study.from_canonical(proposal.body["study"])
-        found = study_quality(study, study_records(study, source, party=party, lenient=True).tallies)
+        found = study_quality(study, open_records(study, source, party=party, lenient=True).tallies)
     except TallystickError as error:
         remedy = f". {error.remedy}" if error.remedy else ""
         return OwnRecords(False, f"the data cannot be used: {error.cause}{remedy}")

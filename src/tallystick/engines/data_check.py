@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.core.errors import DataError, DataWarning
-from tallystick.data.encoding import Tallies, study_records
+from tallystick.data.encoding import Tallies
 from tallystick.data.quality import DataQuality, quality_of, together
+from tallystick.data.record_blocks import open_records
 from tallystick.engines.planning import layout_of
 from tallystick.study import Study
 
@@ -76,7 +77,7 @@ def check_tallies(study: Study, found: Mapping[str, Tallies]) -> DataCheck:
 def check_sources(study: Study, sources: Mapping[str, Any]) -> DataCheck:
     """Read as a deployed study would, and say what that gives; a bad cell is counted, not refused."""
     return check_tallies(
-        study, {name: study_records(study, s, party=name, lenient=True).tallies for name, s in sources.items()}
+        study, {name: open_records(study, s, party=name, lenient=True).tallies for name, s in sources.items()}
     )
 
 

@@ -3,7 +3,7 @@
     [role]     name, role, consortium, certificate, key, identity (files beside this one), state (folder),
                listen = "host:port" (server, aggregator), workers = 1
     [data]     source = "records.parquet" (or a folder of them, or a database's address with query = "SELECT …"),
-               budget_epsilon, budget_delta; or dataset = "name" (registered)   (client)
+               budget_epsilon, budget_delta; or dataset = "name" (registered); memory_mb   (client)
     [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client)
     [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)
@@ -104,10 +104,12 @@ class _Data(Table):
     dataset: _Name | None = None
     budget_epsilon: _Positive = 1.0
     budget_delta: Annotated[_Positive, Field(lt=1)] = 1e-6
+    memory_mb: Annotated[int, Field(strict=True, ge=1, le=1 << 30)] | None = None
+    """Encoded records beyond this are read anew in every round; a quarter of the machine's memory, if left out."""
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
-        beside = self.model_fields_set - {"dataset"}
+        beside = self.model_fields_set - {"dataset", "memory_mb"}
         if self.dataset is not None and beside:
             _refuse(f"[data] of a client has no {min(beside)!r} beside dataset", "Keep the one that is meant.")
         if self.dataset is None and self.source is None:
@@ -164,6 +166,7 @@ class RoleConfig:
     dataset: str = DEFAULT_DATASET
     budget_epsilon: float = 1.0
     budget_delta: float = 1e-6
+    memory_mb: int | None = None
     policy: Policy | None = None
     notify: Notify | None = None
     metrics: str | None = None
@@ -201,7 +204,7 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
         budget = {"budget_epsilon": file.data.budget_epsilon, "budget_delta": file.data.budget_delta}
         source = {"data": _place(file.data, folder)} if file.data.source else {"dataset": file.data.dataset}
         notify = None if file.notify is None else file.notify.settled(folder)
-        settings |= budget | source | {"policy": file.policy, "notify": notify}
+        settings |= budget | source | {"memory_mb": file.data.memory_mb, "policy": file.policy, "notify": notify}
     return RoleConfig(path=path, metrics=None if file.metrics is None else file.metrics.listen, **settings)
 
 

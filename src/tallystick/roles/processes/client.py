@@ -12,6 +12,8 @@ from tallystick.core.errors import (
 )
 from tallystick.core.identifiers import format_hash
 from tallystick.core.redaction import Secret
+from tallystick.engines.client_map import HeldRecords
+from tallystick.engines.record_engine import LocalEngine
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.study.messages import result_digest
 from tallystick.roles.governance.messages import Op, unpack_head
@@ -96,6 +98,12 @@ class ClientProcess(ParticipantProcess):
         """Where the records of this client are."""
         config = self.parts.config
         return config.data if config.data is not None else self.ledger.dataset(config.dataset).source
+
+    def open_records(self, study: Study) -> HeldRecords:
+        """The records as a study reads them: kept in memory as far as its share of it goes, else read in blocks."""
+        memory = self.parts.config.memory_mb
+        engine = LocalEngine(memory=None if memory is None else memory << 20)
+        return engine.records(study, self.source(), party=self.name, lenient=True)
 
     # -- proposals ------------------------------------------------------------------------------------------------
 

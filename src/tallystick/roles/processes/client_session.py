@@ -17,7 +17,7 @@ from tallystick.core.errors import (
     TallystickError,
     VerificationError,
 )
-from tallystick.data.encoding import Tallies, study_records
+from tallystick.data.encoding import Tallies
 from tallystick.engines.client_map import AnyMap
 from tallystick.engines.data_check import study_quality
 from tallystick.engines.setup import Setup, set_up
@@ -224,7 +224,7 @@ class ClientSession(ParticipantSession):
             if study.stream is not None:
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
-            records = study_records(study, source, party=self.process.name, lenient=True)
+            records = self.own.open_records(study)
             check_stated(study, records.tallies.records + records.tallies.broken)
             self._untold = records.tallies
             self._map = self.part.prepare(records)

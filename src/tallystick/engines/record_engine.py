@@ -1,0 +1,32 @@
+"""Where one client's records are read and mapped: in this process, or where they lie (:mod:`tallystick.engines.spark`).
+
+An engine is chosen by the client's role file, or by what the records are. It decides nothing that could be seen
+outside: every engine gives the same bits (``tests/engines/engine_contract.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tallystick.data.record_blocks import open_records
+from tallystick.engines.client_map import HeldRecords
+from tallystick.study import Study
+
+
+class RecordEngine(Protocol):
+    """Makes records of a source."""
+
+    def records(self, study: Study, source: Any, *, party: str | None, lenient: bool) -> HeldRecords:
+        """The records as a study reads them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalEngine:
+    """All cores of this machine; records beyond ``memory`` bytes are read anew in every round, ``rows`` at a time."""
+
+    memory: int | None = None
+    rows: int | None = None
+
+    def records(self, study: Study, source: Any, *, party: str | None, lenient: bool) -> HeldRecords:
+        return open_records(study, source, party=party, lenient=lenient, memory=self.memory, rows=self.rows)
