@@ -135,9 +135,6 @@ def test_a_program_that_looks_at_its_block_is_caught(tmp_path: Path, monkeypatch
     honest = SummaryProgram.map_block
 
     def planted(self: Any, prepared: Any, state: Any) -> Dense:
-        from tallystick.privacy.contribution import densify
-
-        del densify
         made = honest(self, prepared, state)
         values = np.asarray(getattr(made, "values", np.zeros((0, 1))), dtype=np.float64)
         return Dense(values=values - values.mean(axis=0, keepdims=True)) if values.ndim == 2 else made

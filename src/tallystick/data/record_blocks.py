@@ -60,6 +60,7 @@ class RecordBlocks:
         self.layout: FeatureLayout = layout
         self.width = len(layout) + 2  # numbers a record takes, its target and person among them
         self._rows = rows or min(max(BLOCK_BYTES // (8 * self.width), _LEAST_ROWS), _MOST_ROWS)
+        self.block_bytes = 8 * self.width * self._rows
         person = study.person_column()
         self.by_person = person is not None
         target = study.study.target

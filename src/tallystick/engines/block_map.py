@@ -28,6 +28,7 @@ _In = TypeVar("_In")
 _Out = TypeVar("_Out")
 Rates = Callable[[Records, NDArray[np.int64]], NDArray[np.float64]]
 """The rate at which each place of a block is sampled, given which places its records have."""
+_BLOCKS_AT_LEAST = 8
 Coins = Callable[[bytes], WordSource]
 
 
@@ -93,7 +94,8 @@ class BlockMap:
 
     def _persons(self) -> Iterator[Records]:
         """All records of some persons at a time, as many as there is room for."""
-        passes = max(1, -(-self._blocks.bytes() // max(1, self._blocks.memory)))
+        room = max(self._blocks.memory, _BLOCKS_AT_LEAST * self._blocks.block_bytes)
+        passes = max(1, -(-self._blocks.bytes() // room))
         for turn in range(passes):
             mine = []
             for records in self._blocks:
