@@ -108,30 +108,35 @@ def read_blocks(
 def _wanted(opened: Opened, columns: Sequence[str] | None) -> list[str]:
     """The columns asked for, each of which is there once."""
     wanted = list(opened.names if columns is None else columns)
-    there = Counter(opened.names)
-    absent = [name for name in wanted if there[name] == 0]
-    if absent:
-        raise _no_column(opened, absent)
-    for name in wanted:
-        if there[name] > 1:
-            raise DataError(f"{opened.where} has {there[name]} columns named {name!r}", remedy="Rename them.")
+    refuse_absent(opened.names, wanted, where=opened.where)
     return wanted
 
 
-def _no_column(opened: Opened, absent: Sequence[str]) -> DataError:
+def refuse_absent(names: Sequence[str], wanted: Sequence[str], *, where: str) -> None:
+    """That each of these columns is there, once."""
+    there = Counter(names)
+    absent = [name for name in wanted if there[name] == 0]
+    if absent:
+        raise _no_column(names, absent, where)
+    for name in wanted:
+        if there[name] > 1:
+            raise DataError(f"{where} has {there[name]} columns named {name!r}", remedy="Rename them.")
+
+
+def _no_column(names: Sequence[str], absent: Sequence[str], where: str) -> DataError:
     """Columns that are not there; a file cut at another character than its own has one, of a long name."""
     for mark, called in _DELIMITERS.items():
-        parts = [part.strip().strip('"') for name in opened.names for part in name.split(mark)]
-        if absent[0] not in opened.names and absent[0] in parts:
+        parts = [part.strip().strip('"') for name in names for part in name.split(mark)]
+        if absent[0] not in names and absent[0] in parts:
             return DataError(
-                f"{opened.where} has no column {absent[0]!r}: its cells are separated by {called}",
+                f"{where} has no column {absent[0]!r}: its cells are separated by {called}",
                 remedy="Save it with commas between the cells, or as .tsv with tabs.",
             )
-    shown = ", ".join(opened.names[:_MAX_SHOWN]) + (", ..." if len(opened.names) > _MAX_SHOWN else "")
+    shown = ", ".join(names[:_MAX_SHOWN]) + (", ..." if len(names) > _MAX_SHOWN else "")
     called = f"column {absent[0]!r}" if len(absent) == 1 else f"columns {', '.join(map(repr, absent[:_MAX_SHOWN]))}"
     return DataError(
-        f"{opened.where} has no {called}",
-        remedy=f"Columns there: {shown or 'none'}.{did_you_mean(absent[0], opened.names)} Rename the file's column, or "
+        f"{where} has no {called}",
+        remedy=f"Columns there: {shown or 'none'}.{did_you_mean(absent[0], names)} Rename the file's column, or "
         "ask for a study that reads what is there.",
     )
 

@@ -25,7 +25,7 @@ from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.data_check import DataCheck, check_sources, check_tallies, refuse_or_warn
 from tallystick.engines.engine import Computation, Engine, Progress, Result, SimulatedStudy, run_paid
 from tallystick.engines.planning import layout_of, plan_study, public_facts
-from tallystick.engines.record_engine import LocalEngine, RecordEngine
+from tallystick.engines.record_engine import LocalEngine, RecordEngine, mapped_where_it_lies
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.spent import Spent
@@ -173,7 +173,7 @@ class SimulatedFederation(Federation):
             self._encoded.clear()
             # Strictly: whoever simulates has the records in hand, and is told what is wrong with them.
             self._encoded[key] = [
-                self.engine.records(study, frame, party=name, lenient=False)
+                mapped_where_it_lies(frame, self.engine).records(study, frame, party=name, lenient=False)
                 for name, frame in zip(self.names or (), self.frames)
             ]
             found = {name: records.tallies for name, records in zip(self.names or (), self._encoded[key])}

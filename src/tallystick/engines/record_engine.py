@@ -21,6 +21,15 @@ class RecordEngine(Protocol):
         """The records as a study reads them."""
 
 
+def mapped_where_it_lies(source: Any, otherwise: RecordEngine) -> RecordEngine:
+    """The engine for a source: a Spark DataFrame is mapped by Spark, whatever engine the others have."""
+    if type(source).__module__.partition(".")[0] == "pyspark" and hasattr(source, "mapInArrow"):
+        from tallystick.engines.spark.records import SparkEngine
+
+        return SparkEngine()
+    return otherwise
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalEngine:
     """All cores of this machine; records beyond ``memory`` bytes are read anew in every round, ``rows`` at a time."""
