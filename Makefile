@@ -39,7 +39,13 @@ check: setup  ## format, lint, types, import rule
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check  ## everything CI runs: check, then the tests
+# PySpark is large (half a gigabyte): it is installed for the tests where there is a Java to run it.
+$(VENV)/.spark: $(STAMP) requirements-spark.lock
+	@command -v java >/dev/null && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements-spark.lock || echo "no Java, or PySpark could not be installed: tests of Spark are skipped"
+	@touch $@
+
+test: check $(VENV)/.spark  ## everything CI runs: check, then the tests
 	$(BIN)/pytest -m "not audit" -n $(WORKERS) --dist worksteal
 
 audit: setup  ## the slow statistical audits and soaks
@@ -61,6 +67,8 @@ wheel: setup  ## build the wheel into dist/, with the locked tools and without t
 
 lock:  ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 -o requirements.lock
+	echo "pyspark>=4.0" | uv pip compile - --constraint requirements.lock --generate-hashes --universal \
+		--python-version 3.11 --no-header -o requirements-spark.lock
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out dist

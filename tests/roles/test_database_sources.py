@@ -77,6 +77,23 @@ def test_columns_of_a_registration_are_looked_for_in_the_query(folder: Path) -> 
         make_dataset("a", f"sqlite:///{folder}/clinic.db#patients", unit="person", person="id")
 
 
+def test_a_role_file_that_maps_in_a_cluster(folder: Path) -> None:
+    def parsed(source: str, spark: str = '[spark]\nmaster = "spark://m:7077"\nconf = { a = "b" }\n') -> RoleConfig:
+        text = HEAD.replace('role = "client"', 'role = "client"\nengine = "spark"') + f"source = {source!r}\n{spark}"
+        return parse_role_config(text, folder / "role.toml")
+
+    assert parsed("table:clinic.patients").spark == ("spark://m:7077", {"a": "b"})
+    assert parsed("table:clinic.patients").data == "table:clinic.patients"
+    assert parsed("hdfs://node/patients").data == "hdfs://node/patients"
+    assert parsed("patients.parquet").data == f"{folder}/patients.parquet"
+    assert "spark://" not in repr(parsed("patients.parquet"))
+    for text in (HEAD + 'source = "a.csv"\n[spark]\nmaster = "local"\n', None):
+        with pytest.raises(StudyError, match="go together"):
+            parse_role_config(text, folder / "role.toml") if text else parsed("a.csv", "")
+    with pytest.raises(StudyError, match="holds a password"):
+        parsed("postgresql://u:hunter2@db/clinic#t")
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [

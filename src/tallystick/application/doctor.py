@@ -278,6 +278,9 @@ def _ledger(files: PartyFiles) -> Iterator[Finding]:
 def _data(config: RoleConfig) -> Iterator[Finding]:
     if config.data is None:
         return
+    if config.spark is not None:
+        yield Finding("data", OK, "the records are with Spark, which is not asked here: tallystick data check STUDY")
+        return
     columns = column_names(config.data)
     shown = ", ".join(ascii(c)[1:-1] for c in columns[:_COLUMNS_SHOWN])
     more = f" and {len(columns) - _COLUMNS_SHOWN} more" if len(columns) > _COLUMNS_SHOWN else ""

@@ -45,7 +45,7 @@ def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRe
 def records_of_open_studies(files: PartyFiles) -> Iterator[tuple[str, OwnRecords]]:
     """(a study's name, what it finds) of every study that waits, may run or runs here."""
     config = files.config
-    if config.role != "client" or config.data is None or not files.statements():
+    if config.role != "client" or config.data is None or config.spark is not None or not files.statements():
         return
     for standing in files.proposed().values():
         if standing.proposal is None or standing.state not in ("open", "approved", "running"):

@@ -196,14 +196,19 @@ class DistantRecords(ABC):
         """All of them, here; or a typed error that says why not."""
 
 
-class DistantMap(Protocol):
+class DistantMap(ABC):
     """A client's half of a program on other machines."""
 
     mapped: int
     left_out: int
 
-    def contribute(self, model: bytes, plan: RoundPlan, round: int) -> NDArray[np.int64]:
+    @abstractmethod
+    def contribute(self, model: bytes, plan: RoundPlan, round: int = 0) -> NDArray[np.int64]:
         """The client's own sum at this state."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The study is over: let the other machines forget the records."""
 
 
 HeldRecords = AnyRecords | DistantRecords

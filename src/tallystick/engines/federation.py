@@ -24,7 +24,7 @@ from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.data_check import DataCheck, check_sources, check_tallies, refuse_or_warn
 from tallystick.engines.engine import Computation, Engine, Progress, Result, SimulatedStudy, run_paid
-from tallystick.engines.planning import layout_of, plan_study, public_facts
+from tallystick.engines.planning import DEFAULT_MIN_CLIENTS, layout_of, plan_study, public_facts
 from tallystick.engines.record_engine import LocalEngine, RecordEngine, mapped_where_it_lies
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
@@ -33,8 +33,6 @@ from tallystick.study import Study
 from tallystick.study.columns import Missing
 from tallystick.study.schema import Schema
 from tallystick.study.trust import registered
-
-DEFAULT_MIN_CLIENTS = 3
 
 
 class Federation(Engine):

@@ -6,8 +6,9 @@ outside: every engine gives the same bits (``tests/engines/engine_contract.py``)
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tallystick.data.record_blocks import open_records
 from tallystick.engines.client_map import HeldRecords
@@ -19,6 +20,17 @@ class RecordEngine(Protocol):
 
     def records(self, study: Study, source: Any, *, party: str | None, lenient: bool) -> HeldRecords:
         """The records as a study reads them."""
+
+
+@runtime_checkable
+class KnowsContent(Protocol):
+    """An engine that reads a source where it lies, also to know it again."""
+
+    def content_digest(self, source: Any) -> str:
+        """The digest of its records, whatever their order."""
+
+    def column_names(self, source: Any) -> Sequence[str]:
+        """Its columns."""
 
 
 def mapped_where_it_lies(source: Any, otherwise: RecordEngine) -> RecordEngine:

@@ -23,7 +23,7 @@ from tallystick.data.content import digest_of_sum
 from tallystick.data.encoding import Records, Tallies, study_records
 from tallystick.data.record_blocks import tallies_of
 from tallystick.data.sources import errors_name, refuse_absent
-from tallystick.engines.client_map import ClientMaps, DistantRecords, Streams
+from tallystick.engines.client_map import ClientMaps, DistantMap, DistantRecords, Streams
 from tallystick.engines.local_map import Memories
 from tallystick.engines.spark import executor
 from tallystick.engines.spark.session import check_executors, job, start_session
@@ -53,6 +53,10 @@ class SparkEngine:
         with errors_name(party):
             check_executors(frame)
             return SparkRecords(frame, study, lenient=lenient)
+
+    def column_names(self, source: Any) -> tuple[str, ...]:
+        """The columns of a source."""
+        return tuple(self.frame(source).columns)
 
     def content_digest(self, source: Any) -> str:
         """How the records are known again, whatever their order: the digest that a file of them has."""
@@ -111,12 +115,8 @@ class SparkRecords(DistantRecords):
             remedy='Give the records as a file, or set engine = "local".',
         )
 
-    def close(self) -> None:
-        """Let the cluster forget them."""
-        self.blocks.unpersist()
 
-
-class SparkMap:
+class SparkMap(DistantMap):
     """A client's half of a program in the cluster. Nothing here leaves the client but what ``contribute`` returns."""
 
     def __init__(
@@ -164,6 +164,9 @@ class SparkMap:
             for old in [kept for kept in self._memories if kept < round - 1]:
                 del self._memories[old]
         return total
+
+    def close(self) -> None:
+        self._records.blocks.unpersist()
 
     def _memory(self, round: int) -> bytes:
         if round == 1:

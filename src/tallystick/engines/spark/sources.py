@@ -8,13 +8,24 @@ postgresql://user:${PW}@host/db#SELECT … through JDBC, where its driver is on 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from tallystick.data.addresses import is_address, parse_address
+from tallystick.data.addresses import is_address, parse_address, settled_source
 
 FORMATS = ("parquet", "orc", "csv", "delta", "iceberg", "json")
 _FILES = ("hdfs", "s3", "s3a", "gs", "abfs", "abfss", "wasbs", "file", "dbfs", "viewfs")
+
+
+def settled_spark_source(source: str, *, query: str | None = None, folder: Path) -> str:
+    """A source as it is kept: a path made absolute, anything else as it is written; an address checked."""
+    prefix, colon, _ = source.partition(":")
+    if query is not None or (is_address(source) and prefix.lower() not in _FILES):
+        return settled_source(source, query=query, folder=folder)
+    if colon and (prefix == "table" or prefix in FORMATS or is_address(source)):
+        return source
+    return str(folder.absolute() / source)
 
 
 class Reading(NamedTuple):

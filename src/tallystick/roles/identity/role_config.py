@@ -1,9 +1,10 @@
 """The file a role is started with: ``tallystick server start --config role.toml``.
 
     [role]     name, role, consortium, certificate, key, identity (files beside this one), state (folder),
-               listen = "host:port" (server, aggregator), workers = 1
+               listen = "host:port" (server, aggregator), workers = 1, engine = "local" or "spark" (client)
     [data]     source = "records.parquet" (or a folder of them, or a database's address with query = "SELECT …"),
                budget_epsilon, budget_delta; or dataset = "name" (registered); memory_mb   (client)
+    [spark]    master = "spark://host:7077", conf = { "spark.executor.memory" = "4g" }   (client, engine = "spark")
     [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client)
     [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)
@@ -14,7 +15,7 @@ that seeds, scales or silences noise; a client's policy can only refuse.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
@@ -29,6 +30,7 @@ from tallystick.core.outside_text import TOML_BYTES, NotReadable, read_toml
 from tallystick.core.readable_text import what_is_unreadable
 from tallystick.data.addresses import is_address, settled_source
 from tallystick.data.files import read_text
+from tallystick.engines.spark.sources import settled_spark_source
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.protocol.governance.policy import Rule, parse_rules
 from tallystick.roles.identity.consortium import check_address, consortium_roles, listening_roles
@@ -84,12 +86,23 @@ class _Head(Table):
     state: _Text
 
 
+class _ClientHead(_Head):
+    engine: Literal["local", "spark"] = "local"
+
+
 class _ListeningHead(_Head):
     listen: _Address
 
 
 class _ServerHead(_ListeningHead):
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] = 1
+
+
+class _Spark(Table):
+    """[spark]: the cluster in which this client's records are mapped."""
+
+    master: _Text
+    conf: dict[str, str] = Field(default_factory=dict)
 
 
 class _Metrics(Table):
@@ -125,9 +138,20 @@ class _File(Table):
 
 
 class _ClientFile(_File):
+    role: _ClientHead
     data: _Data
+    spark: _Spark | None = None
     policy: Policy = Policy()
     notify: NotifyTable | None = None
+
+    @model_validator(mode="after")
+    def _a_cluster_for_spark(self) -> Self:
+        if (self.role.engine == "spark") != (self.spark is not None):
+            _refuse(
+                '[role] engine = "spark" and [spark] go together, and one of them is missing',
+                'Write both ([spark] master = "spark://host:7077"), or neither.',
+            )
+        return self
 
 
 class _ListeningFile(_File):
@@ -167,6 +191,8 @@ class RoleConfig:
     budget_epsilon: float = 1.0
     budget_delta: float = 1e-6
     memory_mb: int | None = None
+    spark: tuple[str, dict[str, str]] | None = field(default=None, repr=False)
+    """Master and conf of the cluster where the records are mapped; None: in this process."""
     policy: Policy | None = None
     notify: Notify | None = None
     metrics: str | None = None
@@ -202,14 +228,23 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
     settings = {key: folder / value if key in paths else value for key, value in file.role}
     if isinstance(file, _ClientFile):
         budget = {"budget_epsilon": file.data.budget_epsilon, "budget_delta": file.data.budget_delta}
-        source = {"data": _place(file.data, folder)} if file.data.source else {"dataset": file.data.dataset}
+        source = {"data": _place(file, folder)} if file.data.source else {"dataset": file.data.dataset}
+        settings.pop("engine")
+        cluster = None if file.spark is None else (file.spark.master, dict(file.spark.conf))
         notify = None if file.notify is None else file.notify.settled(folder)
-        settings |= budget | source | {"memory_mb": file.data.memory_mb, "policy": file.policy, "notify": notify}
+        settings |= (
+            budget
+            | source
+            | {"memory_mb": file.data.memory_mb, "spark": cluster, "policy": file.policy, "notify": notify}
+        )
     return RoleConfig(path=path, metrics=None if file.metrics is None else file.metrics.listen, **settings)
 
 
-def _place(data: _Data, folder: Path) -> Path | str:
+def _place(file: _ClientFile, folder: Path) -> Path | str:
     """Where the records are, made absolute: a path, or an address as text."""
+    data = file.data
+    if file.spark is not None:
+        return settled_spark_source(data.source or "", query=data.query, folder=folder)
     settled = settled_source(data.source or "", query=data.query, folder=folder)
     return settled if is_address(settled) else Path(settled)
 

@@ -18,7 +18,7 @@ from tallystick.core.errors import (
     VerificationError,
 )
 from tallystick.data.encoding import Tallies
-from tallystick.engines.client_map import AnyMap
+from tallystick.engines.client_map import AnyMap, DistantMap
 from tallystick.engines.data_check import study_quality
 from tallystick.engines.setup import Setup, set_up
 from tallystick.privacy.ledger import charge_of
@@ -178,6 +178,8 @@ class ClientSession(ParticipantSession):
 
     def finished(self, result: bytes | None, error: TallystickError | None) -> None:
         """The charge is committed with the result's digest; given back only if nothing can have left."""
+        if isinstance(self._map, DistantMap):
+            self._map.close()
         ledger = self.own.ledger
         standing = ledger.standing(self.study_hash)
         if standing == "reserved":
