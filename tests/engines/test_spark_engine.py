@@ -141,6 +141,36 @@ class TestSpark(EngineContract):
         assert caught.value.__cause__ is None
 
 
+def test_a_server_s_shares_are_summed_on_executors(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tests.roles.spool_shares import server_shares
+
+    from tallystick.protocol.secure_sum.shares import sum_shares
+    from tallystick.roles.shares import sharded_sum
+    from tallystick.roles.shares.cluster_sum import ClusterSum
+    from tallystick.roles.shares.spool import SpoolShares
+
+    monkeypatch.setattr(sharded_sum, "LEAST_PIECE", 500)
+    shares, agreed = server_shares(9, 4001), (0, 1, 2, 4, 5, 7, 8)
+    store = SpoolShares(tmp_path)
+    for share in shares:
+        store.put(share)
+    expected = sum_shares(store, 1, agreed, 4001)
+    caplog.set_level("WARNING")
+    with ClusterSum(CLUSTER, CONF) as summer:
+        assert (summer.total(store, 1, agreed, 4001) == expected).all()
+        assert not caplog.records
+    monkeypatch.setattr("tallystick.engines.spark.pieces.start_session", _no_session)
+    assert (ClusterSum("spark://nowhere:1", {}).total(store, 1, agreed, 4001) == expected).all()
+    assert "the cluster did not sum" in caplog.text
+    store.close()
+
+
+def _no_session(*_arguments: Any) -> Any:
+    raise DataError("no Spark session could be had")
+
+
 def _jvm(session: Any) -> int:
     return int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
 

@@ -1,10 +1,10 @@
 """The file a role is started with: ``tallystick server start --config role.toml``.
 
     [role]     name, role, consortium, certificate, key, identity (files beside this one), state (folder),
-               listen = "host:port" (server, aggregator), workers = 1, engine = "local" or "spark" (client)
+               listen = "host:port" (server, aggregator), workers = 1, engine = "local" or "spark" (client, server)
     [data]     source = "records.parquet" (or a folder of them, or a database's address with query = "SELECT …"),
                budget_epsilon, budget_delta; or dataset = "name" (registered); memory_mb   (client)
-    [spark]    master = "spark://host:7077", conf = { "spark.executor.memory" = "4g" }   (client, engine = "spark")
+    [spark]    master = "spark://host:7077", conf = { "spark.executor.memory" = "4g" }   (with engine = "spark")
     [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client)
     [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)
@@ -95,11 +95,12 @@ class _ListeningHead(_Head):
 
 
 class _ServerHead(_ListeningHead):
+    engine: Literal["local", "spark"] = "local"
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] = 1
 
 
 class _Spark(Table):
-    """[spark]: the cluster in which this client's records are mapped."""
+    """[spark]: the cluster in which a client's records are mapped, or a server's shares summed."""
 
     master: _Text
     conf: dict[str, str] = Field(default_factory=dict)
@@ -132,6 +133,14 @@ class _Data(Table):
         return self
 
 
+def _check_cluster(engine: str, spark: _Spark | None) -> None:
+    if (engine == "spark") != (spark is not None):
+        _refuse(
+            '[role] engine = "spark" and [spark] go together, and one of them is missing',
+            'Write both ([spark] master = "spark://host:7077"), or neither.',
+        )
+
+
 class _File(Table):
     role: _Head
     metrics: _Metrics | None = None
@@ -146,11 +155,7 @@ class _ClientFile(_File):
 
     @model_validator(mode="after")
     def _a_cluster_for_spark(self) -> Self:
-        if (self.role.engine == "spark") != (self.spark is not None):
-            _refuse(
-                '[role] engine = "spark" and [spark] go together, and one of them is missing',
-                'Write both ([spark] master = "spark://host:7077"), or neither.',
-            )
+        _check_cluster(self.role.engine, self.spark)
         return self
 
 
@@ -160,6 +165,12 @@ class _ListeningFile(_File):
 
 class _ServerFile(_File):
     role: _ServerHead
+    spark: _Spark | None = None
+
+    @model_validator(mode="after")
+    def _a_cluster_for_spark(self) -> Self:
+        _check_cluster(self.role.engine, self.spark)
+        return self
 
 
 def _file_of(role: Any) -> type[_File]:
@@ -192,7 +203,7 @@ class RoleConfig:
     budget_delta: float = 1e-6
     memory_mb: int | None = None
     spark: tuple[str, dict[str, str]] | None = field(default=None, repr=False)
-    """Master and conf of the cluster where the records are mapped; None: in this process."""
+    """Master and conf of the cluster where records are mapped, or shares summed; None: in this process."""
     policy: Policy | None = None
     notify: Notify | None = None
     metrics: str | None = None
@@ -229,14 +240,11 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
     if isinstance(file, _ClientFile):
         budget = {"budget_epsilon": file.data.budget_epsilon, "budget_delta": file.data.budget_delta}
         source = {"data": _place(file, folder)} if file.data.source else {"dataset": file.data.dataset}
-        settings.pop("engine")
-        cluster = None if file.spark is None else (file.spark.master, dict(file.spark.conf))
         notify = None if file.notify is None else file.notify.settled(folder)
-        settings |= (
-            budget
-            | source
-            | {"memory_mb": file.data.memory_mb, "spark": cluster, "policy": file.policy, "notify": notify}
-        )
+        settings |= budget | source | {"memory_mb": file.data.memory_mb, "policy": file.policy, "notify": notify}
+    if isinstance(file, _ClientFile | _ServerFile):
+        settings.pop("engine")
+        settings["spark"] = None if file.spark is None else (file.spark.master, dict(file.spark.conf))
     return RoleConfig(path=path, metrics=None if file.metrics is None else file.metrics.listen, **settings)
 
 
