@@ -20,10 +20,15 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-system:  ## system packages that tests use (systemd-analyze): as root, where apt-get is; without them tests are skipped
-	@command -v systemd-analyze >/dev/null || { test "$$(id -u)" = 0 && apt-get -qq update \
-		&& apt-get -qq -y install --no-install-recommends systemd >/dev/null; } \
-		|| echo "systemd-analyze is not here and could not be installed: the test that runs it is skipped"
+# A program that tests run, and the package it is in.
+SYSTEM := systemd-analyze=systemd java=default-jre-headless pg_ctl=postgresql
+
+system:  ## system packages that tests use (systemd, Java, PostgreSQL): as root, where apt-get is; without them tests are skipped
+	@for pair in $(SYSTEM); do tool=$${pair%%=*}; package=$${pair##*=}; \
+		command -v $$tool >/dev/null || ls /usr/lib/postgresql/*/bin/$$tool >/dev/null 2>&1 \
+		|| { test "$$(id -u)" = 0 && apt-get -qq update \
+			&& DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $$package >/dev/null; } \
+		|| echo "$$tool is not here and could not be installed: the tests that run it are skipped"; done
 
 demo: setup  ## nine processes over mutual TLS train a private model; one is killed and rejoins
 	$(BIN)/tallystick demo
@@ -34,7 +39,13 @@ check: setup  ## format, lint, types, import rule
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check  ## everything CI runs: check, then the tests
+# PySpark is large (half a gigabyte): it is installed for the tests where there is a Java to run it.
+$(VENV)/.spark: $(STAMP) requirements-spark.lock
+	@command -v java >/dev/null && $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements-spark.lock || echo "no Java, or PySpark could not be installed: tests of Spark are skipped"
+	@touch $@
+
+test: check $(VENV)/.spark  ## everything CI runs: check, then the tests
 	$(BIN)/pytest -m "not audit" -n $(WORKERS) --dist worksteal
 
 audit: setup  ## the slow statistical audits and soaks
@@ -57,6 +68,8 @@ wheel: setup  ## build the wheel into dist/, with the locked tools and without t
 
 lock:  ## renew requirements.lock (needs uv)
 	uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 -o requirements.lock
+	echo "pyspark>=4.0" | uv pip compile - --constraint requirements.lock --generate-hashes --universal \
+		--python-version 3.11 --no-header -o requirements-spark.lock
 
 clean:  ## remove .venv and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache out dist

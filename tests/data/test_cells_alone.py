@@ -42,7 +42,8 @@ from tallystick.data.column_values import CellReader, canonical_texts
 from tallystick.data.csv_records import _lines, _quoted, read_csv_records
 from tallystick.data.encoding import encode
 from tallystick.data.object_columns import cells_to_arrow
-from tallystick.data.sources import broken_records, read_table
+from tallystick.data.opened import broken_records
+from tallystick.data.sources import read_table
 from tallystick.study.columns import Category, Integer, Items, Missing, Number
 from tallystick.study.schema import Schema
 

@@ -154,7 +154,8 @@ def test_unreadable_empty_and_ragged_files_are_named_and_never_quoted(tmp_path: 
         assert caught.value.remedy
         assert SECRET not in message
         assert caught.value.__context__ is None, name  # the library's own error quotes the row
-    for absent in (tmp_path / "none.csv", tmp_path):
+    (tmp_path / "folder").mkdir()
+    for absent in (tmp_path / "none.csv", tmp_path / "folder"):
         with pytest.raises(DataError, match=r"does not exist|is a directory"):
             read_table(absent)
 

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from ledger_examples import BUDGET, KEY, PARTY, open_ledger
 
 from tallystick.core.errors import DataError, PrivacyRefused, StudyError
+from tallystick.data.content import content_digest
 from tallystick.engines.setup import set_up
 from tallystick.privacy.ledger import Budget
 from tallystick.roles.governance.review import proposal_statement, review
 from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.datasets import check_fits, make_dataset
-from tallystick.roles.ledger.fingerprints import content_digest, fingerprint
+from tallystick.roles.ledger.fingerprints import fingerprint
 from tallystick.study import Study
 from tallystick.study.columns import Category, Number
 from tallystick.study.schema import Schema
@@ -104,17 +105,12 @@ def test_order_never_matters_and_every_change_does(rows: list[tuple[int, str]], 
 
 
 def test_blocks_of_records_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tallystick.roles.ledger import fingerprints
+    from tallystick.data import content
 
     table = pa.table({"a": np.arange(100) % 7, "b": [f"t{i % 5}" for i in range(100)]})
     whole = content_digest(table)
-    monkeypatch.setattr(fingerprints, "_ROWS", 13)
+    monkeypatch.setattr(content, "_ROWS", 13)
     assert content_digest(table) == whole
-
-
-def test_an_address_is_known_by_itself() -> None:
-    mark = fingerprint("postgresql://host/db?table=patients")
-    assert (mark.location, mark.bytes, mark.content) == ("postgresql://host/db?table=patients", "", "")
 
 
 # -- registration ------------------------------------------------------------------------------------------------------

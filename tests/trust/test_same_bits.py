@@ -76,8 +76,8 @@ def frames() -> list[dict[str, Any]]:
     return [{name: column[at:end] for name, column in whole.items()} for at, end in ((0, 30), (30, 80), (80, n))]
 
 
-def states(program: str, trust: str, **settings: Any) -> list[bytes]:
-    """The states after every round, exact."""
+def states(program: str, trust: str, fed: ts.Federation | None = None, **settings: Any) -> list[bytes]:
+    """The states after every round, exact; with the records of :func:`frames`, or those of another federation."""
     keywords, target, columns = STUDIES[program]
     declared = SCHEMA.to_dict()
     named = [*columns, *([target] if target else [])]
@@ -90,7 +90,8 @@ def states(program: str, trust: str, **settings: Any) -> list[bytes]:
     }
     read = (ROOT / "examples" / "programs" / OWN).read_text if program == OWN else None
     estimator, study = estimator_for(Study.from_dict(raw), None if read is None else lambda _: read(encoding="utf-8"))
-    fed = ts.Federation.simulate(frames(), schema=SCHEMA, trust=trust, seed=11)
+    if fed is None:
+        fed = ts.Federation.simulate(frames(), schema=SCHEMA, trust=trust, seed=11)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         estimator.fit_study(fed, study)

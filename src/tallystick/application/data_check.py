@@ -15,16 +15,15 @@ from tallystick.application.party_files import PartyFiles
 from tallystick.application.study_files import load_study, read_program_from
 from tallystick.application.text_layout import paragraph
 from tallystick.core.errors import StudyError
-from tallystick.data.encoding import study_records
 from tallystick.data.quality import DataQuality
 from tallystick.engines.data_check import study_quality
+from tallystick.engines.record_engine import LocalEngine, RecordEngine
 from tallystick.estimators.from_study import estimator_for
 from tallystick.roles.governance.review import BY_POLICY, unaccepted
 from tallystick.roles.governance.store import STATEMENTS
 from tallystick.roles.identity.identity_files import unix_time
 from tallystick.roles.ledger.datasets import check_words
-from tallystick.roles.ledger.fingerprints import is_address
-from tallystick.roles.ledger.registration import own_dataset, register_own, source_of
+from tallystick.roles.ledger.registration import engine_of, own_dataset, register_own, source_of
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.steward.acceptances import Acceptances
 from tallystick.study import Study
@@ -58,7 +57,7 @@ def check(study: str, config: Path, *, source: str | None = None, accept: bool =
                     rule="unknown-data-set",
                     remedy="Register it: tallystick data add NAME --source FILE --budget-epsilon 1.",
                 )
-            found = _told(wanted, where, party=files.config.name)
+            found = _told(wanted, where, party=files.config.name, engine=engine_of(files.config))
             if accept:
                 _accept(files, ledger, wanted, by)
             lacking = unaccepted(wanted, files.config, ledger)
@@ -93,10 +92,10 @@ def _study(name: str, files: PartyFiles | None) -> Study:
     return Study.from_canonical(proposal.body["study"])
 
 
-def _told(study: Study, source: str, *, party: str | None) -> dict[str, Any]:
-    if is_address(source):
-        raise StudyError("the records are not on this machine", remedy="Run the check where they are.")
-    found: DataQuality = study_quality(study, study_records(study, source, party=party, lenient=True).tallies)
+def _told(study: Study, source: str, *, party: str | None, engine: RecordEngine | None = None) -> dict[str, Any]:
+    found: DataQuality = study_quality(
+        study, (engine or LocalEngine()).records(study, source, party=party, lenient=True).tallies
+    )
     return {
         "action": "check",
         "study": {"name": study.study.name, "hash": study.printed_hash},

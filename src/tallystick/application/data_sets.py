@@ -28,6 +28,7 @@ def add(
     source: str,
     *,
     by: str,
+    query: str | None = None,
     epsilon: float | None = None,
     delta: float = 1e-6,
     unit: str = "record",
@@ -39,7 +40,9 @@ def add(
     columns = None if schema is None else _read_schema(schema)
     budget = None if epsilon is None else Budget(epsilon=epsilon, delta=delta)
     with client_ledger(config) as ledger:
-        made = make_dataset(name, source, group=group, unit=unit, person=person, schema=columns, party=ledger.party)
+        made = make_dataset(
+            name, source, query=query, group=group, unit=unit, person=person, schema=columns, party=ledger.party
+        )
         before = ledger.head().sequence
         kept = ledger.register(made, budget, by=by)
         return {"action": "add", "new": ledger.head().sequence > before, **_facts(kept, ledger.view(kept.name))}

@@ -28,6 +28,7 @@ from tallystick.core.errors import TallystickError
 from tallystick.core.version import __version__
 from tallystick.crypto.certificates import certificate_facts
 from tallystick.data.accounts import account_to_use, remedy_for
+from tallystick.data.addresses import parse_address
 from tallystick.data.sources import column_names
 from tallystick.roles.identity.consortium import Consortium, dials
 from tallystick.roles.identity.handshake import handshake, port_state
@@ -277,10 +278,14 @@ def _ledger(files: PartyFiles) -> Iterator[Finding]:
 def _data(config: RoleConfig) -> Iterator[Finding]:
     if config.data is None:
         return
+    if config.spark is not None:
+        yield Finding("data", OK, "the records are with Spark, which is not asked here: tallystick data check STUDY")
+        return
     columns = column_names(config.data)
     shown = ", ".join(ascii(c)[1:-1] for c in columns[:_COLUMNS_SHOWN])
     more = f" and {len(columns) - _COLUMNS_SHOWN} more" if len(columns) > _COLUMNS_SHOWN else ""
-    yield Finding("data", OK, f"{config.data.name} opens, columns: {shown}{more}")
+    named = config.data.name if isinstance(config.data, Path) else parse_address(config.data).shown
+    yield Finding("data", OK, f"{named} opens, columns: {shown}{more}")
 
 
 def _records(files: PartyFiles) -> Iterator[Finding]:

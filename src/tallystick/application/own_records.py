@@ -13,11 +13,10 @@ from typing import NamedTuple
 
 from tallystick.application.party_files import PartyFiles
 from tallystick.core.errors import TallystickError
-from tallystick.data.encoding import study_records
 from tallystick.data.quality import DataQuality
+from tallystick.data.record_blocks import open_records
 from tallystick.engines.data_check import study_quality
 from tallystick.protocol.governance.statements import Statement
-from tallystick.roles.ledger.fingerprints import is_address
 from tallystick.study import Study
 from tallystick.study.proposed import proposed_study
 
@@ -31,13 +30,11 @@ class OwnRecords(NamedTuple):
     """None where the data cannot be read at all."""
 
 
-def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRecords | None:
-    """Read the data as the proposed study would; None where it is not on this machine."""
-    if is_address(str(source)):
-        return None
+def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRecords:
+    """Read the data as the proposed study would."""
     try:
         study = Study.from_canonical(proposal.body["study"])
-        found = study_quality(study, study_records(study, source, party=party, lenient=True).tallies)
+        found = study_quality(study, open_records(study, source, party=party, lenient=True).tallies)
     except TallystickError as error:
         remedy = f". {error.remedy}" if error.remedy else ""
         return OwnRecords(False, f"the data cannot be used: {error.cause}{remedy}")
@@ -48,11 +45,10 @@ def own_records(proposal: Statement, source: str | Path, *, party: str) -> OwnRe
 def records_of_open_studies(files: PartyFiles) -> Iterator[tuple[str, OwnRecords]]:
     """(a study's name, what it finds) of every study that waits, may run or runs here."""
     config = files.config
-    if not config.holds_records or config.data is None or not files.statements():
+    if not config.holds_records or config.data is None or config.spark is not None or not files.statements():
         return
     for standing in files.proposed().values():
         if standing.proposal is None or standing.state not in ("open", "approved", "running"):
             continue
         found = own_records(standing.proposal, config.data, party=config.name)
-        if found is not None:
-            yield proposed_study(standing.proposal.body["study"]).name, found
+        yield proposed_study(standing.proposal.body["study"]).name, found

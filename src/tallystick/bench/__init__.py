@@ -7,7 +7,7 @@ from typing import Any
 
 from tallystick.core.errors import StudyError
 
-NAMES = ("gossip", "itemsets", "masks", "network", "noise", "proxy", "quantiles", "secure-sum", "svm")
+NAMES = ("gossip", "itemsets", "masks", "network", "noise", "proxy", "quantiles", "scale", "secure-sum", "svm")
 
 
 def run(name: str, *, quick: bool = False) -> dict[str, Any]:

@@ -19,8 +19,15 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The data set'
 @data_app.command()
 def add(
     name: NameArgument,
-    source: Annotated[str, typer.Option(help="The records: a CSV or Parquet file.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            help="The records: a CSV or Parquet file, a folder of Parquet files, or the "
+            "address of a database (postgresql://user@host/database)."
+        ),
+    ],
     config: ConfigOption = ROLE,
+    query: Annotated[str | None, typer.Option(help="What the database is asked: SELECT …, or a table's name.")] = None,
     budget_epsilon: Annotated[float | None, typer.Option(help="The most it may ever spend.")] = None,
     budget_delta: Annotated[float, typer.Option(help="The delta of that budget.")] = 1e-6,
     unit: Annotated[str, typer.Option(help="What is protected: record or person.")] = "record",
@@ -39,6 +46,7 @@ def add(
         name,
         source,
         by=whoami(),
+        query=query,
         epsilon=budget_epsilon,
         delta=budget_delta,
         unit=unit,

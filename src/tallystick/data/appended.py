@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tallystick.core.errors import DataError
-from tallystick.data.sources import TableSource, column_names, read_table, with_broken_records
+from tallystick.data.addresses import is_address
+from tallystick.data.opened import with_broken_records
+from tallystick.data.sources import TableSource, column_names, read_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +39,13 @@ class Appended(Protocol):
 
 def appended(source: Any, *, party: str | None = None) -> Appended:
     """A source by its path, or any that :func:`tallystick.data.sources.read_table` takes."""
+    if isinstance(source, str) and is_address(source):
+        raise DataError(
+            "a stream reads what is appended to a file, and a query has no end to append to",
+            party=party,
+            rule="streams-read-files",
+            remedy="Let the database write new records to a CSV file, and name that.",
+        )
     if isinstance(source, str | os.PathLike):
         path = Path(source)
         if path.suffix.lower() in (".csv", ".tsv"):

@@ -14,13 +14,14 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
+_BYTES_END = re.compile(rb"\r\n|\n|\r")
 _BLOCK = 1 << 20
 _BATCH = 1 << 10
 _MOST_LINES = 1000
@@ -37,14 +38,57 @@ def read_csv_records(path: Path, delimiter: str, width: int, places: Sequence[in
 
     with pa.input_stream(str(path)) as stream:
         raw: bytes = stream.read()
+    columns, broken, _ = _settled(raw, delimiter, width, places, last=True)
+    return columns, broken
+
+
+def csv_record_blocks(
+    path: Path, delimiter: str, width: int, places: Sequence[int], *, block: int
+) -> Iterator[tuple[list[Any], int]]:
+    """The same records, ``block`` bytes of the file at a time: a piece ends where no record can reach beyond.
+
+    Every piece but the first is given a line in the header's place, so that pieces are read as files are.
+    """
+    import pyarrow as pa
+
+    header = b"x" + delimiter.encode() * (width - 1) + b"\n"
+    with pa.input_stream(str(path)) as stream:
+        held = b""
+        while True:
+            more = stream.read(block)
+            held += more
+            end = len(held) if not more else max(held.rfind(b"\n"), held.rfind(b"\r", 0, len(held) - 1)) + 1
+            columns, broken, used = _settled(held[:end], delimiter, width, places, last=not more)
+            if columns:
+                yield columns, broken
+                held = header + held[used:]
+            if not more:
+                return
+
+
+def _settled(
+    raw: bytes, delimiter: str, width: int, places: Sequence[int], *, last: bool
+) -> tuple[list[Any], int, int]:
+    """The records of these whole lines, the header's not; the lines left out; and how many bytes that took.
+
+    Not ``last``: a quote near the end may be closed by lines to come, so what follows it is left for the next time. No
+    columns if nothing but the header is settled.
+    """
+    import pyarrow as pa
+
     text = raw.decode("utf-8-sig", errors="replace")
     if b'"' not in raw and "\ufffd" not in text:
         left_out: list[int] = []
         table = _arrow_lines(raw, delimiter, width, places, left_out)
         if table is not None:
-            return _columns(table.slice(1), places), len(left_out)
+            enough = last or len(table) > 1
+            return (_columns(table.slice(1), places), len(left_out), len(raw)) if enough else ([], 0, 0)
     lines = _lines(text)
-    quoted, broken = _quoted_records(lines, delimiter, width)
+    quoted, broken, settled = _quoted_records(lines, delimiter, width, last=last)
+    if settled <= 1 and not last:
+        return [], 0, 0
+    used = len(raw) if settled == len(lines) else [end.end() for end in _BYTES_END.finditer(raw)][settled - 1]
+    lines = lines[:settled]
     inside = {at + step for at, (_, took) in quoted.items() for step in range(took)}
     plain = [at for at, line in enumerate(lines) if at not in inside and (line or width == 1)]
     good = [at for at in plain if lines[at].count(delimiter) == width - 1]
@@ -58,7 +102,7 @@ def read_csv_records(path: Path, delimiter: str, width: int, places: Sequence[in
     by_hand = {name: pa.array([cells[i] for _, cells in records], pa.large_string()) for name, i in _names(places)}
     whole = pa.concat_tables([table.select(list(by_hand)), pa.table(by_hand)])
     order = np.argsort([*good, *(at for at, _ in records)], kind="stable")
-    return _columns(whole.take(pa.array(order[1:])), places), broken + len(plain) - len(good)
+    return _columns(whole.take(pa.array(order[1:])), places), broken + len(plain) - len(good), used
 
 
 def _names(places: Sequence[int]) -> list[tuple[str, int]]:
@@ -76,20 +120,27 @@ def _lines(text: str) -> list[str]:
     return lines
 
 
-def _quoted_records(lines: Sequence[str], delimiter: str, width: int) -> tuple[dict[int, tuple[list[str], int]], int]:
-    """(cells, lines) of the record at every line with a quote that begins one, no cells if it is none; how many are."""
+def _quoted_records(
+    lines: Sequence[str], delimiter: str, width: int, *, last: bool
+) -> tuple[dict[int, tuple[list[str], int]], int, int]:
+    """(cells, lines) of the record at every line with a quote that begins one, no cells if it is none; how many are
+    none; and how many lines are settled: all of the ``last`` ones, else those before a quote that may still be closed.
+    """
     found: dict[int, tuple[list[str], int]] = {}
-    after = 0
+    after, settled = 0, len(lines)
     places = [at for at, line in enumerate(lines) if '"' in line]
     for first in range(0, len(places), _BATCH):
         batch = [at for at in places[first : first + _BATCH] if at >= after]
         together = _each_a_record([lines[at] for at in batch], delimiter)
         for number, at in enumerate(batch):
-            if at >= after:
+            if after <= at < settled:
                 cells, took = _quoted(lines, at, delimiter, width) if together is None else (together[number], 1)
+                if not last and together is None and at + _MOST_LINES > len(lines) and lines[at].count('"') % 2:
+                    settled = at
+                    continue
                 found[at] = cells if len(cells) == width else [], took
                 after = at + took
-    return found, sum(not cells for cells, _ in found.values())
+    return found, sum(not cells for cells, _ in found.values()), settled
 
 
 def _each_a_record(lines: Sequence[str], delimiter: str) -> list[list[str]] | None:

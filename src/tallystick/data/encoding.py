@@ -28,6 +28,7 @@ screen and sent to nobody.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,8 @@ from numpy.typing import ArrayLike, NDArray
 from tallystick.core.errors import DataError
 from tallystick.data.cell_rules import MISSING, UNKNOWN, canonical_identifier
 from tallystick.data.column_values import CellReader, Read, canonical_texts
-from tallystick.data.sources import broken_records, errors_name, read_table
+from tallystick.data.opened import broken_records
+from tallystick.data.sources import errors_name, read_table
 from tallystick.study import Study
 from tallystick.study.columns import Category, Column, Integer, Items, Missing, Number
 from tallystick.study.declared_values import label_text
@@ -111,6 +113,10 @@ class Records:
     def __repr__(self) -> str:
         return f"Records({len(self.layout)} features, local)"
 
+    def whole(self) -> Records:
+        """All of them in memory: these very records. (Others are read when they are asked for.)"""
+        return self
+
     def take(self, indices: ArrayLike) -> Records:
         """The records at these positions, in this order; the tallies stay those of the source."""
         chosen = np.asarray(indices)
@@ -136,17 +142,19 @@ def encode(
     person: str | None = None,
     party: str | None = None,
     lenient: bool = False,
+    before: int | None = None,
 ) -> Records:
     """Read ``frame`` (anything :func:`~tallystick.data.sources.read_table` takes) and encode it by the schema.
 
     ``person`` is the column that names a record's person, where persons are the unit. ``lenient`` is for deployed
-    studies: a record that would be refused is left out instead (see the module).
+    studies: a record that would be refused is left out instead (see the module). ``before``: the frame is a block of a
+    source that has so many records before it; persons then have the same code in every block.
     """
     layout = schema.layout(features, target=target, missing=missing)
     wanted = list(dict.fromkeys([*layout.columns, *(c for c in (target, person) if c is not None)]))
     names = tuple(schema) if isinstance(frame, np.ndarray) else None
     table = read_table(frame, wanted, names=names, party=party, lenient=lenient)
-    encoder = _Encoder(len(table), missing, lenient=lenient)
+    encoder = _Encoder(len(table), missing, lenient=lenient, before=before or 0)
     matrix = np.zeros((len(table), len(layout)), dtype=np.float64)
     with errors_name(party):
         for block in layout.blocks:
@@ -161,16 +169,28 @@ def encode(
         labels = None if labels is None else labels[rows]
     persons = None
     if names_of is not None:
-        codes: dict[str | None, int] = {}
-        persons = np.array([codes.setdefault(names_of[row], len(codes)) for row in rows.tolist()], dtype=np.int64)
+        persons = _person_codes([names_of[row] for row in rows.tolist()], of_a_block=before is not None)
     tallies = encoder.tallies(broken=broken_records(table))
-    return Records(features=matrix, target=labels, layout=layout, rows=rows, tallies=tallies, persons=persons)
+    places = rows + (before or 0)
+    return Records(features=matrix, target=labels, layout=layout, rows=places, tallies=tallies, persons=persons)
+
+
+def _person_codes(names: Sequence[str | None], *, of_a_block: bool) -> NDArray[np.int64]:
+    """Equal codes for equal names. Blocks that do not know of each other use 63 bits of a hash: should two persons ever
+    share a code, their records are clipped as those of one, which bounds each of them all the same."""
+    codes: dict[str | None, int] = {}
+    for name in names:
+        if name not in codes:
+            hashed = hashlib.blake2b((name or "").encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            codes[name] = int.from_bytes(hashed, "little") >> 1 if of_a_block else len(codes)
+    return np.array([codes[name] for name in names], dtype=np.int64)
 
 
 class _Encoder:
     """The state of one :func:`encode`: which records stay, and the local counts."""
 
-    def __init__(self, count: int, missing: Missing | None, *, lenient: bool) -> None:
+    def __init__(self, count: int, missing: Missing | None, *, lenient: bool, before: int = 0) -> None:
+        self._before = before
         self.keep = np.ones(count, dtype=bool)
         self._missing = missing
         self._lenient = lenient
@@ -257,13 +277,17 @@ class _Encoder:
         self._leave_out_bad(reader, read, "a number")
         return read.values, np.isnan(read.values) & ~read.bad
 
+    def _row(self, flags: NDArray[np.bool_]) -> int:
+        """The first of these rows, counted from 1 in the source."""
+        return self._before + int(np.argmax(flags)) + 1
+
     def _leave_out_bad(self, reader: CellReader, read: Read, wanted: str) -> None:
         if not read.bad.any():
             return
         if not self._lenient:
-            raise reader.refusal(read.found, wanted, row=int(np.argmax(read.bad)) + 1)
+            raise reader.refusal(read.found, wanted, row=self._row(read.bad))
         self._count("unusable", reader.column, read.bad)
-        self._first[reader.column] = int(np.argmax(read.bad)) + 1
+        self._first[reader.column] = self._row(read.bad)
         self._leave_out(read.bad, reader.column, f"{reader.column!r} unusable")
 
     def _leave_out(self, flags: NDArray[np.bool_], column: str, why: str) -> None:
@@ -341,7 +365,7 @@ class _Encoder:
         if self._lenient or rule.kind not in ("", "none"):
             self._leave_out(absent, name, f"{name!r} missing")
             return
-        where = f"{int(np.count_nonzero(absent)):,} of {len(absent):,}, first in row {int(np.argmax(absent)) + 1:,}"
+        where = f"{int(np.count_nonzero(absent)):,} of {len(absent):,}, first in row {self._row(absent):,}"
         if not rule.kind:
             raise DataError(
                 f"column {name!r} has missing values ({where}) and the study declares no policy for them",
@@ -371,11 +395,13 @@ def _scale(values: NDArray[np.float64], column: Number | Integer) -> NDArray[np.
     return np.asarray(above / width * 2.0 - 1.0, dtype=np.float64)
 
 
-def study_records(study: Study, source: Any, *, party: str | None = None, lenient: bool) -> Records:
-    """The records of one client, encoded by the study's schema.
+def study_records(
+    study: Study, source: Any, *, party: str | None = None, lenient: bool, before: int | None = None
+) -> Records:
+    """The records of one client, encoded by the study's schema, all of them in memory.
 
     ``lenient``, as in every deployed study: a record with a bad or missing cell is left out, and so adds zeros, instead
-    of refused with all others (above).
+    of refused with all others (above). ``before``: it is a block of the client's records (:func:`encode`).
     """
     return encode(
         source,
@@ -386,4 +412,5 @@ def study_records(study: Study, source: Any, *, party: str | None = None, lenien
         person=study.person_column(),
         party=party,
         lenient=lenient,
+        before=before,
     )

@@ -8,7 +8,9 @@ sample by the client's coins or the batch of a tick is the study's to say, not t
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,9 +21,11 @@ from tallystick.algorithms.program import BlockProgram, BuiltInProgram, Program,
 from tallystick.algorithms.user_programs.program_file import compile_live_program
 from tallystick.core.errors import StudyError
 from tallystick.core.randomness import WordSource
-from tallystick.data.encoding import Records
+from tallystick.data.encoding import Records, Tallies
+from tallystick.data.record_blocks import AnyRecords, RecordBlocks
+from tallystick.engines.block_map import BlockMap
 from tallystick.engines.local_map import LocalMap, Memories
-from tallystick.engines.record_choice import RecordChoice, record_choice
+from tallystick.engines.record_choice import RecordChoice, record_choice, sampling_rates
 from tallystick.engines.stream import Batches, simulated_ticks
 from tallystick.privacy.contribution import Dense, total, total_by_person
 from tallystick.privacy.grid import Grid
@@ -175,7 +179,41 @@ class ChosenMap:
         return total
 
 
-AnyMap = ClientMap | ChosenMap | LocalMap
+class DistantRecords(ABC):
+    """Records that are mapped where they are, on other machines: only their sum comes here."""
+
+    tallies: Tallies
+
+    def __len__(self) -> int:
+        return self.tallies.records - self.tallies.dropped
+
+    @abstractmethod
+    def map_of(self, maps: ClientMaps, streams: Streams, party: str, memories: Memories | None) -> DistantMap:
+        """What answers the rounds of a study."""
+
+    @abstractmethod
+    def whole(self) -> Records:
+        """All of them, here; or a typed error that says why not."""
+
+
+class DistantMap(ABC):
+    """A client's half of a program on other machines."""
+
+    mapped: int
+    left_out: int
+
+    @abstractmethod
+    def contribute(self, model: bytes, plan: RoundPlan, round: int = 0) -> NDArray[np.int64]:
+        """The client's own sum at this state."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The study is over: let the other machines forget the records."""
+
+
+HeldRecords = AnyRecords | DistantRecords
+"""One client's records: in memory, in blocks, or elsewhere."""
+AnyMap = ClientMap | ChosenMap | LocalMap | BlockMap | DistantMap
 """Whatever answers a round for one client."""
 
 
@@ -183,33 +221,47 @@ class ClientMaps:
     """The maps of one study's clients."""
 
     def __init__(self, study: Study, program: Program, template: State) -> None:
-        self._study, self._program, self._template = study, program, template
+        self.study, self.program, self.template = study, program, template
         self._compiled = compile_map_of(program, template)
 
     def whole(self, records: Records) -> ClientMap:
         """Every record in every round; also for one batch of a stream, which is asked once."""
-        return ClientMap(self._program, records, self._template, compiled=self._compiled, persons=records.persons)
+        return ClientMap(self.program, records, self.template, compiled=self._compiled, persons=records.persons)
 
-    def of(self, records: Records, streams: Streams, party: str, memories: Memories | None = None) -> AnyMap:
+    def of(self, records: HeldRecords, streams: Streams, party: str, memories: Memories | None = None) -> AnyMap:
         """A client's records, in every round those that the study samples by this client's own coins.
 
         ``memories``: where a program that has a memory keeps it from round to round, durably in a role.
         """
-        if isinstance(self._program, LocalProgram):
-            return LocalMap(self._program, records, self._template, {} if memories is None else memories)
-        if self._study.privacy.sampling is None:
-            return self.whole(records)
-        hashed, name = self._study.hash, party.encode()
-        choice = record_choice(self._study, records, lambda round: streams(hashed, b"coins", round, name))
-        return ChosenMap(self._program, records, self._template, choice, self._compiled)
+        if isinstance(records, DistantRecords):
+            return records.map_of(self, streams, party, memories)
+        if isinstance(self.program, LocalProgram):
+            return LocalMap(self.program, records.whole(), self.template, {} if memories is None else memories)
 
-    def simulated(self, records: Records, streams: Streams, party: str, frame: Any) -> AnyMap:
+        def coins(round: bytes) -> WordSource:
+            return streams(self.study.hash, b"coins", round, party.encode())
+
+        sampling = self.study.privacy.sampling is not None
+        if isinstance(records, RecordBlocks):
+            return BlockMap(
+                records,
+                self.whole,
+                workers=None if isinstance(self.program, BlockProgram) else 1,  # a user's map has children of its own
+                rates=partial(sampling_rates, self.study) if sampling else None,
+                coins=coins if sampling else None,
+            )
+        if not sampling:
+            return self.whole(records)
+        choice = record_choice(self.study, records, coins)
+        return ChosenMap(self.program, records, self.template, choice, self._compiled)
+
+    def simulated(self, records: HeldRecords, streams: Streams, party: str, frame: Any) -> AnyMap:
         """The same in a simulation, where the records of all ticks of a stream are there from the beginning."""
-        if self._study.stream is None:
+        if self.study.stream is None:
             return self.of(records, streams, party)
-        arrivals = streams(self._study.hash, b"arrivals", party.encode())
-        ticks = simulated_ticks(self._study.stream, frame, records, arrivals, party=party)
-        return ChosenMap(self._program, records, self._template, Batches(ticks), self._compiled)
+        arrivals, here = streams(self.study.hash, b"arrivals", party.encode()), records.whole()
+        ticks = simulated_ticks(self.study.stream, frame, here, arrivals, party=party)
+        return ChosenMap(self.program, here, self.template, Batches(ticks), self._compiled)
 
 
 def padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:

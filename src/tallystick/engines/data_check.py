@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tallystick.core.errors import DataError, DataWarning
-from tallystick.data.encoding import Tallies, study_records
+from tallystick.data.encoding import Tallies
 from tallystick.data.quality import DataQuality, quality_of, together
 from tallystick.engines.planning import layout_of
+from tallystick.engines.record_engine import LocalEngine, mapped_where_it_lies
 from tallystick.study import Study
 
 _SHOWN = 5  # institutions that a sentence names
@@ -76,7 +77,11 @@ def check_tallies(study: Study, found: Mapping[str, Tallies]) -> DataCheck:
 def check_sources(study: Study, sources: Mapping[str, Any]) -> DataCheck:
     """Read as a deployed study would, and say what that gives; a bad cell is counted, not refused."""
     return check_tallies(
-        study, {name: study_records(study, s, party=name, lenient=True).tallies for name, s in sources.items()}
+        study,
+        {
+            name: mapped_where_it_lies(s, LocalEngine()).records(study, s, party=name, lenient=True).tallies
+            for name, s in sources.items()
+        },
     )
 
 

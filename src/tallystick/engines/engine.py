@@ -21,8 +21,7 @@ from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import RoundAborted
 from tallystick.core.randomness import WordSource
-from tallystick.data.encoding import Records
-from tallystick.engines.client_map import AnyMap, ClientMaps
+from tallystick.engines.client_map import AnyMap, ClientMaps, HeldRecords
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment, paid_from
@@ -109,7 +108,7 @@ class SimulatedStudy:
     plan: Plan
     public: Public
     template: State
-    records: Mapping[str, Records]
+    records: Mapping[str, HeldRecords]
     frames: Mapping[str, Any]
     min_clients: int
     stream: Callable[..., WordSource]

@@ -21,10 +21,11 @@ from tallystick.core.errors import StudyError, TooFewParties
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
-from tallystick.data.encoding import Records, study_records
+from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.data_check import DataCheck, check_sources, check_tallies, refuse_or_warn
 from tallystick.engines.engine import Computation, Engine, Progress, Result, SimulatedStudy, run_paid
-from tallystick.engines.planning import layout_of, plan_study, public_facts
+from tallystick.engines.planning import DEFAULT_MIN_CLIENTS, layout_of, plan_study, public_facts
+from tallystick.engines.record_engine import LocalEngine, RecordEngine, mapped_where_it_lies
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.spent import Spent
@@ -32,8 +33,6 @@ from tallystick.study import Study
 from tallystick.study.columns import Missing
 from tallystick.study.schema import Schema
 from tallystick.study.trust import trust_model
-
-DEFAULT_MIN_CLIENTS = 3
 
 
 class Federation(Engine):
@@ -130,7 +129,9 @@ class SimulatedFederation(Federation):
     ledger: Ledger = field(default_factory=Ledger, repr=False)
     refuse_useless: bool = True
     """Whether data from which nothing can be learned are an error; scikit-learn's rules for ``fit(X, y)`` say no."""
-    _encoded: dict[bytes, list[Records]] = field(default_factory=dict, init=False, repr=False)
+    engine: RecordEngine = field(default_factory=LocalEngine, repr=False)
+    """Where every institution's records are mapped."""
+    _encoded: dict[bytes, list[HeldRecords]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.frames:
@@ -162,7 +163,7 @@ class SimulatedFederation(Federation):
         # incomplete one must not change the public number.
         return sum(r.tallies.records for r in self.records(study))
 
-    def records(self, study: Study) -> list[Records]:
+    def records(self, study: Study) -> list[HeldRecords]:
         """Every institution's records, encoded by the study's schema; read once per study."""
         facts = (study.data.columns, study.study.target, study.study.features, study.data.missing)
         key = repr((*facts, study.person_column())).encode()
@@ -170,7 +171,7 @@ class SimulatedFederation(Federation):
             self._encoded.clear()
             # Strictly: whoever simulates has the records in hand, and is told what is wrong with them.
             self._encoded[key] = [
-                study_records(study, frame, party=name, lenient=False)
+                mapped_where_it_lies(frame, self.engine).records(study, frame, party=name, lenient=False)
                 for name, frame in zip(self.names or (), self.frames)
             ]
             found = {name: records.tallies for name, records in zip(self.names or (), self._encoded[key])}

@@ -25,6 +25,8 @@ from tallystick.study.columns import Column, Integer, Items
 from tallystick.study.schema import FeatureLayout
 from tallystick.study.trust import registered
 
+DEFAULT_MIN_CLIENTS = 3
+
 
 def layout_of(study: Study) -> FeatureLayout:
     """How the study's records are encoded."""

@@ -35,17 +35,29 @@ class CoinTosses:
     """A record is taken with its own rate, independently of all others."""
 
     def __init__(self, rates: NDArray[np.float64], coins: Coins) -> None:
-        if not ((rates >= 0) & (rates <= 1)).all():  # NaN too; as unsigned numbers they would mean "always"
-            raise StudyError(
-                "a sampling rate is not a probability", rule="sampling-is-a-probability", remedy="Use rates in (0, 1]."
-            )
-        # Rounded down to 53 bits: never taken more often than the accounting says.
-        self._limits = np.floor(np.ldexp(rates, _BITS)).astype(np.uint64)
+        self._limits = _limits(rates)
         self._coins = coins
 
     def rows(self, round: int) -> NDArray[np.bool_]:
-        words = self._coins(round.to_bytes(8, "little")).words(len(self._limits))
-        return np.asarray((words >> np.uint64(64 - _BITS)) < self._limits)
+        return _below(self._limits, self._coins(round.to_bytes(8, "little")))
+
+
+def _limits(rates: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Rates rounded down to 53 bits: never taken more often than the accounting says."""
+    if not ((rates >= 0) & (rates <= 1)).all():  # NaN too; as unsigned numbers they would mean "always"
+        raise StudyError(
+            "a sampling rate is not a probability", rule="sampling-is-a-probability", remedy="Use rates in (0, 1]."
+        )
+    return np.floor(np.ldexp(rates, _BITS)).astype(np.uint64)
+
+
+def _below(limits: NDArray[np.uint64], source: WordSource) -> NDArray[np.bool_]:
+    return np.asarray((source.words(len(limits)) >> np.uint64(64 - _BITS)) < limits)
+
+
+def tossed(rates: NDArray[np.float64], source: WordSource) -> NDArray[np.bool_]:
+    """Which of these places come up, by the next coins of a stream: blocks tossed in order are the whole tossed."""
+    return _below(_limits(rates), source)
 
 
 class AtPlaces:
@@ -64,10 +76,14 @@ class AtPlaces:
 
 def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice:
     """The choice a study that samples asks for."""
-    sampling = study.privacy.sampling
-    places, count = records.rows, records.tallies.records
+    return AtPlaces(CoinTosses(sampling_rates(study, records, records.rows), coins), records.rows)
+
+
+def sampling_rates(study: Study, records: Records, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The rate of every place of a source, or of a block of it, in which its records have these ``places``."""
+    sampling, count = study.privacy.sampling, records.tallies.records
     if not isinstance(sampling, dict):
-        return AtPlaces(CoinTosses(np.full(count, sampling), coins), places)
+        return np.full(count, sampling, dtype=np.float64)
     classes = tuple(map(str, records.layout.classes or ()))
     if records.target is None or set(sampling) != set(classes):
         raise StudyError(
@@ -77,7 +93,7 @@ def record_choice(study: Study, records: Records, coins: Coins) -> RecordChoice:
         )
     rates = np.zeros(count)
     rates[places] = np.array([sampling[name] for name in classes])[records.target.astype(np.int64)]
-    return AtPlaces(CoinTosses(rates, coins), places)
+    return rates
 
 
 def sampling_notes(plan: SumPlan) -> tuple[str, ...]:

@@ -13,8 +13,7 @@ from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import LocalProtocolError, StudyError, TallystickError
 from tallystick.engines.designs import design_of, program_of
-from tallystick.engines.federation import DEFAULT_MIN_CLIENTS
-from tallystick.engines.planning import layout_of, plan_study, public_facts
+from tallystick.engines.planning import DEFAULT_MIN_CLIENTS, layout_of, plan_study, public_facts
 from tallystick.engines.round_vectors import result_limit
 from tallystick.engines.sandbox.program import SandboxedProgram
 from tallystick.privacy.plan import Plan

@@ -164,4 +164,4 @@ def _own(proposal: Statement, docket: Docket, files: PartyFiles) -> dict[str, An
 def _found_records(proposal: Statement, config: RoleConfig, ledger: LedgerStore) -> OwnRecords | None:
     """What the study would find in this client's records; None where they are not here, or not registered yet."""
     source = source_of(config, ledger)
-    return None if source is None else own_records(proposal, source, party=config.name)
+    return None if source is None or config.spark is not None else own_records(proposal, source, party=config.name)

@@ -15,8 +15,8 @@ from tallystick.core.errors import NotApproved, RemoteProtocolError, StudyError,
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.outside_text import read_json
 from tallystick.engines.engine import Computed, Progress, Result
-from tallystick.engines.federation import DEFAULT_MIN_CLIENTS, Federation
-from tallystick.engines.planning import layout_of, plan_study, public_facts
+from tallystick.engines.federation import Federation
+from tallystick.engines.planning import DEFAULT_MIN_CLIENTS, layout_of, plan_study, public_facts
 from tallystick.engines.thresholding import state_bytes
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment

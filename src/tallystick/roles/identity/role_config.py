@@ -1,8 +1,11 @@
 """The file a role is started with: ``tallystick server start --config role.toml``.
 
     [role]     name, role, consortium, certificate, key, identity (files beside this one), state (folder),
-               listen = "host:port" (server, aggregator; peer, if it can be reached), workers = 1
-    [data]     source = "records.parquet", budget_epsilon, budget_delta; or dataset = "name" (registered)   (client, peer)
+               listen = "host:port" (server, aggregator; peer, if it can be reached), workers = 1,
+               engine = "local" or "spark" (client, server)
+    [data]     source = "records.parquet" (or a folder of them, or a database's address with query = "SELECT …"),
+               budget_epsilon, budget_delta; or dataset = "name" (registered); memory_mb         (client, peer)
+    [spark]    master = "spark://host:7077", conf = { "spark.executor.memory" = "4g" }   (with engine = "spark")
     [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client, peer)
     [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client, peer)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)
@@ -13,7 +16,7 @@ that seeds, scales or silences noise; a client's policy can only refuse.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, Self
 
@@ -26,7 +29,9 @@ from tallystick.core.findings import Finding, Table, first_finding
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.outside_text import TOML_BYTES, NotReadable, read_toml
 from tallystick.core.readable_text import what_is_unreadable
+from tallystick.data.addresses import is_address, settled_source
 from tallystick.data.files import read_text
+from tallystick.engines.spark.sources import settled_spark_source
 from tallystick.privacy.ranges import BUDGET_DELTA, BUDGET_EPSILON
 from tallystick.protocol.governance.policy import Rule, parse_rules
 from tallystick.roles.identity.consortium import check_address, consortium_roles, listening_roles, reachable_roles
@@ -34,6 +39,7 @@ from tallystick.roles.identity.notify_settings import Notify, NotifyTable
 from tallystick.study.trust import holding_roles
 
 MAX_WORKERS = 256
+QUERY_CHARACTERS = 20_000
 DEFAULT_DATASET = "default"
 
 
@@ -82,12 +88,24 @@ class _Head(Table):
     state: _Text
 
 
+class _ClientHead(_Head):
+    engine: Literal["local", "spark"] = "local"
+
+
 class _ListeningHead(_Head):
     listen: _Address
 
 
 class _ServerHead(_ListeningHead):
+    engine: Literal["local", "spark"] = "local"
     workers: Annotated[int, Field(ge=1, le=MAX_WORKERS)] = 1
+
+
+class _Spark(Table):
+    """[spark]: the cluster in which a client's records are mapped, or a server's shares summed."""
+
+    master: _Text
+    conf: dict[str, str] = Field(default_factory=dict)
 
 
 class _Metrics(Table):
@@ -95,16 +113,19 @@ class _Metrics(Table):
 
 
 class _Data(Table):
-    """[data]: a file with its budget, registered when the client starts; or a data set registered before."""
+    """[data]: records with their budget, registered when the client starts; or a data set registered before."""
 
     source: _Text | None = None
+    query: Annotated[str, Field(strict=True, max_length=QUERY_CHARACTERS)] | None = None
     dataset: _Name | None = None
     budget_epsilon: _Positive = 1.0
     budget_delta: Annotated[_Positive, Field(lt=1)] = 1e-6
+    memory_mb: Annotated[int, Field(strict=True, ge=1, le=1 << 30)] | None = None
+    """Encoded records beyond this are read anew in every round; a quarter of the machine's memory, if left out."""
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
-        beside = self.model_fields_set - {"dataset"}
+        beside = self.model_fields_set - {"dataset", "memory_mb"}
         if self.dataset is not None and beside:
             _refuse(f"[data] of a client has no {min(beside)!r} beside dataset", "Keep the one that is meant.")
         if self.dataset is None and self.source is None:
@@ -114,15 +135,30 @@ class _Data(Table):
         return self
 
 
+def _check_cluster(engine: str, spark: _Spark | None) -> None:
+    if (engine == "spark") != (spark is not None):
+        _refuse(
+            '[role] engine = "spark" and [spark] go together, and one of them is missing',
+            'Write both ([spark] master = "spark://host:7077"), or neither.',
+        )
+
+
 class _File(Table):
     role: _Head
     metrics: _Metrics | None = None
 
 
 class _ClientFile(_File):
+    role: _ClientHead
     data: _Data
+    spark: _Spark | None = None
     policy: Policy = Policy()
     notify: NotifyTable | None = None
+
+    @model_validator(mode="after")
+    def _a_cluster_for_spark(self) -> Self:
+        _check_cluster(self.role.engine, self.spark)
+        return self
 
 
 class _ReachableHead(_Head):
@@ -139,6 +175,12 @@ class _ListeningFile(_File):
 
 class _ServerFile(_File):
     role: _ServerHead
+    spark: _Spark | None = None
+
+    @model_validator(mode="after")
+    def _a_cluster_for_spark(self) -> Self:
+        _check_cluster(self.role.engine, self.spark)
+        return self
 
 
 def _file_of(role: Any) -> type[_File]:
@@ -164,10 +206,14 @@ class RoleConfig:
     state: Path
     listen: str | None = None
     workers: int = 1
-    data: Path | None = None
+    data: Path | str | None = None
+    """The records: a path, or the address of a database with its query."""
     dataset: str = DEFAULT_DATASET
     budget_epsilon: float = 1.0
     budget_delta: float = 1e-6
+    memory_mb: int | None = None
+    spark: tuple[str, dict[str, str]] | None = field(default=None, repr=False)
+    """Master and conf of the cluster where records are mapped, or shares summed; None: in this process."""
     policy: Policy | None = None
     notify: Notify | None = None
     metrics: str | None = None
@@ -208,10 +254,22 @@ def parse_role_config(text: str, path: Path) -> RoleConfig:
     settings = {key: folder / value if key in paths else value for key, value in file.role}
     if isinstance(file, _ClientFile):
         budget = {"budget_epsilon": file.data.budget_epsilon, "budget_delta": file.data.budget_delta}
-        source = {"data": folder / file.data.source} if file.data.source else {"dataset": file.data.dataset}
+        source = {"data": _place(file, folder)} if file.data.source else {"dataset": file.data.dataset}
         notify = None if file.notify is None else file.notify.settled(folder)
-        settings |= budget | source | {"policy": file.policy, "notify": notify}
+        settings |= budget | source | {"memory_mb": file.data.memory_mb, "policy": file.policy, "notify": notify}
+    if isinstance(file, _ClientFile | _ServerFile):
+        settings.pop("engine")
+        settings["spark"] = None if file.spark is None else (file.spark.master, dict(file.spark.conf))
     return RoleConfig(path=path, metrics=None if file.metrics is None else file.metrics.listen, **settings)
+
+
+def _place(file: _ClientFile, folder: Path) -> Path | str:
+    """Where the records are, made absolute: a path, or an address as text."""
+    data = file.data
+    if file.spark is not None:
+        return settled_spark_source(data.source or "", query=data.query, folder=folder)
+    settled = settled_source(data.source or "", query=data.query, folder=folder)
+    return settled if is_address(settled) else Path(settled)
 
 
 _WORDS = {

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.core.readable_text import check_name, check_readable
+from tallystick.data.addresses import is_address, parse_address, settled_source
 from tallystick.data.sources import column_names
+from tallystick.engines.record_engine import KnowsContent, RecordEngine
 from tallystick.privacy.totals import Charge
 from tallystick.roles.ledger.account import DataSet, Fingerprint
-from tallystick.roles.ledger.fingerprints import fingerprint, is_address
+from tallystick.roles.ledger.fingerprints import fingerprint
 from tallystick.study import Study
 from tallystick.study.schema import Schema
 
@@ -24,33 +26,50 @@ def make_dataset(
     name: str,
     source: str | Path,
     *,
+    query: str | None = None,
     group: str | None = None,
     unit: str = "record",
     person: str | None = None,
     schema: Schema | None = None,
     party: str | None = None,
+    engine: RecordEngine | None = None,
 ) -> DataSet:
-    """A data set to be registered; reads its source to know it again. Its group is its own unless one is named."""
-    told = str(source) if is_address(str(source)) else str(Path(source).absolute())
+    """A data set to be registered; reads its source to know it again. Its group is its own unless one is named.
+
+    ``query`` is what a database is asked, if the address in ``source`` does not say it. ``engine``: one that reads the
+    source where it lies (:class:`tallystick.engines.spark.records.SparkEngine`); None reads it here.
+    """
+    distant = isinstance(engine, KnowsContent)
+    told = str(source) if distant else settled_source(source, query=query)
     checked = DataSet(
         name=name,
         source=told,
-        fingerprint=Fingerprint(location=told),
+        fingerprint=Fingerprint(location=_location(told)),
         group=name if group is None else group,
         unit=unit,
         person=person,
         schema=schema,
     )
     check_dataset(checked)  # before anything is read
-    mark = fingerprint(source, party=party)
-    if not is_address(told):
-        _check_columns(checked, source, party)
+    if isinstance(engine, KnowsContent):
+        mark = Fingerprint(location=_location(told), content=engine.content_digest(told))
+        _check_columns(checked, engine.column_names(told), party)
+    else:
+        mark = fingerprint(told, party=party)
+        _check_columns(checked, column_names(told, party=party), party)
     return replace(checked, fingerprint=mark)
 
 
-def _check_columns(dataset: DataSet, source: str | Path, party: str | None) -> None:
+def _location(told: str) -> str:
+    """An address without user and options, where it is that of a database."""
+    try:
+        return parse_address(told).location if is_address(told) else told
+    except StudyError:  # of files in a cluster: no query goes with them
+        return told
+
+
+def _check_columns(dataset: DataSet, there: Sequence[str], party: str | None) -> None:
     """The columns a registration names are there."""
-    there = column_names(source, party=party)
     named = [*(dataset.schema or ()), *([dataset.person] if dataset.person else [])]
     for column in named:
         if column not in there:

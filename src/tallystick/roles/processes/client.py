@@ -12,6 +12,7 @@ from tallystick.core.errors import (
 )
 from tallystick.core.identifiers import format_hash
 from tallystick.core.redaction import Secret
+from tallystick.engines.client_map import HeldRecords
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.study.messages import result_digest
 from tallystick.roles.governance.messages import Op, unpack_head
@@ -20,7 +21,7 @@ from tallystick.roles.governance.review import BY_POLICY, decision_body, review
 from tallystick.roles.governance.store import STATEMENTS
 from tallystick.roles.identity.consortium import Consortium
 from tallystick.roles.identity.identity_files import write_private
-from tallystick.roles.ledger.registration import register_own
+from tallystick.roles.ledger.registration import engine_of, register_own
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.processes.client_session import ClientSession
 from tallystick.roles.processes.participant import ParticipantProcess
@@ -96,6 +97,10 @@ class ClientProcess(ParticipantProcess):
         """Where the records of this client are."""
         config = self.parts.config
         return config.data if config.data is not None else self.ledger.dataset(config.dataset).source
+
+    def open_records(self, study: Study) -> HeldRecords:
+        """The records as a study reads them: kept in memory as far as its share of it goes, else read in blocks."""
+        return engine_of(self.parts.config).records(study, self.source(), party=self.name, lenient=True)
 
     # -- proposals ------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from tallystick.core.errors import (
     TallystickError,
     VerificationError,
 )
-from tallystick.data.encoding import Tallies, study_records
-from tallystick.engines.client_map import AnyMap
+from tallystick.data.encoding import Tallies
+from tallystick.engines.client_map import AnyMap, DistantMap
 from tallystick.engines.data_check import study_quality
 from tallystick.engines.setup import Setup, set_up
 from tallystick.privacy.ledger import charge_of
@@ -179,6 +179,8 @@ class ClientSession(ParticipantSession):
 
     def finished(self, result: bytes | None, error: TallystickError | None) -> None:
         """The charge is committed with the result's digest; given back only if nothing can have left."""
+        if isinstance(self._map, DistantMap):
+            self._map.close()
         ledger = self.own.ledger
         standing = ledger.standing(self.study_hash)
         if standing == "reserved":
@@ -231,7 +233,7 @@ class ClientSession(ParticipantSession):
             if study.stream is not None:
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
-            records = study_records(study, source, party=self.process.name, lenient=True)
+            records = self.own.open_records(study)
             check_stated(study, records.tallies.records + records.tallies.broken)
             self._untold = records.tallies
             self._map = self.part.prepare(records)

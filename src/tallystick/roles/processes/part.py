@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.data.encoding import Records
-from tallystick.engines.client_map import ClientMaps, padded
+from tallystick.engines.client_map import ClientMaps, HeldRecords, padded
 from tallystick.engines.engine import Computed, Progress, Released
 from tallystick.engines.rounds import run_rounds
 from tallystick.engines.setup import Setup
@@ -82,7 +81,7 @@ class Part(ABC):
 class ClientPart(Part):
     """The part of an institution: it asks its session for the sum of the records (``session.compute``)."""
 
-    def prepare(self, records: Records) -> Any:
+    def prepare(self, records: HeldRecords) -> Any:
         """The records, read and encoded, as this part answers with them: once, before its first answer."""
         process, setup = self.session.process, self.setup
         maps = ClientMaps(setup.study, setup.design.program, setup.template)

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.data.appended import appended
 from tallystick.data.encoding import Records, study_records
-from tallystick.data.sources import broken_records, read_table, with_broken_records
+from tallystick.data.opened import broken_records, with_broken_records
+from tallystick.data.sources import read_table
 from tallystick.engines.client_map import ClientMaps
 from tallystick.engines.setup import Setup
 from tallystick.engines.stream import OUTSIDE, ticks_of_times, times_of

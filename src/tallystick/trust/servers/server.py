@@ -28,6 +28,7 @@ from tallystick.protocol.secure_sum.open_round import OpenRound
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.processes.helper import HelperProcess
 from tallystick.roles.processes.session import Parts
+from tallystick.roles.shares.cluster_sum import ClusterSum
 from tallystick.roles.shares.sharded_sum import SpoolSum
 from tallystick.roles.shares.share_sinks import Arrival, ShareArrivals
 from tallystick.roles.shares.spool import SpoolShares
@@ -226,7 +227,8 @@ class ServerProcess(HelperProcess):
 
     def __init__(self, parts: Parts) -> None:
         super().__init__(parts)
-        self.summer = SpoolSum(parts.config.workers)
+        cluster = parts.config.spark
+        self.summer = SpoolSum(parts.config.workers) if cluster is None else ClusterSum(*cluster)
 
     def start(self) -> None:
         if self.parts.config.workers > 1:

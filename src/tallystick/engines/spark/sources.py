@@ -1,0 +1,75 @@
+"""Which Spark table or files a source means, as it is written in a role's file.
+
+table:clinic.patients                    a table of the session's catalogue (Hive, Iceberg, Delta)
+hdfs://…/patients, s3a://…, /srv/x       files; the format by their ending, Parquet if there is none
+delta:/srv/x   orc:/srv/x   csv:/srv/x   files of that format
+postgresql://user:${PW}@host/db#SELECT … through JDBC, where its driver is on the class path
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from tallystick.data.addresses import is_address, parse_address, settled_source
+
+FORMATS = ("parquet", "orc", "csv", "delta", "iceberg", "json")
+_FILES = ("hdfs", "s3", "s3a", "gs", "abfs", "abfss", "wasbs", "file", "dbfs", "viewfs")
+
+
+def settled_spark_source(source: str, *, query: str | None = None, folder: Path) -> str:
+    """A source as it is kept: a path made absolute, anything else as it is written; an address checked."""
+    prefix, colon, _ = source.partition(":")
+    if query is not None or (is_address(source) and prefix.lower() not in _FILES):
+        return settled_source(source, query=query, folder=folder)
+    if colon and (prefix == "table" or prefix in FORMATS or is_address(source)):
+        return source
+    return str(folder.absolute() / source)
+
+
+class Reading(NamedTuple):
+    """What Spark is asked to read."""
+
+    format: str
+    path: str | None
+    options: dict[str, str]
+
+
+def reading_of(source: str) -> Reading:
+    """How a source is read; ``table`` is the format of a table's name."""
+    prefix, colon, rest = source.partition(":")
+    if colon and prefix == "table":
+        return Reading("table", rest, {})
+    if colon and prefix in FORMATS:
+        return Reading(prefix, rest, _options(prefix))
+    if is_address(source) and prefix.lower() not in _FILES:
+        return _jdbc(source)
+    ending = source.rstrip("/").rpartition(".")[2].lower()
+    found = ending if ending in FORMATS else "parquet"
+    return Reading(found, source, _options(found))
+
+
+def _options(format: str) -> dict[str, str]:
+    """CSV cells stay text: no type is inferred from them."""
+    return {"header": "true", "multiLine": "true", "escape": '"'} if format == "csv" else {}
+
+
+def _jdbc(source: str) -> Reading:
+    address = parse_address(source)
+    parts = urlsplit(address.filled())
+    user, _, place = parts.netloc.rpartition("@")
+    name, _, word = user.partition(":")
+    asked = {"dbtable": address.query} if address.table is not None else {"query": address.query}
+    options = {"url": f"jdbc:{parts.scheme.partition('+')[0]}://{place}{parts.path}", **asked}
+    named = {"user": unquote(name), "password": unquote(word)}
+    return Reading("jdbc", None, options | {key: value for key, value in named.items() if value})
+
+
+def open_frame(session: Any, source: str) -> Any:
+    """The DataFrame of a source."""
+    reading = reading_of(source)
+    if reading.format == "table":
+        return session.table(reading.path)
+    reader = session.read.format(reading.format).options(**reading.options)
+    return reader.load() if reading.path is None else reader.load(reading.path)

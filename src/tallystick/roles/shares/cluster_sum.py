@@ -1,0 +1,62 @@
+"""A server's sum on the executors of a Spark cluster: the spool lies on storage that they share with the server.
+
+Only the adding up is done there: a piece of the coordinates a task, seeds expanded where they are added. Agreement,
+noise, signature and erasure stay with the server, so its signed partial sum is the one that it would send alone. A
+piece that no executor could sum, or a cluster that is down, costs nothing but time: it is summed here.
+
+Seeds and shares cross the cluster's network, which is this server's own: turn Spark's encryption on
+(``spark.authenticate``, ``spark.network.crypto.enabled``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+from struct import Struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tallystick.core.errors import DataError
+from tallystick.roles.shares.sharded_sum import SpoolSum, SumJob, sum_piece
+
+_log = logging.getLogger("tallystick.roles")
+_U32 = Struct("<I")
+PIECES = 8
+"""A round's sum is cut into so many tasks, unless it is short."""
+
+
+class ClusterSum(SpoolSum):
+    """Sums rounds out of a spool on executors; the bits of every other way."""
+
+    def __init__(self, master: str, conf: dict[str, str], *, tasks: int = PIECES) -> None:
+        super().__init__(max(1, tasks // 4) if tasks > 1 else 1)
+        self._count = max(2, self._count)  # pieces for several, always
+        self._cluster = master, conf
+
+    def start(self) -> None:
+        """There are no workers of its own; Spark starts with the first sum."""
+
+    def _share_out(
+        self, job: SumJob, pieces: deque[tuple[int, int]], total: NDArray[np.uint64], shifted: set[int]
+    ) -> None:
+        from tallystick.engines.spark.pieces import on_executors
+
+        asked = list(pieces)
+        try:
+            for (low, high), made in on_executors(*self._cluster, partial(_summed, job), asked, "a round's sum"):
+                if made:
+                    count = _U32.unpack_from(made)[0]
+                    shifted.update(Struct(f"<{count}I").unpack_from(made, 4))
+                    total[low:high] = np.frombuffer(made, dtype="<u8", offset=4 + 4 * count)
+                    pieces.remove((low, high))
+        except DataError as error:
+            _log.warning("the cluster did not sum, so this server does: %s", error)
+
+
+def _summed(job: SumJob, low: int, high: int) -> bytes:
+    """A piece's sum as it travels: the seeds with a shifted word, then the elements."""
+    total, shifted = sum_piece(job, low, high)
+    head = _U32.pack(len(shifted)) + Struct(f"<{len(shifted)}I").pack(*shifted)
+    return head + total.astype("<u8").tobytes()

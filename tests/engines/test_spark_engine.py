@@ -1,0 +1,216 @@
+"""The Spark engine on ``local-cluster[2,1,1500]``: two executors, processes of their own; the bits of one machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.engines.engine_contract import EngineContract, Frame, exact, whole
+from tests.trust.test_same_bits import OWN, SCHEMA, STUDIES, frames
+
+import tallystick as ts
+from tallystick.core.errors import DataError, StudyError
+from tallystick.data.content import content_digest
+from tallystick.engines.spark.records import SparkEngine
+from tallystick.engines.spark.session import job, start_session
+from tallystick.engines.spark.sources import reading_of
+
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")  # none is handed to it
+FEW = ("logistic_regression", "kmeans", "frequent_itemsets", "pca", "consensus_svc", OWN)
+IN_ORDER = 2
+"""Partitions as Spark cuts a list for two executors. Others are shuffled, and programs with a memory mind the order."""
+CLUSTER = "local-cluster[2,1,1500]"
+CONF = {
+    "spark.driver.memory": "600m",
+    "spark.executor.memory": "700m",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.log.level": "OFF",
+    "spark.executorEnv.NUMBA_NUM_THREADS": "1",
+    "spark.python.worker.reuse": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    pytest.importorskip("pyspark", reason='PySpark is not installed: pip install "tallystick[spark]"')
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Java is not installed: make system (as root, where apt-get is)")
+    session = start_session(CLUSTER, CONF)
+    yield session
+    session.stop()
+
+
+def spark_frame(session: Any, frame: Frame, partitions: int) -> Any:
+    from pyspark.sql.types import (
+        ArrayType,
+        DoubleType,
+        LongType,
+        StringType,
+        StructField,
+        StructType,
+    )
+
+    kinds = {"age": LongType(), "dose": DoubleType(), "cost": DoubleType(), "drugs": ArrayType(StringType())}
+    fields = [StructField(name, kinds.get(name, StringType())) for name in frame]
+    columns = [[c.item() if hasattr(c, "item") else c for c in column] for column in frame.values()]
+    columns = [[[str(d) for d in c] if isinstance(c, list) else c for c in column] for column in columns]
+    made = session.createDataFrame(list(zip(*columns)), StructType(fields))
+    return made if partitions == IN_ORDER else made.repartition(partitions)
+
+
+class TestSpark(EngineContract):
+    """Every institution's records are a Spark DataFrame."""
+
+    splits = (1, 5)
+
+    @pytest.fixture(autouse=True)
+    def _session(self, spark: Any) -> None:
+        self.session = spark
+
+    @pytest.fixture(params=[p if p in FEW else pytest.param(p, marks=pytest.mark.audit) for p in STUDIES])
+    def program(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    def federation(self, parts: list[Frame], split: int = IN_ORDER, **options: Any) -> ts.Federation:
+        made = [spark_frame(self.session, part, split) for part in parts]
+        return ts.Federation.simulate(made, seed=11, **{"schema": SCHEMA, **options})
+
+    def test_a_program_that_is_a_class_is_refused_with_the_reason(self) -> None:
+        class Mean(ts.Program):
+            rounds, bound = 1, 1.0
+
+            def init(self, public: Any) -> float:
+                return 0.0
+
+            def map_in_client(self, record: Any, state: Any) -> Any:
+                return record[:1]
+
+            def reduce_in_aggregator(self, total: Any, state: Any) -> Any:
+                return float(total[0])
+
+        with pytest.raises(StudyError, match="a Python class runs in this process only"):
+            exact(self.federation(frames()), ts.ProgramEstimator(Mean()), target=None, features=["age"])
+
+    def test_the_fingerprint_is_that_of_a_file(self) -> None:
+        frame = {name: cells for name, cells in whole(frames()).items() if name != "drugs"}
+        assert SparkEngine().content_digest(spark_frame(self.session, frame, 3)) == content_digest(
+            {name: [c.item() if hasattr(c, "item") else c for c in cells] for name, cells in frame.items()}
+        )
+
+    def test_parquet_and_csv_by_path_and_tables_by_name(self, tmp_path: Path) -> None:
+        part = {name: cells for name, cells in frames()[0].items() if name != "drugs"}
+        made = spark_frame(self.session, part, 2)
+        made.write.parquet(str(tmp_path / "p"))
+        made.write.csv(str(tmp_path / "c.csv"), header=True)
+        made.createOrReplaceTempView("patients")
+        engine, model = SparkEngine(master=CLUSTER, conf=CONF), ts.LogisticRegression(rounds=2)
+        expected = exact(self.memory([part]), model, features=["age", "dose"])
+        for source in (str(tmp_path / "p"), str(tmp_path / "c.csv"), "table:patients"):
+            fed = ts.Federation.simulate([source], schema=SCHEMA, seed=11)
+            fed.engine = engine
+            assert exact(fed, model, features=["age", "dose"]) == expected
+        with pytest.raises(DataError, match="Spark could not finish: opening the source") as caught:
+            engine.frame(str(tmp_path / "nowhere"))
+        assert caught.value.rule == "spark-job"
+
+    def test_an_executor_that_is_killed_changes_nothing(self) -> None:
+        parts, model = frames(), ts.LogisticRegression(rounds=4)
+        fed = self.federation(parts)
+        fed.records(model.study_for(fed, target="ill", features=None))  # encoded, and in the executors' cache
+        found = subprocess.run(["pgrep", "-P", str(_jvm(self.session))], capture_output=True, text=True, check=False)
+        executors = [int(pid) for pid in found.stdout.split() if b"CoarseGrained" in _command(int(pid))]
+        assert len(executors) == 2
+        os.kill(executors[0], signal.SIGKILL)
+        assert exact(fed, model) == exact(self.memory(parts), model)
+
+    def test_what_fails_in_a_cluster_is_told_without_its_words(self) -> None:
+        def broken(batches: Any) -> Any:
+            raise ValueError("SECRET")
+            yield from batches
+
+        frame = self.session.range(1).mapInArrow(broken, "id long")
+        with pytest.raises(DataError, match="Spark could not finish: a test") as caught:
+            job(frame.collect, self.session, "a test")
+        assert "SECRET" not in str(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_a_server_s_shares_are_summed_on_executors(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from tests.roles.spool_shares import server_shares
+
+    from tallystick.protocol.secure_sum.shares import sum_shares
+    from tallystick.roles.shares import sharded_sum
+    from tallystick.roles.shares.cluster_sum import ClusterSum
+    from tallystick.roles.shares.spool import SpoolShares
+
+    monkeypatch.setattr(sharded_sum, "LEAST_PIECE", 500)
+    shares, agreed = server_shares(9, 4001), (0, 1, 2, 4, 5, 7, 8)
+    store = SpoolShares(tmp_path)
+    for share in shares:
+        store.put(share)
+    expected = sum_shares(store, 1, agreed, 4001)
+    caplog.set_level("WARNING")
+    with ClusterSum(CLUSTER, CONF) as summer:
+        assert (summer.total(store, 1, agreed, 4001) == expected).all()
+        assert not caplog.records
+    monkeypatch.setattr("tallystick.engines.spark.pieces.start_session", _no_session)
+    assert (ClusterSum("spark://nowhere:1", {}).total(store, 1, agreed, 4001) == expected).all()
+    assert "the cluster did not sum" in caplog.text
+    store.close()
+
+
+def _no_session(*_arguments: Any) -> Any:
+    raise DataError("no Spark session could be had")
+
+
+def _jvm(session: Any) -> int:
+    return int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+# -- without a cluster -------------------------------------------------------------------------------------------------
+
+
+def test_what_a_source_s_text_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert reading_of("table:clinic.patients")[:2] == ("table", "clinic.patients")
+    assert reading_of("hdfs://node/patients")[:2] == ("parquet", "hdfs://node/patients")
+    assert reading_of("s3a://b/x.orc")[0] == "orc"
+    assert reading_of("delta:/srv/x")[:2] == ("delta", "/srv/x")
+    assert reading_of("/srv/x.csv").options["header"] == "true"
+    monkeypatch.setenv("PW", "a/b")
+    jdbc = reading_of("postgresql+psycopg://reader:${PW}@db:5432/clinic#SELECT 1")
+    assert jdbc == (
+        "jdbc",
+        None,
+        {"url": "jdbc:postgresql://db:5432/clinic", "query": "SELECT 1", "user": "reader", "password": "a/b"},
+    )
+
+
+def test_without_java_or_pyspark_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    if "pyspark" in sys.modules or shutil.which("java"):
+        pytest.importorskip("pyspark", reason="PySpark is not installed")
+        monkeypatch.setattr(shutil, "which", lambda _name: None)
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        with pytest.raises(DataError, match="no Java on this machine") as caught:
+            start_session("local[1]", {})
+        assert "default-jre-headless" in caught.value.remedy
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(DataError, match="PySpark is not installed") as caught:
+        start_session("local[1]", {})
+    assert "tallystick[spark]" in caught.value.remedy
