@@ -59,6 +59,11 @@ class Public:
     drops_incomplete: bool = False
     """Missing values have the policy "drop": incomplete records add zeros, and how many are complete is not public."""
 
+    holders: tuple[tuple[str, tuple[int, ...], float], ...] = ()
+    """(institution, encoded features that it holds, their norm) where institutions hold different columns."""
+    label_holder: str | None = None
+    """Which of them holds the target."""
+
     @property
     def counts_records(self) -> bool:
         """Whether what divides by the records in a sum must count them there, with the noise of all sums."""

@@ -12,6 +12,18 @@ from fractions import Fraction
 from typing import Any
 
 
+ALIGNED = (
+    "It covers the values of the people whom all institutions have in common; who these are is known to the "
+    "institutions, and how many they are to everybody."
+)
+"""Where institutions hold different columns: what no noise hides."""
+SEMI_HONEST = (
+    "Institutions are trusted to follow the protocol: one that shares a row longer than its declared norm could read "
+    "its partners' records, and so could the dealer together with any institution; the dealer has no other part."
+)
+"""Where institutions hold different columns: whom the promise does not hold against."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class NoiseMakers:
     """``count`` parties add noise to every total; ``honest`` of them are honest, and not the ones who look at it."""
@@ -46,6 +58,8 @@ class Trust:
     """The ``trust`` object of a result, key by key."""
     words: str = ""
     """Whom the promise holds against, and whose noise carries it: the end of the statement."""
+    among_holders: str = ""
+    """The same where institutions hold different columns of the same people; empty if nothing is promised there."""
     maker: str = "maker"
     """What a noise maker is called in the key ``noise_std.per_…``."""
     problems: tuple[Problem, ...] = ()
