@@ -24,6 +24,8 @@ from tallystick.algorithms.gaussians.mixture import MixtureSettings, design_mixt
 from tallystick.algorithms.gaussians.naive_bayes import design_naive_bayes
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
+from tallystick.algorithms.joint_moments.classification import design_vertical_classifier
+from tallystick.algorithms.joint_moments.regression import design_vertical_ridge
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
 from tallystick.algorithms.linear.losses import HingeProgram, LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
@@ -99,6 +101,14 @@ BUILT_IN: dict[str, BuiltIn] = {
         ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")
     ),
     "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator=_face("linear:Ridge")),
+    "vertical_ridge": BuiltIn(
+        keys=frozenset({"alpha", "fit_intercept"}),
+        design=design_vertical_ridge,
+        estimator=_face("vertical:VerticalRidge"),
+    ),
+    "vertical_classifier": BuiltIn(
+        keys=frozenset({"alpha"}), design=design_vertical_classifier, estimator=_face("vertical:VerticalClassifier")
+    ),
     "pca": _checked(ComponentSettings, component_settings, design_pca, _face("components:PCA")),
     "truncated_svd": _checked(
         ComponentSettings, component_settings, design_truncated_svd, _face("components:TruncatedSVD")

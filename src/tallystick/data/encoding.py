@@ -136,13 +136,14 @@ def encode(
     person: str | None = None,
     party: str | None = None,
     lenient: bool = False,
+    labels_only: bool = False,
 ) -> Records:
     """Read ``frame`` (anything :func:`~tallystick.data.sources.read_table` takes) and encode it by the schema.
 
     ``person`` is the column that names a record's person, where persons are the unit. ``lenient`` is for deployed
     studies: a record that would be refused is left out instead (see the module).
     """
-    layout = schema.layout(features, target=target, missing=missing)
+    layout = schema.layout(features, target=target, missing=missing, labels_only=labels_only)
     wanted = list(dict.fromkeys([*layout.columns, *(c for c in (target, person) if c is not None)]))
     names = tuple(schema) if isinstance(frame, np.ndarray) else None
     table = read_table(frame, wanted, names=names, party=party, lenient=lenient)

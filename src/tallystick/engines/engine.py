@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.algorithms.design import Design
@@ -22,6 +22,7 @@ from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import RoundAborted
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
+from tallystick.data.held_columns import HeldColumns
 from tallystick.engines.client_map import AnyMap, ClientMaps
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.ledger import Ledger, charge_of
@@ -116,6 +117,8 @@ class SimulatedStudy:
     """A random stream for every use, by labels: the system's, or a seeded simulation's."""
     drop: float = 0.0
     """The probability that an institution misses a round."""
+    held: Mapping[str, HeldColumns] = field(default_factory=dict)
+    """Every institution's columns of the aligned people, where columns are apart."""
 
     def maps(self) -> dict[str, AnyMap]:
         """What maps each institution's records, where the design asks for sums."""

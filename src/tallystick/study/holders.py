@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tallystick.core.errors import BoundsError, PrivacyRefused, StudyError
 from tallystick.core.identifiers import check_party_name
 from tallystick.privacy.ranges import MAX_COLUMNS
-from tallystick.study.columns import Items, Number
+from tallystick.study.columns import Items
 from tallystick.study.schema import FeatureLayout, Schema
 
 if TYPE_CHECKING:
@@ -42,14 +42,11 @@ def likely_norm(layout: FeatureLayout, schema: Schema) -> float:
     return math.sqrt(square)
 
 
-def own_layout(study: Study, holder: str) -> FeatureLayout | None:
-    """How one holder encodes its columns: those of the study's features that it holds, in their order; None if none."""
+def own_columns(study: Study, holder: str) -> tuple[str, ...]:
+    """The study's features that one institution holds, in their order; none if it has the labels alone."""
     held = set((study.data.holders or {})[holder].columns)
-    whole = study.schema_of_data().layout(
-        study.study.features, target=study.study.target, missing=study.missing_policy()
-    )
-    own = [name for name in whole.columns if name in held]
-    return study.schema_of_data().layout(own, missing=study.missing_policy()) if own else None
+    wanted = study.study.features if study.study.features is not None else tuple(study.data.columns)
+    return tuple(name for name in wanted if name in held and name != study.study.target)
 
 
 def label_holder(study: Study) -> str | None:
@@ -80,15 +77,15 @@ def check_holders(study: Study, schema: Schema) -> None:
     _check_columns(study, schema, {name: held.columns for name, held in holders.items()})
     _check_promise(study)
     for name, held in holders.items():
-        layout = own_layout(study, name)
-        if layout is None and study.study.target not in held.columns:
+        own = own_columns(study, name)
+        if not own and study.study.target not in held.columns:
             raise StudyError(
                 f"{name!r} holds no column of this study",
                 rule="a-holder-holds-something",
                 remedy="Leave it out of [data.holders], or name one of its columns among the features.",
             )
-        if layout is not None:
-            _check_norm(name, held.norm, layout, schema)
+        if own:
+            _check_norm(name, held.norm, schema.layout(own, missing=study.missing_policy()), schema)
 
 
 def check_disjoint(holders: Mapping[str, Any], target: str | None) -> None:
