@@ -13,7 +13,8 @@ from typing import Any
 
 from tallystick.algorithms.clustering.kmeans import design_kmeans
 from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
-from tallystick.algorithms.components.design import design_pca, design_truncated_svd
+from tallystick.algorithms.components.design import design_pca as components_of_records
+from tallystick.algorithms.components.design import design_truncated_svd
 from tallystick.algorithms.components.settings import ComponentSettings, component_settings
 from tallystick.algorithms.consensus_svm.design import design_consensus_svc
 from tallystick.algorithms.consensus_svm.settings import ConsensusSettings, consensus_settings
@@ -25,6 +26,7 @@ from tallystick.algorithms.gaussians.naive_bayes import design_naive_bayes
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
 from tallystick.algorithms.joint_moments.classification import design_vertical_classifier
+from tallystick.algorithms.joint_moments.components import design_joint_components
 from tallystick.algorithms.joint_moments.regression import design_vertical_ridge
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
 from tallystick.algorithms.linear.losses import HingeProgram, LogisticProgram
@@ -84,6 +86,11 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
     """Summed or selected, by the method."""
     counts = settings.method == "counts"
     return (quantiles_by_counts if counts else design_selected_quantiles)(public, budget, settings)
+
+
+def design_pca(public: Public, budget: PublicBudget, settings: ComponentSettings) -> Design:
+    """Of whole records, or of records whose columns are at different institutions."""
+    return (design_joint_components if public.holders else components_of_records)(public, budget, settings)
 
 
 BUILT_IN: dict[str, BuiltIn] = {

@@ -11,7 +11,8 @@ from tallystick.data.held_columns import HeldColumns, align_sources, read_held
 from tallystick.data.sources import column_names
 from tallystick.engines.data_check import check_tallies, refuse_or_warn
 from tallystick.study import Study
-from tallystick.study.holders import check_disjoint, label_holder, likely_norm, own_columns
+from tallystick.study.columns import Missing
+from tallystick.study.holders import check_disjoint, label_holder, norms_of, own_columns
 from tallystick.study.schema import Schema
 
 
@@ -39,6 +40,7 @@ def data_apart(
     features: Sequence[str] | None,
     identifier: str | Mapping[str, str] | None,
     norms: Mapping[str, float] | None,
+    missing: Missing | None = None,
 ) -> dict[str, Any]:
     """``identifier`` and ``holders`` of [data]: each declared column is at the one frame that has it."""
     wanted = [*(features if features is not None else schema), *([target] if target else [])]
@@ -56,7 +58,7 @@ def data_apart(
         own = [c for c in columns if c != target]
         norm = None
         if own:
-            norm = likely_norm(schema.layout(own), schema) if norms is None else norms.get(name)
+            norm = norms_of(schema.layout(own, missing=missing), schema)[0] if norms is None else norms.get(name)
         told[name] = {"columns": columns, "norm": norm}
     if identifier is None:
         shared = set.intersection(*(set(columns) for columns in there.values())) - set(schema)

@@ -22,24 +22,29 @@ if TYPE_CHECKING:
 LONGEST_NORM = math.sqrt(MAX_COLUMNS)
 _UNIFORM_SQUARE = 1 / 3
 _UNIFORM_SPREAD = math.sqrt(1 / 5 - 1 / 9)
+_ROUNDING = 1 + 2.0**-8
+"""A little more than any such record is long, so that rounding on the grid shortens none."""
 
 
-def likely_norm(layout: FeatureLayout, schema: Schema) -> float:
-    """A norm that few records exceed, by what is declared alone: what an estimator declares unless it is told another.
+def norms_of(layout: FeatureLayout, schema: Schema) -> tuple[float, float]:
+    """(likely, longest) length of such columns of one record, by what is declared alone; indicators are centred.
 
-    An indicator block has its largest length. Numbers are taken as uniform in [−1, 1]: Σ x² of k of them has mean k/3
-    and standard deviation √(k·4/45); two deviations above the mean, and never more than k.
+    k indicators of which one is 1 at most have length² 1 − 1/k around 1/k (¼ around ½ if there is but one). Numbers lie
+    in [−1, 1]; likely, they are uniform there, so that Σ x² of q of them has mean q/3 and standard deviation √(q·4/45):
+    two deviations above the mean, and never more than q. That is what an estimator declares unless it is told another.
     """
     ones, numbers = 0.0, 0
     for block in layout.blocks:
+        column, k = schema[block.column], block.stop - block.start
         if block.kind == "number":
             numbers += 1
-            ones += float(block.stop - block.start > 1)  # the mark of a missing value
+            ones += float(k > 1)  # the mark of a missing value
+        elif isinstance(column, Items) and column.max_per_record > 1:
+            ones += min(column.max_per_record, k)
         else:
-            column = schema[block.column]
-            ones += min(column.max_per_record, block.stop - block.start) if isinstance(column, Items) else 1
-    square = ones + min(float(numbers), numbers * _UNIFORM_SQUARE + 2 * math.sqrt(numbers) * _UNIFORM_SPREAD)
-    return math.sqrt(square)
+            ones += 1 - 1 / k if k > 1 else 0.25
+    likely = ones + min(float(numbers), numbers * _UNIFORM_SQUARE + 2 * math.sqrt(numbers) * _UNIFORM_SPREAD)
+    return math.sqrt(likely) * _ROUNDING, math.sqrt(ones + numbers) * _ROUNDING
 
 
 def own_columns(study: Study, holder: str) -> tuple[str, ...]:
@@ -156,7 +161,7 @@ def _check_promise(study: Study) -> None:
 
 
 def _check_norm(name: str, norm: float | None, layout: FeatureLayout, schema: Schema) -> None:
-    longest, likely = math.sqrt(layout.max_l2_squared), likely_norm(layout, schema)
+    likely, longest = norms_of(layout, schema)
     paste = f"Add norm = {likely:.4g} under [data.holders.{name}]: few records of such columns are longer; none is longer than {longest:.4g}."
     if norm is None:
         raise BoundsError(f"the block of {name!r} has no declared norm", rule="blocks-have-norms", remedy=paste)

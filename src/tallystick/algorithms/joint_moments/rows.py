@@ -1,7 +1,8 @@
 """The row of a record whose columns are at different institutions, and how long each institution's part of it is.
 
-    u = (1, x, κ·t)        x the encoded columns, t the target: in [−1, 1], ±1 for two classes, one-hot for more
+    u = (1, x − c, κ·t)     x the encoded columns, t the target: in [−1, 1], ±1 for two classes, one-hot for more
 
+c is public: 1/k for the k indicators of a one-hot column, which makes a record shorter, and 0 for others.
 Everything lives on a grid of 2^-bits. Institution m puts its own columns there and shortens them to ‖x_m‖ ≤ b_m, in
 exact integers and whatever the others do; the constant is 2^bits and the target's part is κ at most, both at the one who
 holds the labels. So
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.algorithms.linear.moments import ColumnShapes
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import LocalProtocolError, StudyError
 from tallystick.privacy.clipping import MAX_BOUND
@@ -28,8 +30,8 @@ from tallystick.privacy.grid import fraction_bits_for
 from tallystick.privacy.outer_products import rows_on_grid
 from tallystick.privacy.ranges import check_coordinates
 
-TARGET_SHARE = 1 / 2
-"""κ² over Σ B_m²: between a quarter and one is as good on Adult, more costs on many columns (decision 18)."""
+TARGET_SHARE = 1 / 3
+"""κ² over Σ B_m²: a quarter to one is as good on Adult; a half costs one per cent on optdigits (decision 18)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,8 @@ class JointRows:
     """(institution, its encoded features, their norm)."""
     first: str
     """Who holds the constant, and the target if there is one."""
+    centre: tuple[float, ...]
+    """c."""
     bits: int
 
     @classmethod
@@ -66,6 +70,7 @@ class JointRows:
             weight=weight,
             holders=public.holders,
             first=public.label_holder or public.holders[0][0],
+            centre=tuple(ColumnShapes.of(public, l1=False).centre.tolist()),
             bits=fraction_bits_for(1 + weight**2 + squares) // 2,
         )
         while made.row_bound**2 > MAX_BOUND:
@@ -116,7 +121,8 @@ class JointRows:
         own = next(places for name, places, _ in self.holders if name == holder)
         if features.shape[1] != len(own):
             raise LocalProtocolError(f"{features.shape[1]} columns where {len(own)} are held", party=holder)
-        parts = [rows_on_grid(features, self.bits, self.block_bound(holder))]
+        centred = features - np.array([self.centre[place] for place in own])
+        parts = [rows_on_grid(centred, self.bits, self.block_bound(holder))]
         if holder == self.first:
             parts.insert(0, np.full((len(features), 1), float(self.unit)))
             if self.targets:
