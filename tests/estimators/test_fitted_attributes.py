@@ -47,6 +47,7 @@ ALLOWED = {
     ts.LinearSVC: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.ConsensusSVC: COMMON | {"coef_", "intercept_", "classes_", "solution_", "_encoded_model"},
     ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
+    ts.VerticalClassifier: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.GaussianNB: COMMON | {"theta_", "var_", "class_prior_", "class_count_", "classes_"},
     ts.GaussianMixture: COMMON | {"weights_", "means_", "covariances_"},
     ts.PCA: COMMON | COMPONENTS | {"mean_"},
@@ -104,6 +105,15 @@ def fitted(route: str) -> Any:
     if route == "plain-matrix":
         return model.set_params(bounds=(0, 100)).fit(data["age"][:, None], data["ill"])
     fed = ts.Federation.simulate([data], schema=SCHEMA)
+    if route.startswith("vertical"):
+        ids = np.arange(RECORDS)
+        held = [{"id": ids, "age": data["age"]}, {"id": ids, "sex": data["sex"], "ill": data["ill"]}]
+        apart = ts.Federation.simulate(held, schema=SCHEMA, vertical=True)
+        if route == "vertical-pca":
+            return ts.PCA(2).fit(apart, features=["age", "sex"])
+        if route == "vertical-ridge":
+            return ts.VerticalRidge().fit(apart, target="age")
+        return ts.VerticalClassifier().fit(apart, target="ill")
     if route == "linear_svc":
         return ts.LinearSVC(rounds=3).fit(fed, target="ill")
     if route == "consensus":
@@ -145,6 +155,9 @@ ROUTES = (
     "consensus",
     "consensus-admm",
     "ridge",
+    "vertical",
+    "vertical-ridge",
+    "vertical-pca",
     "gaussian_nb",
     "gaussian_mixture",
     "pca",

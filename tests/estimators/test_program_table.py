@@ -30,6 +30,8 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "kmeans": (None, {"n_clusters": 3, "start": "random"}),
     "frequent_itemsets": (None, {}),
     "ridge": ("cost", {"alpha": 2.0}),
+    "vertical_ridge": ("cost", {"alpha": 2.0}),
+    "vertical_classifier": ("ill", {"alpha": 2.0}),
     "gaussian_nb": ("ill", {}),
     "gaussian_mixture": (None, {"n_components": 2}),
     "pca": (None, {"n_components": 2}),
@@ -44,6 +46,10 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
 }
 SELECTED = {"mode", "risk_minimizer", "above_threshold"}
 """What computing parties select: pure epsilon, no sums."""
+
+
+APART = {"vertical_ridge", "vertical_classifier"}
+"""Of institutions that hold different columns of the same people."""
 
 
 EXACT = {"consensus_svc"}
@@ -84,7 +90,14 @@ def test_an_estimator_takes_the_keywords_of_its_program(name: str) -> None:
 def test_an_estimator_a_study_file_and_a_role_make_the_same_design(name: str) -> None:
     target, keywords = NEEDS[name]
     selected = name in SELECTED
-    fed = ts.Federation.simulate([{"age": np.zeros(4)}] * 3, schema=SCHEMA, trust="parties" if selected else "servers")
+    frames = [{"age": np.zeros(4)}] * 3
+    if name in APART:
+        frames = [
+            {"id": np.arange(4), "age": np.zeros(4), target: np.zeros(4)},
+            {"id": np.arange(4), "dose": np.zeros(4)},
+        ]
+    trust = "parties" if selected else "servers"
+    fed = ts.Federation.simulate(frames, schema=SCHEMA, trust=trust, vertical=name in APART)
     model = estimator_class(name)(epsilon=3.0, delta=None if selected else 1e-6, **keywords)
     features = None if selected else ["age", "dose"]
     written = model.study_for(fed, target=target, features=features).replace("data", records=4000)

@@ -1,7 +1,7 @@
 """Products of tall matrices over the field: Aᵀ·B mod p, exact, by floating-point BLAS.
 
-An element is four limbs of 16 bits, v = Σ l_k·2^(16k). A view of the words as 16-bit numbers is the matrix of all limbs,
-so one product of two such matrices is every product of two limbs at once. It is exact: a sum of r products of limbs is
+An element is four limbs of 16 bits, v = Σ l_k·2^(16k). A view of the words as 16-bit numbers is the matrix of all
+limbs, so one product of two such matrices is every product of two limbs at once. It is exact: a sum of r products of limbs is
 an integer below r·2^32, and r ≤ 2^20 rows at a time keep every partial sum, in any order, below 2^53. The limb products
 are then put together by Horner's rule with x·2^16 mod p, where 2^64 ≡ 2^32 − 1.
 
@@ -24,7 +24,7 @@ SMALL = 1 << 16
 """Largest modulus of an entry of a small matrix."""
 _LIMBS = 4
 _ROWS = 1 << 14
-"""At a time: their limbs are held as float64, four times the matrix itself. Far below the 2^20 that exactness allows."""
+"""At a time: their limbs are held as float64, four times the matrix. Far below the 2^20 that exactness allows."""
 _P = np.uint64(MODULUS)
 _CARRY = np.uint64(2**32 - 1)
 
@@ -77,9 +77,9 @@ def _gather(products, out):  # type: ignore[no-untyped-def]
                     low -= _P
                 whole = _plus(low, high * _CARRY)
                 for k in range(left):
-                    l = power - k
-                    if 0 <= l < right:
-                        value = np.int64(products[i, k, j, l])
+                    other = power - k
+                    if 0 <= other < right:
+                        value = np.int64(products[i, k, j, other])
                         if value < 0:
                             whole = _plus(whole, _P - np.uint64(-value))
                         else:

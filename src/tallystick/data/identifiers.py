@@ -55,7 +55,7 @@ def usable_identifiers(texts: Sequence[str | None], declared: IdentifierSection)
         raise DataError(
             f"column {declared.column!r} has {blank} row(s) without an identifier",
             rule="identifiers-name-people",
-            remedy="Name everybody, or leave such rows out: identifier = { column = …, blanks = \"skip\" } under [data].",
+            remedy='Name everybody, or leave such rows out: identifier = { column = …, blanks = "skip" } under [data].',
         )
     times = Counter(text for text in texts if text is not None)
     repeated = sum(count for count in times.values() if count > 1)

@@ -204,7 +204,7 @@ class SimulatedFederation(Federation):
         key = repr((study.data, study.study.target, study.study.features)).encode()
         if key not in self._held:
             self._held.clear()
-            self._held[key] = simulated_held(study, dict(zip(self.names or (), self.frames)), self.refuse_useless)
+            self._held[key] = simulated_held(study, dict(zip(self.names or (), self.frames)))
         return self._held[key]
 
     def records(self, study: Study) -> list[Records]:

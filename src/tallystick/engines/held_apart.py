@@ -22,7 +22,7 @@ def check_vertical(frames: Sequence[Any], drop: float) -> None:
         raise StudyError(
             f"{len(frames)} institution(s) hold columns, and different columns need two at least",
             rule="two-holders-at-least",
-            remedy="Pass one frame per institution, each with its own columns: simulate([bank, hospital], vertical=True).",
+            remedy="Pass one frame per institution, each with its own columns: simulate([bank, clinic], vertical=True).",
         )
     if drop:
         raise StudyError(
@@ -72,7 +72,7 @@ def data_apart(
     return {"identifier": dict(identifier) if isinstance(identifier, Mapping) else identifier, "holders": told}
 
 
-def simulated_held(study: Study, frames: Mapping[str, Any], refuse_useless: bool) -> dict[str, HeldColumns]:
+def simulated_held(study: Study, frames: Mapping[str, Any]) -> dict[str, HeldColumns]:
     """Aligned and encoded. Strictly: whoever simulates has the records in hand, and is told what is wrong with them."""
     holders = study.data.holders or {}
     if set(holders) != set(frames):
@@ -87,7 +87,9 @@ def simulated_held(study: Study, frames: Mapping[str, Any], refuse_useless: bool
         own = own_columns(study, name)
         if own:
             target = study.study.target if name == label_holder(study) else None
-            refuse_or_warn(check_tallies(_own_study(study, own, target), {name: one.records.tallies}), refuse_useless=False)
+            refuse_or_warn(
+                check_tallies(_own_study(study, own, target), {name: one.records.tallies}), refuse_useless=False
+            )
     if study.data.identifier is None:
         warnings.warn(
             "rows were taken to belong together by their place: between institutions an identifier says so",

@@ -70,8 +70,6 @@ def simulated_joint_maps(simulated: SimulatedStudy) -> tuple[dict[str, JointMap]
     program = simulated.design.program
     units = {name: held_units(program, name, held) for name, held in simulated.held.items()}
     records = next(iter(simulated.held.values())).aligned
-    parties = MemoryHolders(
-        joint_parameters(program, simulated.study.hash, records), units, simulated.keyed(b"deal")
-    )
+    parties = MemoryHolders(joint_parameters(program, simulated.study.hash, records), units, simulated.keyed(b"deal"))
     shares = parties.run()
     return {name: JointMap(program.rows, name, units[name], shares[name]) for name in units}, parties

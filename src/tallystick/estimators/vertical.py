@@ -53,8 +53,10 @@ class VerticalRidge(ColumnsApart, Ridge):
 
     Parameters
     ----------
-    alpha, fit_intercept
-        As for :class:`tallystick.Ridge`.
+    alpha : float
+        Penalty on the coefficients of the *encoded* columns (numbers scaled to [-1, 1]), beside the sum of squares.
+    fit_intercept : bool
+        The intercept is not penalised.
     epsilon, delta, mechanism, schema
         As for every estimator; neighbours are replaced records, of people whom all institutions have in common.
 

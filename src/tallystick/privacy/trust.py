@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-
 ALIGNED = (
     "It covers the values of the people whom all institutions have in common; who these are is known to the "
     "institutions, and how many they are to everybody."

@@ -68,7 +68,8 @@ def check_holders(study: Study, schema: Schema) -> None:
             raise StudyError(
                 "identifier is for institutions with different columns, and the study names none",
                 rule="holders-are-named",
-                remedy='Say who holds which under [data.holders], or leave identifier out; persons are [privacy] unit = "person".',
+                remedy="Say who holds which under [data.holders], or leave identifier out; persons are named under "
+                "[privacy].",
             )
         return
     if len(holders) < 2:
@@ -162,8 +163,13 @@ def _check_promise(study: Study) -> None:
 
 def _check_norm(name: str, norm: float | None, layout: FeatureLayout, schema: Schema) -> None:
     likely, longest = norms_of(layout, schema)
-    paste = f"Add norm = {likely:.4g} under [data.holders.{name}]: few records of such columns are longer; none is longer than {longest:.4g}."
+    paste = (
+        f"Add norm = {likely:.4g} under [data.holders.{name}]: few records of such columns are longer; none is longer "
+        f"than {longest:.4g}."
+    )
     if norm is None:
         raise BoundsError(f"the block of {name!r} has no declared norm", rule="blocks-have-norms", remedy=paste)
     if not (math.isfinite(norm) and 2.0**-10 <= norm <= LONGEST_NORM):
-        raise BoundsError(f"the norm {norm} of {name!r} is no length of a record", rule="blocks-have-norms", remedy=paste)
+        raise BoundsError(
+            f"the norm {norm} of {name!r} is no length of a record", rule="blocks-have-norms", remedy=paste
+        )

@@ -212,7 +212,8 @@ class DataSection(Section):
     missing: MissingSection | None = Field(default=None, description="for columns that do not say it themselves")
     columns: dict[str, Column] = Field(default_factory=dict, description="one entry a column; others are not read")
     identifier: Annotated[IdentifierSection | None, BeforeValidator(_identifier)] = Field(
-        default=None, description="for holders: the column that names a person, or a table that says how it is compared"
+        default=None,
+        description="for holders: the column that names a person, or a table that says how it is compared",
     )
     holders: dict[str, HolderSection] | None = Field(
         default=None, description="where institutions hold different columns of the same people: who holds which"

@@ -255,6 +255,7 @@ def json_schema() -> dict[str, Any]:
     schema = Study.model_json_schema()
     models = {m.name: m.load(m.section).model_json_schema() for m in registered()}
     schema["$defs"]["TrustSection"] = {"oneOf": list(models.values()), "discriminator": {"propertyName": "model"}}
+    schema["$defs"]["DataSection"]["properties"]["identifier"]["anyOf"].insert(0, {"type": "string"})  # its column
     schema["required"].remove("trust")  # the default trust model, if left out
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Tallystick study"

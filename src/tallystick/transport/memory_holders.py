@@ -21,7 +21,9 @@ from tallystick.protocol.joint_products.messages import Refused
 class MemoryHolders:
     """All parties of one study's joint products; :meth:`run` multiplies once. ``bytes_up`` counts what holders sent."""
 
-    def __init__(self, parameters: JointParameters, units: Mapping[str, NDArray[np.float64]], source: WordSource) -> None:
+    def __init__(
+        self, parameters: JointParameters, units: Mapping[str, NDArray[np.float64]], source: WordSource
+    ) -> None:
         self.parameters, self._units, self._source = parameters, units, source
         self.bytes_up, self.bytes_down = dict.fromkeys(units, 0), dict.fromkeys(units, 0)
         self._holders = {name: HolderMachine(parameters, name) for name in parameters.holders}

@@ -3,8 +3,8 @@
 1. *Scores.* Least squares on ±1 (two classes) or on one-hot classes, solved from joint moments as ridge regression is:
    f = W·z. (For two classes the direction is Fisher's [HTF09, Ex. 4.2]; for more, discriminants of x are those of f
    [HTF09, §12.5].)
-2. *Classes.* f given class k is taken as normal with mean m_k and the same variance v in every direction. m_k, v and the
-   classes' frequencies π_k follow from the same moments: n_k·m_k = W Σ_{class k} z, and v is what is left of the mean
+2. *Classes.* f given class k is taken as normal with mean m_k and the same variance v in every direction. m_k, v and
+   the classes' frequencies π_k follow from the same moments: n_k·m_k = W Σ_{class k} z, and v is what is left of the mean
    square of f. One v for all directions: a whole matrix, inverted under noise, is worse (decision 18).
 
 So log P(k | z) = m_k·f/v − ‖m_k‖²/(2v) + log π_k + …: linear in z, which is what is released. For two classes the
@@ -34,7 +34,7 @@ those that stand out costs .2 % at epsilon 1, and shrinking none 2 % at 0.1 (dec
 _RAREST = 0.1
 """No class is taken to be rarer than this part of an equal share, where the noise could have hidden it."""
 _NARROWEST = 0.05
-"""v is not taken below this part of the classes' own spread: scores that tell classes apart without fail are noise's."""
+"""v is not taken below this part of the classes' own spread: scores that never fail are noise's."""
 
 
 def design_vertical_classifier(keywords: Mapping[str, Any], public: Public, budget: PublicBudget) -> JointDesign:
@@ -44,9 +44,7 @@ def design_vertical_classifier(keywords: Mapping[str, Any], public: Public, budg
         wanted = "a category of two classes or more"
         raise wrong_target("a vertical classifier", public.target, wanted, rule="target-is-a-category", instead=instead)
     program = JointClassifier(public, alpha=penalty(keywords.get("alpha", 1.0)))
-    return joint_design(
-        program, budget, hopeless=drowned(program, budget), details={"classes": len(public.classes)}
-    )
+    return joint_design(program, budget, hopeless=drowned(program, budget), details={"classes": len(public.classes)})
 
 
 class JointClassifier(JointMoments):

@@ -1,8 +1,8 @@
 """One round of joint moments: Σ u·uᵀ over records whose columns are at different institutions.
 
-What is summed is the same as if one institution held all columns and cut each block to its norm; there the program is an
-ordinary one (``map_block``), and gives the same bits. Where the columns are apart, each institution has its own products
-and shares of the others' (:mod:`tallystick.protocol.joint_products`), and the round adds them up.
+What is summed is the same as if one institution held all columns and cut each block to its norm; there the program is
+an ordinary one (``map_block``), and gives the same bits. Where the columns are apart, each institution has its own
+products and shares of the others' (:mod:`tallystick.protocol.joint_products`), and the round adds them up.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
 
 c is public: 1/k for the k indicators of a one-hot column, which makes a record shorter, and 0 for others.
 Everything lives on a grid of 2^-bits. Institution m puts its own columns there and shortens them to ‖x_m‖ ≤ b_m, in
-exact integers and whatever the others do; the constant is 2^bits and the target's part is κ at most, both at the one who
-holds the labels. So
+exact integers and whatever the others do; the constant is 2^bits and the target's part is κ at most, both at the one
+who holds the labels. So
 
     ‖u‖² ≤ 2^(2·bits) + k² + Σ b_m² ≤ b²        k = ⌈κ·2^bits⌉, b the next whole number
 
-which is all that the registry's row "second moment" asks for (:func:`tallystick.privacy.sensitivity.outer_sensitivity`):
+which is all that the registry's row "second moment" asks for (``privacy/sensitivity.outer_sensitivity``):
 replacing a record moves Σ u·uᵀ by √2·b² in Frobenius norm at most, attained by rows at right angles.
 """
 
@@ -138,9 +138,7 @@ class JointRows:
             return np.clip(np.rint(target * k), -k, k)[:, None]
         return np.where(target[:, None] == np.arange(self.targets), k, 0.0)
 
-    def joined(
-        self, features: NDArray[np.float64], target: NDArray[np.float64] | None
-    ) -> NDArray[np.float64]:
+    def joined(self, features: NDArray[np.float64], target: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """Whole rows in grid units, from a table that has all columns: what the institutions together would make."""
         out = np.zeros((len(features), self.width))
         for name, own, _ in self.holders:

@@ -1,6 +1,6 @@
 """From a noisy matrix Σ u·uᵀ to X'X, X'y and class counts, by what is known of the rows: all of it post-processing.
 
-Rows are centred at public constants c, z = x − c, and with Σ 1 = n known Σ x xᵀ = Σ z zᵀ + c·(Σ z)ᵀ + (Σ z)·cᵀ + n·c·cᵀ.
+Rows are centred at public constants c, z = x − c; as n is known, Σ x xᵀ = Σ z zᵀ + c·(Σ z)ᵀ + (Σ z)·cᵀ + n·c·cᵀ.
 
 Two indicators of one column are never both there, so their product is 0 and its noise is dropped. An indicator's square
 is the indicator, Σ z² = (1 − 2c)·Σ x + n·c²: the same sum stands in the row of the constant, with half the noise, and
@@ -94,7 +94,7 @@ def _longest_square(program: JointMoments, moments: SecondMoments, columns: set[
 
 
 def _counts(whole: NDArray[np.float64], d: int, k: float, diagonal: float, beside: float) -> NDArray[np.float64]:
-    """Σ t² of every target column. Of a one-hot one that is Σ t too, which the constant's row has: both, by variance."""
+    """Σ t² of every target column. Of a one-hot one that is Σ t too, in the constant's row: both, by variance."""
     squares, sums = np.diag(whole)[d:] / k**2, whole[0, d:] / k
     if len(squares) == 1:
         return squares

@@ -48,7 +48,8 @@ def solve(
 ) -> NDArray[np.float64]:
     """Coefficients of z, the intercept first (0 if there is none), for a target in [−1, 1]; for several, a column each.
 
-    ``shrunk_below``: in step 1, pairs of blocks whose factor f is larger are left as they are. Several targets share τ and the expected squares of their coefficients: one likelihood of all of them chooses.
+    ``shrunk_below``: in step 1, pairs of blocks whose factor f is larger are left as they are. Several
+    targets share τ and the expected squares of their coefficients: one likelihood of all of them chooses.
     """
     gram, variance = _shrink(moments, gram, gram_variance, shrunk_below)
     first = 0 if fit_intercept else 1

@@ -1,7 +1,7 @@
 """What a dealer and the holders of different columns say to each other so that products of their columns can be shared.
 
-One frozen type per message; ``codec`` gives each exactly one encoding. A deal goes from the dealer to one holder, opened
-rows from holder to holder: never to the dealer, who could take its masks off.
+One frozen type per message; ``codec`` gives each exactly one encoding. A deal goes from the dealer to one holder,
+opened rows from holder to holder: never to the dealer, who could take its masks off.
 """
 
 from __future__ import annotations
