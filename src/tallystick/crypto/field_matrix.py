@@ -1,9 +1,9 @@
 """Products of tall matrices over the field: Aᵀ·B mod p, exact, by floating-point BLAS.
 
 An element is four limbs of 16 bits, v = Σ l_k·2^(16k). A view of the words as 16-bit numbers is the matrix of all
-limbs, so one product of two such matrices is every product of two limbs at once. It is exact: a sum of r products of limbs is
-an integer below r·2^32, and r ≤ 2^20 rows at a time keep every partial sum, in any order, below 2^53. The limb products
-are then put together by Horner's rule with x·2^16 mod p, where 2^64 ≡ 2^32 − 1.
+limbs, so one product of two such matrices is every product of two limbs at once. It is exact: a sum of r products of
+limbs is an integer below r·2^32, and r ≤ 2^20 rows at a time keep every partial sum, in any order, below 2^53. The limb
+products are then put together by Horner's rule with x·2^16 mod p, where 2^64 ≡ 2^32 − 1.
 
 ``mixed``: the left matrix holds small signed integers instead (records on a grid), |a| ≤ 2^16, and needs no limbs.
 """

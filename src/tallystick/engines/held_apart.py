@@ -22,7 +22,7 @@ def check_vertical(frames: Sequence[Any], drop: float) -> None:
         raise StudyError(
             f"{len(frames)} institution(s) hold columns, and different columns need two at least",
             rule="two-holders-at-least",
-            remedy="Pass one frame per institution, each with its own columns: simulate([bank, clinic], vertical=True).",
+            remedy="Pass one frame per institution, each with its columns: simulate([bank, clinic], vertical=True).",
         )
     if drop:
         raise StudyError(

@@ -4,8 +4,8 @@
    f = W·z. (For two classes the direction is Fisher's [HTF09, Ex. 4.2]; for more, discriminants of x are those of f
    [HTF09, §12.5].)
 2. *Classes.* f given class k is taken as normal with mean m_k and the same variance v in every direction. m_k, v and
-   the classes' frequencies π_k follow from the same moments: n_k·m_k = W Σ_{class k} z, and v is what is left of the mean
-   square of f. One v for all directions: a whole matrix, inverted under noise, is worse (decision 18).
+   the classes' frequencies π_k follow from the same moments: n_k·m_k = W Σ_{class k} z, and v is what is left of the
+   mean square of f. One v for all directions: a whole matrix, inverted under noise, is worse (decision 18).
 
 So log P(k | z) = m_k·f/v − ‖m_k‖²/(2v) + log π_k + …: linear in z, which is what is released. For two classes the
 threshold lies where the two densities meet, not at 0, where least squares has it: on Adult that is worth .3 %.

@@ -1,8 +1,8 @@
 """Principal components where the columns are at different institutions: from one round of joint moments.
 
 The covariance is S/n − m·mᵀ with S = Σ z zᵀ and m = Σ z/n of the same noisy round: centring is post-processing. Rows
-are bounded by their institutions' norms around public centres; there is no round that finds a better one, because rows −
-mean would have to be cut again at each institution.
+are bounded by their institutions' norms around public centres; there is no round that finds a better one, because rows
+− mean would have to be cut again at each institution.
 """
 
 from __future__ import annotations
