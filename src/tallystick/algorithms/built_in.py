@@ -41,6 +41,8 @@ from tallystick.algorithms.selection.mode import design_mode
 from tallystick.algorithms.selection.quantile_design import design_selected_quantiles
 from tallystick.algorithms.selection.risk import design_risk
 from tallystick.algorithms.tables.summary import design_summary
+from tallystick.algorithms.vertical_svm.program import design_vertical_svc
+from tallystick.algorithms.vertical_svm.settings import VerticalSvmSettings, vertical_svm_settings
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
 
@@ -115,6 +117,9 @@ BUILT_IN: dict[str, BuiltIn] = {
     ),
     "vertical_classifier": BuiltIn(
         keys=frozenset({"alpha"}), design=design_vertical_classifier, estimator=_face("vertical:VerticalClassifier")
+    ),
+    "vertical_svc": _checked(
+        VerticalSvmSettings, vertical_svm_settings, design_vertical_svc, _face("vertical_svc:VerticalSVC")
     ),
     "pca": _checked(ComponentSettings, component_settings, design_pca, _face("components:PCA")),
     "truncated_svd": _checked(

@@ -28,6 +28,9 @@ class HeldColumns:
     records: Records
     aligned: int
 
+    def __len__(self) -> int:
+        return self.aligned
+
     @property
     def features(self) -> NDArray[np.float64]:
         """A row for each of the aligned people, zeros for those it cannot use."""

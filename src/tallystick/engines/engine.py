@@ -24,6 +24,7 @@ from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
 from tallystick.data.held_columns import HeldColumns
 from tallystick.engines.client_map import AnyMap, ClientMaps
+from tallystick.engines.local_map import LocalMap
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment, paid_from
@@ -122,6 +123,10 @@ class SimulatedStudy:
 
     def maps(self) -> dict[str, AnyMap]:
         """What maps each institution's records, where the design asks for sums."""
+        if self.design.joint:  # each holder has columns of its own, and so a program of its own
+            return {
+                name: LocalMap(self.design.program.at(name), held, self.template, {}) for name, held in self.held.items()
+            }
         maps = ClientMaps(self.study, self.design.program, self.template)
         return {
             name: maps.simulated(records, self.stream, name, self.frames[name])

@@ -196,8 +196,15 @@ class SimulatedFederation(Federation):
         if not self.vertical:
             return {}
         frames = dict(zip(self.names or (), self.frames))
-        own = {"identifier": self.identifier, "norms": self.norms, "missing": self.missing}
-        return data_apart(frames, schema, target=target, features=features, **own)
+        return data_apart(
+            frames,
+            schema,
+            target=target,
+            features=features,
+            identifier=self.identifier,
+            norms=self.norms,
+            missing=self.missing,
+        )
 
     def held(self, study: Study) -> dict[str, HeldColumns]:
         """Every institution's columns of the people whom all have in common; read once per study."""
