@@ -47,6 +47,7 @@ ALLOWED = {
     ts.LinearSVC: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.ConsensusSVC: COMMON | {"coef_", "intercept_", "classes_", "solution_", "_encoded_model"},
     ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
+    ts.VerticalSVC: COMMON | {"coef_", "intercept_", "classes_", "solution_", "_state"},
     ts.VerticalClassifier: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.GaussianNB: COMMON | {"theta_", "var_", "class_prior_", "class_count_", "classes_"},
     ts.GaussianMixture: COMMON | {"weights_", "means_", "covariances_"},
@@ -111,6 +112,8 @@ def fitted(route: str) -> Any:
         apart = ts.Federation.simulate(held, schema=SCHEMA, vertical=True)
         if route == "vertical-pca":
             return ts.PCA(2).fit(apart, features=["age", "sex"])
+        if route == "vertical-svc":
+            return ts.VerticalSVC(max_iter=20).fit(apart, target="ill")
         if route == "vertical-ridge":
             return ts.VerticalRidge().fit(apart, target="age")
         return ts.VerticalClassifier().fit(apart, target="ill")
@@ -158,6 +161,7 @@ ROUTES = (
     "vertical",
     "vertical-ridge",
     "vertical-pca",
+    "vertical-svc",
     "gaussian_nb",
     "gaussian_mixture",
     "pca",

@@ -32,6 +32,7 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "ridge": ("cost", {"alpha": 2.0}),
     "vertical_ridge": ("cost", {"alpha": 2.0}),
     "vertical_classifier": ("ill", {"alpha": 2.0}),
+    "vertical_svc": ("ill", {"C": 2.0, "rho": 3.0}),
     "gaussian_nb": ("ill", {}),
     "gaussian_mixture": (None, {"n_components": 2}),
     "pca": (None, {"n_components": 2}),
@@ -48,11 +49,11 @@ SELECTED = {"mode", "risk_minimizer", "above_threshold"}
 """What computing parties select: pure epsilon, no sums."""
 
 
-APART = {"vertical_ridge", "vertical_classifier"}
+APART = {"vertical_ridge", "vertical_classifier", "vertical_svc"}
 """Of institutions that hold different columns of the same people."""
 
 
-EXACT = {"consensus_svc"}
+EXACT = {"consensus_svc", "vertical_svc"}
 """Not private, and said to be so: a role has to allow it."""
 
 

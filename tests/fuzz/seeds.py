@@ -80,6 +80,8 @@ def wire_seeds() -> list[bytes]:
         at["certificate"] + certificate,
         at["joint_products"] + b"TJNT\x01\0\x01\0" + bytes(32 + 4 + 32) + struct.pack("<Q", 2) + b"\x12\x34",
         at["joint_products"] + b"TJNT\x01\0\x02\0" + bytes(32 + 4) + struct.pack("<Q", 1) + b"\x12",
+        at["alignment"] + b"TALN\x01\0\x01\0" + bytes(32 + 4 + 32) + struct.pack("<Q", 2) + b"\x12\x34",
+        at["alignment"] + b"TALN\x01\0\x02\0" + bytes(32) + b"\x05\x01\0x",
         at["joint_products"] + b"TJNT\x01\0\x03\0" + bytes(32) + b"\x05\x01\0x",
         at["selection"] + b"TSEL\x01\0\x01\0" + bytes(32 + 4 + 4) + struct.pack("<Q", 2) + b"\x12\x34",
         at["selection"] + b"TSEL\x01\0\x02\0" + bytes(32 + 4 + 4),

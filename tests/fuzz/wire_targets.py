@@ -22,6 +22,7 @@ from tallystick.crypto.sealing import Opener
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.sandbox import messages as pipes
 from tallystick.privacy.chain import KINDS, Link, parse_body
+from tallystick.protocol import alignment as alignments
 from tallystick.protocol import joint_products as products
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import selection as selections
@@ -97,6 +98,11 @@ def secure_sum(raw: bytes) -> None:
 def selection(raw: bytes) -> None:
     with contextlib.suppress(RemoteProtocolError):
         assert selections.encode(selections.decode(raw, limit=LIMIT)) == raw
+
+
+def alignment(raw: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        assert alignments.encode(alignments.decode(raw, limit=LIMIT)) == raw
 
 
 def joint_products(raw: bytes) -> None:
@@ -245,6 +251,7 @@ TARGETS: tuple[Callable[[bytes], None], ...] = (
     certificate,
     selection,
     joint_products,
+    alignment,
 )
 
 

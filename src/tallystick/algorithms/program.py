@@ -118,6 +118,10 @@ class Program:
         """The part of the state that clients map at; all of it unless a program keeps momentum or averages."""
         return state
 
+    def released_like(self, public: Public) -> State:
+        """A state shaped as the one that is released: as the first, unless a program leaves something of it behind."""
+        return self.init(public)
+
     def finished(self, state: State) -> bool:
         """A stopping rule on released state only; unspent rounds stay unspent."""
         return False

@@ -69,6 +69,32 @@ def align_sources(study: Study, sources: Mapping[str, Any]) -> dict[str, NDArray
     return {name: np.arange(count) for name, count in rows.items()}
 
 
+def joined_table(study: Study, sources: Mapping[str, Any]) -> Any:
+    """All columns of the people whom all have in common, where one person holds all sources: for evaluations."""
+    import pyarrow as pa
+
+    holders = study.data.holders or {}
+    if set(holders) != set(sources):
+        raise DataError(
+            f"the study's columns are at {', '.join(holders)}, and there are files of {', '.join(sources)}",
+            rule="holders-are-the-institutions",
+            remedy="Name each file as the study names its institution: bank.csv is bank.",
+        )
+    rows, columns = align_sources(study, sources), {}
+    for name, held in holders.items():
+        table = read_table(sources[name], list(held.columns), party=name).take(rows[name])
+        columns |= dict(zip(table.column_names, table.columns))
+    if study.data.identifier is not None:  # whom it names is of no importance any more
+        columns[study.data.identifier.column] = pa.chunked_array([pa.array(range(len(next(iter(rows.values())))))])
+    return pa.table(columns)
+
+
+def split_by_holder(study: Study, table: Any) -> list[Any]:
+    """The joined table's columns as their institutions hold them, in the study's order."""
+    named = [] if study.data.identifier is None else [study.data.identifier.column]
+    return [table.select([*named, *held.columns]) for held in (study.data.holders or {}).values()]
+
+
 def read_held(study: Study, holder: str, source: Any, rows: NDArray[np.int64], *, lenient: bool) -> HeldColumns:
     """One institution's columns of these rows, encoded by the study's schema."""
     target = study.study.target if holder == label_holder(study) else None

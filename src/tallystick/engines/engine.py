@@ -125,7 +125,8 @@ class SimulatedStudy:
         """What maps each institution's records, where the design asks for sums."""
         if self.design.joint:  # each holder has columns of its own, and so a program of its own
             return {
-                name: LocalMap(self.design.program.at(name), held, self.template, {}) for name, held in self.held.items()
+                name: LocalMap(self.design.program.at(name), held, self.template, {})
+                for name, held in self.held.items()
             }
         maps = ClientMaps(self.study, self.design.program, self.template)
         return {

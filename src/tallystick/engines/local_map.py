@@ -30,7 +30,9 @@ class LocalMap:
     left_out = 0
     """Records on which the program failed: none, a built-in does not."""
 
-    def __init__(self, program: LocalProgram, records: Records | HeldColumns, template: State, memories: Memories) -> None:
+    def __init__(
+        self, program: LocalProgram, records: Records | HeldColumns, template: State, memories: Memories
+    ) -> None:
         self._program, self._template, self._memories = program, program.query(template), memories
         self._prepared = program.prepare(records.features, records.target)
         self._start = program.start_in_client(self._prepared)

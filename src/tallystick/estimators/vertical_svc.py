@@ -17,7 +17,7 @@ from tallystick.estimators.base import PROMISE, PrivateEstimator
 from tallystick.estimators.coefficients import coefficient_rows, undo_scaling, unit_notes
 from tallystick.estimators.scored_classes import ScoredClasses
 from tallystick.estimators.vertical import ColumnsApart
-from tallystick.privacy.trust import ALIGNED
+from tallystick.privacy.trust import KNOWN
 from tallystick.study import Study
 from tallystick.study.declared_values import label_text
 from tallystick.study.holders import label_holder
@@ -47,9 +47,9 @@ class VerticalSVC(ColumnsApart, ScoredClasses, PrivateEstimator):
     relaxation : float
         ADMM's over-relaxation.
     max_iter : "auto" or int
-        Most rounds (300).
+        Most rounds (500).
     tolerance : "auto" or float
-        What may be left of the residuals, over the size of the scores (1e-3).
+        What may be left of the residuals, over the size of the scores (5e-4).
     mechanism : "auto" or "none"
         "auto" is "none".
 
@@ -138,7 +138,7 @@ class VerticalSVC(ColumnsApart, ScoredClasses, PrivateEstimator):
             f"where {self._program.tolerance:g} was asked for. Use a larger max_iter, or another C or rho.",
             f"NOT differentially private. The reducer, {solved['reducer']}, saw {solved['reducer_saw']}: one for each "
             "person.",
-            ALIGNED,
+            KNOWN,
         ]
         if not hasattr(self, "coef_"):
             return Answer.of([{"what": key, "value": str(value)} for key, value in solved.items()], notes)

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-ALIGNED = (
-    "It covers the values of the people whom all institutions have in common; who these are is known to the "
-    "institutions, and how many they are to everybody."
-)
+KNOWN = "Whom all institutions have in common is known to the institutions, and how many they are to everybody."
+ALIGNED = f"{KNOWN} The promise covers the values of these people, and neither of that."
 """Where institutions hold different columns: what no noise hides."""
 SEMI_HONEST = (
     "Institutions are trusted to follow the protocol: one that shares a row longer than its declared norm could read "

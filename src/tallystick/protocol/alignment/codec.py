@@ -1,6 +1,6 @@
 """One message, one encoding: the strict binary codec of alignment.
 
-    magic "TALN" | version u16 | type u8 | zero u8 | body        all little-endian
+magic "TALN" | version u16 | type u8 | zero u8 | body        all little-endian
 """
 
 from __future__ import annotations
