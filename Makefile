@@ -62,6 +62,7 @@ figures: setup  ## the papers' figures into docs/results, as far as they are mis
 	$(BIN)/python -m benchmarks.pca_figures $(ARGS)
 	$(BIN)/python -m benchmarks.svm_figures $(ARGS)
 	$(BIN)/python -m benchmarks.gossip_figures $(ARGS)
+	$(BIN)/python -m benchmarks.svm_vertical_figures $(ARGS)
 
 wheel: setup  ## build the wheel into dist/, with the locked tools and without the network
 	$(BIN)/python -m hatchling build --target wheel --directory dist

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
     from tallystick.estimators.pipeline import Pipeline as Pipeline
     from tallystick.estimators.quantiles import Quantiles as Quantiles
     from tallystick.estimators.summary import Summary as Summary
+    from tallystick.estimators.vertical import VerticalClassifier as VerticalClassifier
+    from tallystick.estimators.vertical import VerticalRidge as VerticalRidge
+    from tallystick.estimators.vertical_svc import VerticalSVC as VerticalSVC
     from tallystick.privacy.grid import Group as Group
     from tallystick.privacy.ledger import Budget as Budget
     from tallystick.roles.analyst.federation import Federation as Federation
@@ -91,6 +94,8 @@ _WHERE = {
         "estimators.pipeline": ("Pipeline",),
         "estimators.quantiles": ("Quantiles",),
         "estimators.summary": ("Summary",),
+        "estimators.vertical": ("VerticalClassifier", "VerticalRidge"),
+        "estimators.vertical_svc": ("VerticalSVC",),
         "privacy.grid": ("Group",),
         "privacy.ledger": ("Budget",),
         "roles.analyst.federation": ("Federation",),

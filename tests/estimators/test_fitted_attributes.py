@@ -48,6 +48,8 @@ ALLOWED = {
     ts.ConsensusSVC: COMMON | {"coef_", "intercept_", "classes_", "solution_", "_encoded_model"},
     ts.GossipClassifier: COMMON | {"coef_", "intercept_", "offset_", "classes_", "_model"},
     ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
+    ts.VerticalSVC: COMMON | {"coef_", "intercept_", "classes_", "solution_", "_state"},
+    ts.VerticalClassifier: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.GaussianNB: COMMON | {"theta_", "var_", "class_prior_", "class_count_", "classes_"},
     ts.GaussianMixture: COMMON | {"weights_", "means_", "covariances_"},
     ts.PCA: COMMON | COMPONENTS | {"mean_"},
@@ -105,6 +107,17 @@ def fitted(route: str) -> Any:
     if route == "plain-matrix":
         return model.set_params(bounds=(0, 100)).fit(data["age"][:, None], data["ill"])
     fed = ts.Federation.simulate([data], schema=SCHEMA)
+    if route.startswith("vertical"):
+        ids = np.arange(RECORDS)
+        held = [{"id": ids, "age": data["age"]}, {"id": ids, "sex": data["sex"], "ill": data["ill"]}]
+        apart = ts.Federation.simulate(held, schema=SCHEMA, vertical=True)
+        if route == "vertical-pca":
+            return ts.PCA(2).fit(apart, features=["age", "sex"])
+        if route == "vertical-svc":
+            return ts.VerticalSVC(max_iter=20).fit(apart, target="ill")
+        if route == "vertical-ridge":
+            return ts.VerticalRidge().fit(apart, target="age")
+        return ts.VerticalClassifier().fit(apart, target="ill")
     if route == "linear_svc":
         return ts.LinearSVC(rounds=3).fit(fed, target="ill")
     if route == "consensus":
@@ -150,6 +163,10 @@ ROUTES = (
     "consensus-admm",
     "gossip",
     "ridge",
+    "vertical",
+    "vertical-ridge",
+    "vertical-pca",
+    "vertical-svc",
     "gaussian_nb",
     "gaussian_mixture",
     "pca",

@@ -30,6 +30,9 @@ NEEDS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "kmeans": (None, {"n_clusters": 3, "start": "random"}),
     "frequent_itemsets": (None, {}),
     "ridge": ("cost", {"alpha": 2.0}),
+    "vertical_ridge": ("cost", {"alpha": 2.0}),
+    "vertical_classifier": ("ill", {"alpha": 2.0}),
+    "vertical_svc": ("ill", {"C": 2.0, "rho": 3.0}),
     "gaussian_nb": ("ill", {}),
     "gaussian_mixture": (None, {"n_components": 2}),
     "pca": (None, {"n_components": 2}),
@@ -48,7 +51,13 @@ SELECTED = {"mode", "risk_minimizer", "above_threshold"}
 
 
 TRUST = {"gossip_classifier": "gossip", **dict.fromkeys(SELECTED, "parties")}
-EXACT = {"consensus_svc"}
+
+
+APART = {"vertical_ridge", "vertical_classifier", "vertical_svc"}
+"""Of institutions that hold different columns of the same people."""
+
+
+EXACT = {"consensus_svc", "vertical_svc"}
 """Not private, and said to be so: a role has to allow it."""
 
 
@@ -86,7 +95,14 @@ def test_an_estimator_takes_the_keywords_of_its_program(name: str) -> None:
 def test_an_estimator_a_study_file_and_a_role_make_the_same_design(name: str) -> None:
     target, keywords = NEEDS[name]
     selected = name in SELECTED
-    fed = ts.Federation.simulate([{"age": np.zeros(4)}] * 3, schema=SCHEMA, trust=TRUST.get(name, "servers"))
+    frames = [{"age": np.zeros(4)}] * 3
+    if name in APART:
+        frames = [
+            {"id": np.arange(4), "age": np.zeros(4), target: np.zeros(4)},
+            {"id": np.arange(4), "dose": np.zeros(4)},
+        ]
+    trust = TRUST.get(name, "servers")
+    fed = ts.Federation.simulate(frames, schema=SCHEMA, trust=trust, vertical=name in APART)
     model = estimator_class(name)(epsilon=3.0, delta=None if name in TRUST else 1e-6, **keywords)
     features = None if selected else ["age", "dose"]
     written = model.study_for(fed, target=target, features=features).replace("data", records=4000)

@@ -27,6 +27,8 @@ from tallystick.privacy.chain import KINDS, Link, parse_body
 from tallystick.privacy.local.records import PerturbedRecord, RecordShape
 from tallystick.protocol import gossip
 from tallystick.protocol import masked_sum as masks
+from tallystick.protocol import alignment as alignments
+from tallystick.protocol import joint_products as products
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import selection as selections
 from tallystick.protocol import study as studies
@@ -137,6 +139,14 @@ def masked_sum(raw: bytes) -> None:
             assert getattr(mask_records, record).from_bytes(raw).to_bytes() == raw
     with contextlib.suppress(ValueError, RecursionError):  # not JSON, or not what anybody has signed
         voucher_of(json.loads(raw), session=bytes(32), round=1, clients=(0, 1, 2))
+def alignment(raw: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        assert alignments.encode(alignments.decode(raw, limit=LIMIT)) == raw
+
+
+def joint_products(raw: bytes) -> None:
+    with contextlib.suppress(RemoteProtocolError):
+        assert products.encode(products.decode(raw, limit=LIMIT)) == raw
 
 
 def study_layer(raw: bytes) -> None:
@@ -289,6 +299,8 @@ TARGETS: tuple[Callable[[bytes], None], ...] = (
     gossiped,
     relay,
     masked_sum,
+    joint_products,
+    alignment,
 )
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from tallystick.algorithms.clustering.kmeans import design_kmeans
 from tallystick.algorithms.clustering.rules import KMeansSettings, kmeans_settings
-from tallystick.algorithms.components.design import design_pca, design_truncated_svd
+from tallystick.algorithms.components.design import design_pca as components_of_records
+from tallystick.algorithms.components.design import design_truncated_svd
 from tallystick.algorithms.components.settings import ComponentSettings, component_settings
 from tallystick.algorithms.consensus_svm.design import design_consensus_svc
 from tallystick.algorithms.consensus_svm.settings import ConsensusSettings, consensus_settings
@@ -26,6 +27,9 @@ from tallystick.algorithms.gossip.design import design_gossip
 from tallystick.algorithms.gossip.settings import GossipSettings, gossip_settings
 from tallystick.algorithms.itemsets.design import design_itemsets
 from tallystick.algorithms.itemsets.settings import ItemsetSettings, itemset_settings
+from tallystick.algorithms.joint_moments.classification import design_vertical_classifier
+from tallystick.algorithms.joint_moments.components import design_joint_components
+from tallystick.algorithms.joint_moments.regression import design_vertical_ridge
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
 from tallystick.algorithms.linear.losses import HingeProgram, LogisticProgram
 from tallystick.algorithms.linear.ridge import design_ridge
@@ -39,6 +43,8 @@ from tallystick.algorithms.selection.mode import design_mode
 from tallystick.algorithms.selection.quantile_design import design_selected_quantiles
 from tallystick.algorithms.selection.risk import design_risk
 from tallystick.algorithms.tables.summary import design_summary
+from tallystick.algorithms.vertical_svm.program import design_vertical_svc
+from tallystick.algorithms.vertical_svm.settings import VerticalSvmSettings, vertical_svm_settings
 from tallystick.core.errors import StudyError
 from tallystick.core.readable_text import did_you_mean
 
@@ -86,6 +92,11 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
     return (quantiles_by_counts if counts else design_selected_quantiles)(public, budget, settings)
 
 
+def design_pca(public: Public, budget: PublicBudget, settings: ComponentSettings) -> Design:
+    """Of whole records, or of records whose columns are at different institutions."""
+    return (design_joint_components if public.holders else components_of_records)(public, budget, settings)
+
+
 BUILT_IN: dict[str, BuiltIn] = {
     "logistic_regression": _checked(
         DescentSettings, settings_from, LogisticProgram.design, _face("linear:LogisticRegression"), more=MAP_KEYS
@@ -101,6 +112,17 @@ BUILT_IN: dict[str, BuiltIn] = {
         ItemsetSettings, itemset_settings, design_itemsets, _face("frequent_itemsets:FrequentItemsets")
     ),
     "ridge": BuiltIn(keys=frozenset({"alpha", "fit_intercept"}), design=design_ridge, estimator=_face("linear:Ridge")),
+    "vertical_ridge": BuiltIn(
+        keys=frozenset({"alpha", "fit_intercept"}),
+        design=design_vertical_ridge,
+        estimator=_face("vertical:VerticalRidge"),
+    ),
+    "vertical_classifier": BuiltIn(
+        keys=frozenset({"alpha"}), design=design_vertical_classifier, estimator=_face("vertical:VerticalClassifier")
+    ),
+    "vertical_svc": _checked(
+        VerticalSvmSettings, vertical_svm_settings, design_vertical_svc, _face("vertical_svc:VerticalSVC")
+    ),
     "pca": _checked(ComponentSettings, component_settings, design_pca, _face("components:PCA")),
     "truncated_svd": _checked(
         ComponentSettings, component_settings, design_truncated_svd, _face("components:TruncatedSVD")

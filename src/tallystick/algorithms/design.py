@@ -63,6 +63,8 @@ class Design(ABC):
 
     kind: ClassVar[str]
     """What has to be computed, e.g. ``"sums"``; a trust model says which kinds it computes."""
+    joint: ClassVar[bool] = False
+    """Whether it is of institutions that hold different columns of the same people."""
     program: Any
     notes: tuple[str, ...] = ()
     hopeless: str | None = None

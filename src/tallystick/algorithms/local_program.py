@@ -51,6 +51,18 @@ class LocalProgram(BuiltInProgram):
         """
 
 
+class ReducedAtLabels(LocalProgram):
+    """One of institutions with different columns, whose sums only the holder of the labels can go on from."""
+
+    @abstractmethod
+    def at(self, holder: str) -> LocalProgram:
+        """The program as one institution has it, for its own columns."""
+
+    @abstractmethod
+    def reducing(self, target: NDArray[np.float64] | None) -> LocalProgram:
+        """The program as the holder of the labels has it: what it knows of them stays in it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LocalDesign(Design):
     """A program with its rounds of clients' vectors: how long each is; with a theorem, how far a record moves it."""

@@ -59,6 +59,11 @@ class Public:
     drops_incomplete: bool = False
     """Missing values have the policy "drop": incomplete records add zeros, and how many are complete is not public."""
 
+    holders: tuple[tuple[str, tuple[int, ...], float], ...] = ()
+    """(institution, encoded features that it holds, their norm) where institutions hold different columns."""
+    label_holder: str | None = None
+    """Which of them holds the target."""
+
     @property
     def counts_records(self) -> bool:
         """Whether what divides by the records in a sum must count them there, with the noise of all sums."""
@@ -112,6 +117,10 @@ class Program:
     def query(self, state: State) -> State:
         """The part of the state that clients map at; all of it unless a program keeps momentum or averages."""
         return state
+
+    def released_like(self, public: Public) -> State:
+        """A state shaped as the one that is released: as the first, unless a program leaves something of it behind."""
+        return self.init(public)
 
     def finished(self, state: State) -> bool:
         """A stopping rule on released state only; unspent rounds stay unspent."""

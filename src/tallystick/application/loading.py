@@ -86,7 +86,7 @@ def of_simulation(made: Mapping[str, Any]) -> PrivateEstimator:
     if not 0 <= rounds <= plan.claim.rounds:
         raise _not_fitted()
     try:
-        state = unpack_state(packed, design.program.init(public_facts(study, layout)))
+        state = unpack_state(packed, design.program.released_like(public_facts(study, layout)))
         if study.stream is not None:
             estimator.lost_ticks_ = tuple(map(int, made["stream"]["lost"]))
         return estimator.take_state(

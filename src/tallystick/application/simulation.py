@@ -23,6 +23,7 @@ from tallystick.core.errors import DataError, DataWarning, StudyError
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.encoding import Records, encode, study_records
 from tallystick.data.examples import census
+from tallystick.data.held_columns import joined_table, split_by_holder
 from tallystick.data.partitions import fold_indices, holdout_split, parse_partition
 from tallystick.data.sources import read_table
 from tallystick.engines.data_check import check_tallies, refuse_or_warn
@@ -61,8 +62,12 @@ def simulate(
     estimator, study = estimator_for(study, read_program_from(folder))
     layout = layout_of(study)
     extra = parse_partition(partition).column
-    table, owner = _read(study, (*layout.columns, *((extra,) if extra else ())), data)
-    _look(study, table, owner, data)
+    if study.vertical:
+        _check_apart(data, clients, partition)
+        table, owner = joined_table(study, {path.stem: path for path in data}), np.zeros(0, dtype=np.int64)
+    else:
+        table, owner = _read(study, (*layout.columns, *((extra,) if extra else ())), data)
+        _look(study, table, owner, data)
     _check_stated(study, table.num_rows)
     source, everything = split_source(seed, b"split"), np.arange(table.num_rows)
     splits: list[tuple[NDArray[np.int64], NDArray[np.int64] | None]]
@@ -79,14 +84,18 @@ def simulate(
     started = time.perf_counter()
     evaluations = []
     for number, (train, test) in enumerate(splits):
-        if len(data) > 1:
+        if study.vertical:
+            frames = split_by_holder(study, table.take(train))
+        elif len(data) > 1:
             frames = [table.take(train[owner[train] == i]) for i in range(len(data))]
         else:
             frames = _split(study, table.take(train), 1 if data else DEMO_CLIENTS, clients, partition, seed)
         federation = Federation.simulate(
             frames,
             schema=study.schema_of_data(),
-            names=names if len(data) == len(set(names)) > 1 else None,
+            names=list(study.data.holders or {}) or (names if len(data) == len(set(names)) > 1 else None),
+            vertical=study.vertical,
+            identifier=None if study.data.identifier is None else study.data.identifier.model_dump(),
             trust=study.trust.model,
             seed=None if seed is None else seed + 1_000_003 * number,
             drop=drop,
@@ -107,6 +116,17 @@ def simulate(
         simulation["evaluation"] = method | means
     made = result_document(estimator, seconds, kind="simulation", simulation=simulation)
     return made | {"fitted": packed_fit(estimator)}
+
+
+def _check_apart(data: tuple[Path, ...], clients: int | None, partition: str) -> None:
+    """Files of institutions with different columns are not split over others."""
+    if len(data) < 2 or clients is not None or partition != "even":
+        raise StudyError(
+            "the study's columns are at different institutions",
+            rule="holders-are-the-institutions",
+            remedy="Give one --data file for each of them, named as the study names it (bank.csv is bank), and neither "
+            "--clients nor --partition.",
+        )
 
 
 def _look(study: Study, table: Any, owner: NDArray[np.int64], data: tuple[Path, ...]) -> None:

@@ -26,6 +26,8 @@ _FURTHER = {
     "privacy": {"privacy.groups": "GroupSection"},
     "data": {
         "data.missing": "MissingSection",
+        "data.identifier": "IdentifierSection",
+        "data.holders.NAME": "HolderSection",
         'data.columns: type = "number"': "NumberColumn",
         'data.columns: type = "integer"': "IntegerColumn",
         'data.columns: type = "category"': "CategoryColumn",

@@ -143,6 +143,7 @@ def encode(
     party: str | None = None,
     lenient: bool = False,
     before: int | None = None,
+    labels_only: bool = False,
 ) -> Records:
     """Read ``frame`` (anything :func:`~tallystick.data.sources.read_table` takes) and encode it by the schema.
 
@@ -150,7 +151,7 @@ def encode(
     studies: a record that would be refused is left out instead (see the module). ``before``: the frame is a block of a
     source that has so many records before it; persons then have the same code in every block.
     """
-    layout = schema.layout(features, target=target, missing=missing)
+    layout = schema.layout(features, target=target, missing=missing, labels_only=labels_only)
     wanted = list(dict.fromkeys([*layout.columns, *(c for c in (target, person) if c is not None)]))
     names = tuple(schema) if isinstance(frame, np.ndarray) else None
     table = read_table(frame, wanted, names=names, party=party, lenient=lenient)

@@ -264,10 +264,10 @@ class ClientMaps:
         return ChosenMap(self.program, here, self.template, Batches(ticks), self._compiled)
 
 
-def padded(values: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+def padded(values: NDArray[Any], size: int) -> NDArray[Any]:
     """Zeros up to the study's one length: they carry neither data nor noise."""
     if len(values) == size:
         return values
-    out = np.zeros(size, dtype=np.int64)
+    out = np.zeros(size, dtype=values.dtype)
     out[: len(values)] = values
     return out

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import RoundAborted
 from tallystick.core.randomness import WordSource
+from tallystick.data.held_columns import HeldColumns
 from tallystick.engines.client_map import AnyMap, ClientMaps, HeldRecords
+from tallystick.engines.local_map import LocalMap
 from tallystick.engines.totals import NoisyTotal
 from tallystick.privacy.ledger import Ledger, charge_of
 from tallystick.privacy.payment import Payment, paid_from
@@ -115,9 +117,16 @@ class SimulatedStudy:
     """A random stream for every use, by labels: the system's, or a seeded simulation's."""
     drop: float = 0.0
     """The probability that an institution misses a round."""
+    held: Mapping[str, HeldColumns] = field(default_factory=dict)
+    """Every institution's columns of the aligned people, where columns are apart."""
 
     def maps(self) -> dict[str, AnyMap]:
         """What maps each institution's records, where the design asks for sums."""
+        if self.design.joint:  # each holder has columns of its own, and so a program of its own
+            return {
+                name: LocalMap(self.design.program.at(name), held, self.template, {})
+                for name, held in self.held.items()
+            }
         maps = ClientMaps(self.study, self.design.program, self.template)
         return {
             name: maps.simulated(records, self.stream, name, self.frames[name])

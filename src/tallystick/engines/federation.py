@@ -21,9 +21,11 @@ from tallystick.core.errors import StudyError, TooFewParties
 from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
+from tallystick.data.held_columns import HeldColumns
 from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.data_check import DataCheck, check_sources, check_tallies, refuse_or_warn
 from tallystick.engines.engine import Computation, Engine, Progress, Result, SimulatedStudy, run_paid
+from tallystick.engines.held_apart import check_vertical, data_apart, simulated_held
 from tallystick.engines.planning import DEFAULT_MIN_CLIENTS, layout_of, plan_study, public_facts
 from tallystick.engines.record_engine import LocalEngine, RecordEngine, mapped_where_it_lies
 from tallystick.privacy.ledger import Ledger
@@ -58,6 +60,9 @@ class Federation(Engine):
         scheme: str | None = None,
         reducer: str | None = None,
         dropout: float | None = None,
+        vertical: bool = False,
+        identifier: str | Mapping[str, str] | None = None,
+        norms: Mapping[str, float] | None = None,
     ) -> SimulatedFederation:
         """One frame (pandas, polars, Arrow, dict of arrays, or a path) is one institution.
 
@@ -65,6 +70,11 @@ class Federation(Engine):
         there are fewer: a simulation may be of one institution, a deployment never is. ``scheme`` is that of trust
         model ``proxy``: "bfv" (the default) or "paillier". ``reducer`` and ``dropout`` are those of ``masks``: which
         client runs the reducer, if one does, and how many may miss a round.
+
+        ``vertical``: the frames hold different columns of the same people, whom the column ``identifier`` names (a
+        table says how it is compared: see docs/study.md); left out, it is the one undeclared column that all frames
+        have, or rows belong together by their place. ``norms``: the declared length of a record at each institution;
+        left out, what follows from the schema.
         """
         # A frame, a dict and a path can be gone through too, and their parts would be taken for institutions.
         if isinstance(frames, (str, bytes, PathLike, Mapping)) or hasattr(frames, "columns"):
@@ -90,6 +100,9 @@ class Federation(Engine):
             seed=seed,
             drop=drop,
             missing=missing,
+            vertical=vertical,
+            identifier=identifier,
+            norms=norms,
         )
 
     @property
@@ -110,6 +123,10 @@ class Federation(Engine):
             remedy="Every institution looks for itself: tallystick data check STUDY.",
         )
 
+    def apart(self, schema: Schema, *, target: str | None, features: Sequence[str] | None) -> dict[str, Any]:
+        """The keys of [data] that say which columns are at whom, where institutions hold different ones."""
+        return {}
+
     def count_records(self, study: Study) -> int:
         """The public number of records, where the federation may state it (simulation)."""
         raise StudyError("state the public number of records in the study: [data] records = …")
@@ -127,11 +144,15 @@ class SimulatedFederation(Federation):
     drop: float = 0.0
     missing: Missing | None = None
     ledger: Ledger = field(default_factory=Ledger, repr=False)
+    vertical: bool = False
+    identifier: str | Mapping[str, str] | None = None
+    norms: Mapping[str, float] | None = None
     refuse_useless: bool = True
     """Whether data from which nothing can be learned are an error; scikit-learn's rules for ``fit(X, y)`` say no."""
     engine: RecordEngine = field(default_factory=LocalEngine, repr=False)
     """Where every institution's records are mapped."""
     _encoded: dict[bytes, list[HeldRecords]] = field(default_factory=dict, init=False, repr=False)
+    _held: dict[bytes, dict[str, HeldColumns]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.frames:
@@ -150,6 +171,13 @@ class SimulatedFederation(Federation):
             raise StudyError(f"drop = {self.drop} is not a probability below 1")
         if self.seed is not None:
             seed_bytes(self.seed)
+        if not self.vertical and (self.identifier is not None or self.norms is not None):
+            raise StudyError(
+                "identifier and norms are for institutions with different columns",
+                remedy="Say vertical=True, or leave them out.",
+            )
+        if self.vertical:
+            check_vertical(self.frames, self.drop)
 
     @property
     def spent(self) -> Spent:
@@ -161,10 +189,36 @@ class SimulatedFederation(Federation):
     def count_records(self, study: Study) -> int:
         # All rows, also those that a missing value or an undeclared class leaves out: replacing a record by an
         # incomplete one must not change the public number.
+        if study.vertical:
+            return next(iter(self.held(study).values())).aligned
         return sum(r.tallies.records for r in self.records(study))
+
+    def apart(self, schema: Schema, *, target: str | None, features: Sequence[str] | None) -> dict[str, Any]:
+        if not self.vertical:
+            return {}
+        frames = dict(zip(self.names or (), self.frames))
+        return data_apart(
+            frames,
+            schema,
+            target=target,
+            features=features,
+            identifier=self.identifier,
+            norms=self.norms,
+            missing=self.missing,
+        )
+
+    def held(self, study: Study) -> dict[str, HeldColumns]:
+        """Every institution's columns of the people whom all have in common; read once per study."""
+        key = repr((study.data, study.study.target, study.study.features)).encode()
+        if key not in self._held:
+            self._held.clear()
+            self._held[key] = simulated_held(study, dict(zip(self.names or (), self.frames)))
+        return self._held[key]
 
     def records(self, study: Study) -> list[HeldRecords]:
         """Every institution's records, encoded by the study's schema; read once per study."""
+        if study.vertical:
+            return [held.records for held in self.held(study).values()]
         facts = (study.data.columns, study.study.target, study.study.features, study.data.missing)
         key = repr((*facts, study.person_column())).encode()
         if key not in self._encoded:
@@ -184,6 +238,11 @@ class SimulatedFederation(Federation):
         """What a study with these columns would find in every institution's records: unknown categories, clamped and
         missing values, empty and constant columns. Prints as a table; spends nothing, for the records are yours."""
         columns = schema if schema is not None else self.schema
+        if self.vertical:
+            raise StudyError(
+                "check looks at whole records, and these are split by columns",
+                remedy="Check each institution's frame by itself: ts.Federation.simulate([frame], schema=…).check().",
+            )
         if columns is None:
             raise StudyError("there is no schema to check the data against", remedy="Write fed.check(schema).")
         study = Study.from_dict(
@@ -226,6 +285,8 @@ class SimulatedFederation(Federation):
         names = self.names or ()
         wanted = study.trust.min_clients
         least = min(DEFAULT_MIN_CLIENTS, len(names)) if wanted is None else wanted
+        if study.vertical:
+            least = len(names)  # each holds columns of its own
         if len(names) < least:
             raise TooFewParties(
                 f"{len(names)} client(s) where the study asks for min_clients = {least}; nothing was computed",
@@ -246,6 +307,7 @@ class SimulatedFederation(Federation):
             min_clients=least,
             stream=self._stream,
             drop=self.drop,
+            held=self.held(study) if study.vertical else {},
         )
 
     def _stream(self, *labels: bytes) -> WordSource:

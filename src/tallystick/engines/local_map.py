@@ -16,6 +16,7 @@ from tallystick.algorithms.local_program import LocalProgram
 from tallystick.algorithms.program import State, pack_state, unpack_state
 from tallystick.core.errors import DataError, LocalProtocolError, RoundAborted
 from tallystick.data.encoding import Records
+from tallystick.data.held_columns import HeldColumns
 from tallystick.privacy.client_vectors import ClientRound, check_room
 from tallystick.privacy.round_plan import RoundPlan
 
@@ -29,7 +30,9 @@ class LocalMap:
     left_out = 0
     """Records on which the program failed: none, a built-in does not."""
 
-    def __init__(self, program: LocalProgram, records: Records, template: State, memories: Memories) -> None:
+    def __init__(
+        self, program: LocalProgram, records: Records | HeldColumns, template: State, memories: Memories
+    ) -> None:
         self._program, self._template, self._memories = program, program.query(template), memories
         self._prepared = program.prepare(records.features, records.target)
         self._start = program.start_in_client(self._prepared)

@@ -22,6 +22,7 @@ from tallystick.privacy.sampling import sampled_budget
 from tallystick.privacy.sum_plan import SumPlan, curve_budget
 from tallystick.study import Study
 from tallystick.study.columns import Column, Integer, Items
+from tallystick.study.holders import label_holder
 from tallystick.study.schema import FeatureLayout
 from tallystick.study.trust import registered
 
@@ -59,7 +60,19 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         ),
         salt=int.from_bytes(study.hash[:4], "big"),
         drops_incomplete=study.drops_incomplete,
+        holders=_holders(study, layout),
+        label_holder=label_holder(study),
     )
+
+
+def _holders(study: Study, layout: FeatureLayout) -> tuple[tuple[str, tuple[int, ...], float], ...]:
+    """Which encoded features are at whom, where institutions hold different columns."""
+    found = []
+    for name, held in (study.data.holders or {}).items():
+        own = [range(block.start, block.stop) for block in layout.blocks if block.column in held.columns]
+        places = tuple(place for block in own for place in block)
+        found.append((name, places, float(held.norm or 0.0) if places else 0.0))
+    return tuple(found)
 
 
 def public_budget(study: Study, *, rounds: int | None = None) -> PublicBudget:
@@ -114,6 +127,7 @@ def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan
             f"{study.study.program}{as_set} does not run under trust = {study.trust.model!r}",
             remedy=f"It runs{as_set} under: {', '.join(able)}.",
         )
+    _check_columns_are_together(study, design)
     study.person_column()
     thresholds = threshold_notes(study)
     claim = study.claim(rounds=design.rounds, allow_not_private=allow_not_private)
@@ -121,3 +135,20 @@ def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan
     sampled = sampling_notes(made) if isinstance(made, SumPlan) else ()
     noted = replace(made, notes=(*made.notes, *thresholds, *sampled))
     return study.trust_model.fitted(study.trust, noted, records=study.data.records)
+
+
+def _check_columns_are_together(study: Study, design: Design) -> None:
+    """A program that takes whole records is not for holders of parts of them, and the other way round."""
+    if study.vertical and not design.joint:
+        raise StudyError(
+            f"{study.study.program} learns from whole records, and these are split by columns over the institutions",
+            rule="records-are-split",
+            remedy="Programs for that: vertical_ridge, vertical_classifier, pca, vertical_svc.",
+        )
+    if design.joint and not study.vertical:
+        raise StudyError(
+            f"{study.study.program} is for institutions that hold different columns of the same people",
+            rule="holders-are-named",
+            remedy="Name them under [data.holders], or simulate with vertical=True; with the same columns everywhere "
+            "use ridge, logistic_regression, linear_svc or consensus_svc.",
+        )

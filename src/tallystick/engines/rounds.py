@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.algorithms.local_program import ReducedAtLabels
 from tallystick.algorithms.program import BuiltInProgram, Program, Public, State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.crypto.field import to_real
@@ -51,7 +53,12 @@ class SimulatedRounds(Computation):
 
     def compute(self, *, progress: Progress | None = None, released: Released | None = None) -> Computed:
         program, public = self.simulated.design.program, self.simulated.public
-        return run_rounds(program, public, self.plan, self, progress=progress, released=released)
+        labels = self.simulated.held.get(public.label_holder or "")
+        if not isinstance(program, ReducedAtLabels) or labels is None:
+            return run_rounds(program, public, self.plan, self, progress=progress, released=released)
+        # Whoever holds the labels reduces. What it saw on the way, a number a record and round, stays with it.
+        found = run_rounds(program.reducing(labels.target), public, self.plan, self, progress=progress)
+        return replace(found, history=found.history[-1:])
 
 
 def answer_of(plan: RoundPlan, total: NDArray[np.int64], round: int) -> NDArray[np.int64]:

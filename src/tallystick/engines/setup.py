@@ -56,6 +56,13 @@ class Setup:
 
     def check_cast(self, cast: Cast) -> None:
         """Refuse a study that was planned for other parties than there are."""
+        if self.study.vertical:
+            raise StudyError(
+                "institutions with different columns are simulated, and not yet run between real parties",
+                rule="vertical-is-simulated",
+                remedy="Nothing was read or charged. Simulate it: tallystick simulate, or Federation.simulate(…, "
+                "vertical=True); see docs/roadmap.md.",
+            )
         cast.model.check_cast(self.study.trust, cast.counts())
         short = [name for name in cast.clients if cast.countersigners_of(name) > len(cast.witnesses_of(name))]
         if short:

@@ -148,6 +148,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             "data": {
                 "columns": schema.to_dict(),
                 "missing": None if missing is None else missing.to_dict(),
+                **fed.apart(schema, target=target, features=features),
             },
         }
         return Study.from_dict(raw)

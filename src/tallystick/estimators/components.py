@@ -110,9 +110,11 @@ class _Components(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEsti
         """Of the explained variance ratios, all of them together; or why there are none."""
         program, plan = self._program, self.plan_
         none = np.full(len(state.shares), np.nan)
-        choices, rounds = program.choices, rounds_of(plan)
         if not plan.differentially_private:
             return (none, none), "No noise was added: these are the components of these records."
+        if self.study_.vertical:
+            return (none, none), "No intervals of explained variance: mean and scatter are of one noisy round."
+        choices, rounds = program.choices, rounds_of(plan)
         refused = "No intervals of explained variance: "
         if choices.scatter == 0 or choices.selected < program.columns:
             return (none, none), refused + "they would rest on which coordinates were chosen, by noisy squares."

@@ -29,7 +29,7 @@ from tallystick.study.schema import FeatureLayout
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _LinearModel(PrivateEstimator):
+class LinearModel(PrivateEstimator):
     """An intercept and coefficients of the encoded columns."""
 
     def _take_model(self, intercept: Any, weights: NDArray[np.float64]) -> None:
@@ -42,7 +42,7 @@ class _LinearModel(PrivateEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LinearClassifier(ScoredClasses, _LinearModel):
+class LinearClassifier(ScoredClasses, LinearModel):
     """One score per class (one for two classes), linear in the encoded columns. A subclass is a loss."""
 
     score_name: ClassVar[str] = "the score"
@@ -227,7 +227,7 @@ class LinearSVC(LinearClassifier):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Ridge(RegressorMixin, _LinearModel):  # type: ignore[misc]
+class Ridge(RegressorMixin, LinearModel):  # type: ignore[misc]
     """Linear least squares with the penalty alpha·‖w‖², from noisy X'X and X'y.
 
     One round. The target is a number with declared bounds; the noise that was added is known and enters the solution:

@@ -22,7 +22,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tallystick.core.errors import BoundsError
+from tallystick.core.errors import BoundsError, DataError
 from tallystick.privacy.clipping import clip_group
 from tallystick.privacy.grid import Grid
 
@@ -101,6 +101,19 @@ def matrix_of(triangle: NDArray[np.float64], columns: int) -> NDArray[np.float64
     out += out.T
     out[np.arange(columns), np.arange(columns)] = triangle[:columns]
     return out
+
+
+def rows_on_grid(rows: NDArray[np.float64], bits: int, bound: int) -> NDArray[np.float64]:
+    """Rows as integers on a grid of 2^-bits, each shortened to ‖u‖₂ ≤ ``bound`` in exact integers; NaN is refused.
+
+    For a part of a row that is bounded by itself: where ‖u_m‖² ≤ b_m² of every part, ‖u‖² ≤ Σ b_m² of the whole.
+    """
+    units = np.empty(rows.shape)
+    if not _rows_on_grid(np.ascontiguousarray(rows), math.ldexp(1.0, bits), bound, False, units):
+        raise DataError(
+            "a record's numbers hold NaN or infinity", remedy="Nothing was shared. Look at how the columns are encoded."
+        )
+    return units
 
 
 def _row_bound(grid: Grid) -> int:

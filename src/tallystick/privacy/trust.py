@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+KNOWN = "Whom all institutions have in common is known to the institutions, and how many they are to everybody."
+ALIGNED = f"{KNOWN} The promise covers the values of these people, and neither of that."
+"""Where institutions hold different columns: what no noise hides."""
+SEMI_HONEST = (
+    "Institutions are trusted to follow the protocol: one that shares a row longer than its declared norm could read "
+    "its partners' records, and so could the dealer together with any institution; the dealer has no other part."
+)
+"""Where institutions hold different columns: whom the promise does not hold against."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseMakers:
@@ -46,6 +55,8 @@ class Trust:
     """The ``trust`` object of a result, key by key."""
     words: str = ""
     """Whom the promise holds against, and whose noise carries it: the end of the statement."""
+    among_holders: str = ""
+    """The same where institutions hold different columns of the same people; empty if nothing is promised there."""
     maker: str = "maker"
     """What a noise maker is called in the key ``noise_std.per_…``."""
     problems: tuple[Problem, ...] = ()

@@ -162,15 +162,19 @@ class Schema(Mapping[str, Column]):
         *,
         target: str | None = None,
         missing: Missing | None = None,
+        labels_only: bool = False,
     ) -> FeatureLayout:
-        """How records are encoded: ``features`` in the given order, or all columns but the target in declared order."""
+        """How records are encoded: ``features`` in the given order, or all columns but the target in declared order.
+
+        ``labels_only``: of an institution that holds no other column, where columns are apart.
+        """
         classes, bounds = None, None
         if target is not None:
             classes, bounds = _target_facts(target, self.column(target, "target"))
         if isinstance(features, str):
             raise StudyError("features is one string", remedy=f"Write features=[{features!r}].")
         chosen = [c for c in self._columns if c != target] if features is None else list(features)
-        if not chosen:
+        if not chosen and not labels_only:
             raise StudyError("there is no feature column", remedy="Declare at least one column beside the target.")
         if target in chosen:
             raise StudyError(f"the target {target!r} is also a feature", remedy="Leave it out of features.")
@@ -192,7 +196,7 @@ class Schema(Mapping[str, Column]):
         if len(set(names)) != len(names):
             twice = next(name for name, times in Counter(names).items() if times > 1)
             raise StudyError(f"two encoded features are called {twice!r}", remedy="Rename one of the columns.")
-        centre, scale, offset = zip(*affine)
+        centre, scale, offset = zip(*affine) if affine else ((), (), ())
         return FeatureLayout(
             names=tuple(names),
             kinds=tuple(kinds),

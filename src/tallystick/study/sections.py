@@ -187,12 +187,46 @@ class ItemsColumn(Section):
 Column = Annotated[NumberColumn | IntegerColumn | CategoryColumn | ItemsColumn, Field(discriminator="type")]
 
 
+class IdentifierSection(Section):
+    """[data] identifier: the column by which institutions with different columns find the people they share."""
+
+    column: str = Field(min_length=1, description="it has this name at every institution")
+    case: Literal["exact", "fold"] = Field(default="exact", description="fold: A-1 and a-1 are the same person")
+    blanks: Literal["error", "skip"] = Field(
+        default="error", description="a row without an identifier is an error, or is left out"
+    )
+    duplicates: Literal["error", "skip"] = Field(
+        default="error",
+        description="an identifier that is there twice at one institution is an error, or all its rows are left out",
+    )
+
+
+def _identifier(value: Any) -> Any:
+    return {"column": value} if isinstance(value, str) else value
+
+
+class HolderSection(Section):
+    """[data.holders.NAME]: the columns that one institution holds, where institutions hold different ones."""
+
+    columns: tuple[str, ...] = Field(description="declared under [data.columns]; no two holders have the same")
+    norm: Real | None = Field(
+        default=None, description="the largest length of the encoded columns of one record there; longer are shortened"
+    )
+
+
 class DataSection(Section):
     """[data]: public facts about the records."""
 
     records: Whole | None = Field(default=None, ge=1, description="public number of records, all clients together")
     missing: MissingSection | None = Field(default=None, description="for columns that do not say it themselves")
     columns: dict[str, Column] = Field(default_factory=dict, description="one entry a column; others are not read")
+    identifier: Annotated[IdentifierSection | None, BeforeValidator(_identifier)] = Field(
+        default=None,
+        description="for holders: the column that names a person, or a table that says how it is compared",
+    )
+    holders: dict[str, HolderSection] | None = Field(
+        default=None, description="where institutions hold different columns of the same people: who holds which"
+    )
 
 
 class StreamSection(Section):

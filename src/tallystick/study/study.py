@@ -8,6 +8,7 @@ servers, ``min_clients``) are left to :mod:`tallystick.privacy.rules`, so that t
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +19,9 @@ from tallystick.core.findings import first_finding
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.core.outside_text import DEPTH, BeyondLimits, NotReadable, read_json, read_toml
 from tallystick.privacy.rules import Claim, default_delta
+from tallystick.privacy.trust import Trust
 from tallystick.study.columns import Missing
+from tallystick.study.holders import check_holders
 from tallystick.study.limits import check_limits
 from tallystick.study.schema import Schema
 from tallystick.study.sections import (
@@ -92,7 +95,8 @@ class Study(Section):
         except RecursionError:
             raise StudyError("the study is nested too deeply", rule="study-unreadable") from None
         check_limits(study.model_dump())
-        _ = study.schema_of_data()  # bounds reversed, duplicate categories, … are found here, not in a client
+        schema = study.schema_of_data()  # bounds reversed, duplicate categories, … are found here, not in a client
+        check_holders(study, schema)
         return study
 
     def canonical(self) -> bytes:
@@ -106,6 +110,9 @@ class Study(Section):
                 del raw["privacy"][key]
         if raw["stream"] is None:
             del raw["stream"]
+        for key in ("identifier", "holders"):
+            if raw["data"][key] is None:
+                del raw["data"][key]
         for column in raw["data"]["columns"].values():
             if column["missing"] is None:
                 del column["missing"]
@@ -167,6 +174,16 @@ class Study(Section):
         dropping = any(column.missing == "drop" for column in self.data.columns.values())
         return dropping or (policy is not None and policy.policy == "drop")
 
+    @property
+    def vertical(self) -> bool:
+        """Whether institutions hold different columns of the same people."""
+        return self.data.holders is not None
+
+    def _trust(self) -> Trust:
+        """What the trust model says; among holders of different columns with what more has to be trusted there."""
+        trust = self.trust_model.trust(self.trust)
+        return replace(trust, words=trust.among_holders or trust.words) if self.vertical else trust
+
     def claim(self, *, rounds: int, shares: tuple[float, ...] = (1.0,), allow_not_private: bool = False) -> Claim:
         """The privacy claim of this study when run for ``rounds`` rounds."""
         p, t = self.privacy, self.trust
@@ -180,7 +197,7 @@ class Study(Section):
             neighbours=p.neighbours,
             mechanism=p.mechanism,
             rounds=rounds,
-            trust=self.trust_model.trust(t),
+            trust=self._trust(),
             min_clients=t.min_clients,
             records=records,
             unit=p.unit,
@@ -244,6 +261,7 @@ def json_schema() -> dict[str, Any]:
     schema = Study.model_json_schema()
     models = {m.name: m.load(m.section).model_json_schema() for m in registered()}
     schema["$defs"]["TrustSection"] = {"oneOf": list(models.values()), "discriminator": {"propertyName": "model"}}
+    schema["$defs"]["DataSection"]["properties"]["identifier"]["anyOf"].insert(0, {"type": "string"})  # its column
     schema["required"].remove("trust")  # the default trust model, if left out
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = "Tallystick study"

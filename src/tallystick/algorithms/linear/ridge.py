@@ -49,7 +49,7 @@ def design_ridge(keywords: Mapping[str, Any], public: Public, budget: PublicBudg
     program = RidgeProgram(
         public,
         budget,
-        alpha=_alpha(keywords.get("alpha", 1.0)),
+        alpha=penalty(keywords.get("alpha", 1.0)),
         fit_intercept=flag("fit_intercept", keywords.get("fit_intercept", True)),
     )
     sizes = program.moments.sizes
@@ -74,7 +74,8 @@ def design_ridge(keywords: Mapping[str, Any], public: Public, budget: PublicBudg
     )
 
 
-def _alpha(value: Any) -> float:
+def penalty(value: Any) -> float:
+    """The penalty alpha, checked."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 <= value < math.inf:
         raise StudyError(f"alpha = {value!r} is not a penalty", remedy="Use a number, 0 or more.")
     return float(value)

@@ -44,9 +44,14 @@ def solve(
     cross_variance: float,
     alpha: float,
     fit_intercept: bool = True,
+    shrunk_below: float = 1.0,
 ) -> NDArray[np.float64]:
-    """Coefficients of z, the intercept first (0 if there is none), for a target in [−1, 1]."""
-    gram, variance = _shrink(moments, gram, gram_variance)
+    """Coefficients of z, the intercept first (0 if there is none), for a target in [−1, 1]; for several, a column each.
+
+    ``shrunk_below``: in step 1, pairs of blocks whose factor f is larger are left as they are. Several
+    targets share τ and the expected squares of their coefficients: one likelihood of all of them chooses.
+    """
+    gram, variance = _shrink(moments, gram, gram_variance, shrunk_below)
     first = 0 if fit_intercept else 1
     a, s, b = gram[first:, first:], variance[first:, first:], cross[first:]
     values, vectors = np.linalg.eigh(a)
@@ -57,7 +62,7 @@ def solve(
         penalty[0] = 0.0
     a = a + np.diag(penalty)
     w = _filtered(a, b, s, cross_variance, prior, fit_intercept) if variance.any() or cross_variance else _exact(a, b)
-    return w if fit_intercept else np.concatenate([[0.0], w])
+    return w if fit_intercept else np.concatenate([np.zeros((1, *w.shape[1:])), w])
 
 
 def _exact(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -73,10 +78,12 @@ def _filtered(
     prior: NDArray[np.float64],
     fit_intercept: bool,
 ) -> NDArray[np.float64]:
-    w, squares = np.zeros(len(b)), np.full(len(b), 0.05)
+    w, squares = np.zeros(b.shape), np.full(len(b), 0.05)
+    targets = b.size // len(b)
     for _ in range(_RENEWALS):
         noise = cross_variance + variance @ squares
         scale = 1 / np.sqrt(noise)
+        scaled_cross = (scale * b.T).T
         scaled = scale[:, None] * a  # in units of the noise: well scaled whatever the number of records
         best = -np.inf
         for tau in _TAUS:
@@ -85,18 +92,19 @@ def _filtered(
                 t[0] = _INTERCEPT_VARIANCE
             half = scaled * np.sqrt(t)
             lower = np.linalg.cholesky(half @ half.T + np.eye(len(b)))
-            z = np.linalg.solve(lower, scale * b)
-            likelihood = -np.log(np.diag(lower)).sum() - 0.5 * float(z @ z)
+            z = np.linalg.solve(lower, scaled_cross)
+            likelihood = -targets * np.log(np.diag(lower)).sum() - 0.5 * float(np.vdot(z, z))
             if likelihood > best:
-                best, chosen, factor, w = likelihood, t, lower, t * (scaled.T @ np.linalg.solve(lower.T, z))
+                best, chosen, factor = likelihood, t, lower
+                w = (t * (scaled.T @ np.linalg.solve(lower.T, z)).T).T
         # E w² = mean² + variance, the posterior covariance being T − T Ã (Ã T Ã + N)⁻¹ Ã T.
         known = (np.linalg.solve(factor, scaled * chosen) ** 2).sum(axis=0)
-        squares = w**2 + np.maximum(chosen - known, 0.0)
+        squares = (w**2).reshape(len(b), -1).mean(axis=1) + np.maximum(chosen - known, 0.0)
     return w
 
 
 def _shrink(
-    moments: SecondMoments, gram: NDArray[np.float64], variance: NDArray[np.float64]
+    moments: SecondMoments, gram: NDArray[np.float64], variance: NDArray[np.float64], below: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Step 1: covariances between blocks, each pair of blocks by its own factor, small pairs by a common one."""
     gram, variance = gram.copy(), variance.copy()
@@ -117,6 +125,7 @@ def _shrink(
         if c.size == 0 or not variance[where].any():
             continue
         kept = max(0.0, 1 - float(variance[where].sum()) / max(float((c**2).sum()), 1e-300))
+        kept = 1.0 if kept > below else kept
         gram[where] = product[where] + kept * c
         variance[where] *= kept
     upper = np.triu(np.ones(gram.shape, dtype=np.bool_), 1)

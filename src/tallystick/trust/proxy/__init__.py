@@ -10,6 +10,7 @@ modulo N: docs/protocols/encrypted-sum.md.)
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystick.core.errors import StudyError
@@ -74,7 +75,7 @@ class ProxyTrust(TrustModel):
             words=words,
             maker="party",
             problems=tuple(_problems(section.max_clients)),
-            **({"delta_share": SHARE} if flooded else {}),
+            delta_share=SHARE if flooded else Fraction(0),
         )
 
     def fitted(self, section: ProxySection, plan: Plan, *, records: int | None) -> Plan:

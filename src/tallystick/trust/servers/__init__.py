@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tallystick.core.errors import StudyError
-from tallystick.privacy.trust import NoiseMakers, Problem, Trust
+from tallystick.privacy.trust import ALIGNED, SEMI_HONEST, NoiseMakers, Problem, Trust
 from tallystick.study.trust import Role, TrustModel, register
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Servers(TrustModel):
             process="tallystick.roles.processes.coordinator:CoordinatorProcess",
         ),
     )
+    computes = ("sums", "joint moments")
     helpers = ("server",)
     coordinator = board = "aggregator"
     witnesses = makers = "server"
@@ -65,6 +66,11 @@ class Servers(TrustModel):
             makers=NoiseMakers(count=m, honest=honest),
             facts=(("model", self.name), ("servers", m), ("colluding", t), ("honest", honest)),
             words=words,
+            among_holders=(
+                f"holds against the aggregator and {group} {m} servers together, whatever they do, and against every "
+                f"institution that follows the protocol; the noise of {honest} honest server(s) alone carries it. "
+                f"{SEMI_HONEST} {ALIGNED}"
+            ),
             maker="server",
             problems=tuple(_problems(m, t)),
         )

@@ -6,19 +6,22 @@ The machines are the deployed ones, every message is encoded and decoded; see :m
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.algorithms.joint_moments.program import JointDesign
 from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import LocalProtocolError
 from tallystick.data.partitions import uniforms
 from tallystick.engines.client_map import AnyMap, padded
 from tallystick.engines.engine import SimulatedStudy
+from tallystick.engines.joint_map import JointMap, simulated_joint_maps
 from tallystick.engines.round_vectors import RoundNoise, result_limit
 from tallystick.engines.rounds import SimulatedRounds, answer_of
 from tallystick.engines.totals import NoisyTotal, SumRequest
 from tallystick.protocol.secure_sum import Draw
+from tallystick.transport.memory_holders import MemoryHolders
 from tallystick.transport.rounds import MemoryRounds
 
 
@@ -35,7 +38,12 @@ class SimulatedServers(SimulatedRounds):
         super().__init__(simulated)
         study, plan, program = simulated.study, self.plan, simulated.design.program
         servers = tuple(f"{self.maker}-{i}" for i in range(1, plan.claim.trust.makers.count + 1))
-        self._clients = simulated.maps()
+        self._clients: Mapping[str, AnyMap | JointMap]
+        self._holders: MemoryHolders | None = None
+        if isinstance(simulated.design, JointDesign):
+            self._clients, self._holders = simulated_joint_maps(simulated)
+        else:
+            self._clients = simulated.maps()
         self._size = plan.size
         self._rounds = MemoryRounds.create(
             study_hash=study.hash,
@@ -55,7 +63,7 @@ class SimulatedServers(SimulatedRounds):
         )
 
     def noisy_total(self, request: SumRequest) -> NoisyTotal:
-        def contribution(client: AnyMap) -> Callable[[bytes], NDArray[np.int64]]:
+        def contribution(client: AnyMap | JointMap) -> Callable[[bytes], NDArray[Any]]:
             return lambda model: padded(client.contribute(model, request.plan, request.round), self._size)
 
         summed = self._rounds.run_round(
@@ -71,8 +79,9 @@ class SimulatedServers(SimulatedRounds):
         )
 
     def bytes_per_client(self) -> tuple[int, int]:
-        moved = (self._rounds.bytes_up, self._rounds.bytes_down)
-        return round(sum(moved[0].values()) / len(self._clients)), round(sum(moved[1].values()) / len(self._clients))
+        parts = [self._rounds] if self._holders is None else [self._rounds, self._holders]
+        up, down = (sum(sum(getattr(p, way).values()) for p in parts) for way in ("bytes_up", "bytes_down"))
+        return round(up / len(self._clients)), round(down / len(self._clients))
 
     def _absent(self, round: int) -> frozenset[str]:
         if self.simulated.drop == 0:

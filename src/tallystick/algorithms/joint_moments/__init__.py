@@ -1,0 +1,1 @@
+"""Second moments of records whose columns are at different institutions, and what follows from them."""
