@@ -25,10 +25,10 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.engines.sandbox import messages as pipes
 from tallystick.privacy.chain import KINDS, Link, parse_body
 from tallystick.privacy.local.records import PerturbedRecord, RecordShape
-from tallystick.protocol import gossip
-from tallystick.protocol import masked_sum as masks
 from tallystick.protocol import alignment as alignments
+from tallystick.protocol import gossip
 from tallystick.protocol import joint_products as products
+from tallystick.protocol import masked_sum as masks
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import selection as selections
 from tallystick.protocol import study as studies
@@ -127,6 +127,8 @@ def relay(raw: bytes) -> None:
         found = relayed.unwrap(raw, "peer")
         assert len(found.raw) < len(raw)
         found.verify(KEYS["c0"].public)
+
+
 def masked_sum(raw: bytes) -> None:
     """A message of the masked sum, shares that were told, what survivors have signed, what lies on a disk."""
     with contextlib.suppress(RemoteProtocolError):
@@ -139,6 +141,8 @@ def masked_sum(raw: bytes) -> None:
             assert getattr(mask_records, record).from_bytes(raw).to_bytes() == raw
     with contextlib.suppress(ValueError, RecursionError):  # not JSON, or not what anybody has signed
         voucher_of(json.loads(raw), session=bytes(32), round=1, clients=(0, 1, 2))
+
+
 def alignment(raw: bytes) -> None:
     with contextlib.suppress(RemoteProtocolError):
         assert alignments.encode(alignments.decode(raw, limit=LIMIT)) == raw

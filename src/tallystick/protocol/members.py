@@ -14,7 +14,7 @@ from typing import Any
 from tallystick.core.errors import RemoteProtocolError, StudyError
 from tallystick.core.identifiers import HASH_BYTES, check_party_name
 from tallystick.crypto.signing import VerifyKey
-from tallystick.study.trust import CLIENT, TrustModel, holding_roles, registered
+from tallystick.study.trust import TrustModel, holding_roles, registered
 
 ANALYST = "analyst"
 
