@@ -137,7 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{name} epsilon {epsilon:g} run {seed}: {found[epsilon][-1]:.3f}", file=sys.stderr, flush=True)
         for epsilon, accuracies in found.items():
             rows.append(_row(name, epsilon, accuracies, (time.process_time() - start) / len(wanted) / runs))
-        write_table(file, rows)
+        if wanted:
+            write_table(file, rows)
     missed = 0
     for row in rows:
         whole = int(row["runs"]) >= RUNS[row["set"]]  # the marks are of means, not of single runs
