@@ -73,6 +73,8 @@ class Tallies:
     """Why records were left out, in words, and how many each."""
     broken: int = 0
     """Lines of a file that are no record."""
+    persons: int = 0
+    """How many are named, where persons are the unit; also those whose records are all left out."""
 
     def __repr__(self) -> str:
         return "Tallies(local)"
@@ -169,22 +171,23 @@ def encode(
         matrix = matrix[rows]
         labels = None if labels is None else labels[rows]
     persons = None
+    codes: dict[str, int] = {}
     if names_of is not None:
-        persons = _person_codes([names_of[row] for row in rows.tolist()], of_a_block=before is not None)
-    tallies = encoder.tallies(broken=broken_records(table))
+        persons = _person_codes(names_of, of_a_block=before is not None, codes=codes)[rows]
+    tallies = encoder.tallies(broken=broken_records(table), persons=len(codes))
     places = rows + (before or 0)
     return Records(features=matrix, target=labels, layout=layout, rows=places, tallies=tallies, persons=persons)
 
 
-def _person_codes(names: Sequence[str | None], *, of_a_block: bool) -> NDArray[np.int64]:
-    """Equal codes for equal names. Blocks that do not know of each other use 63 bits of a hash: should two persons ever
-    share a code, their records are clipped as those of one, which bounds each of them all the same."""
-    codes: dict[str | None, int] = {}
+def _person_codes(names: Sequence[str | None], *, of_a_block: bool, codes: dict[str, int]) -> NDArray[np.int64]:
+    """Equal codes for equal names, of all rows: somebody whose records are all left out is somebody still, and moves
+    nobody else's code. Blocks that do not know of each other use 63 bits of a hash: should two persons ever share a
+    code, their records are clipped as those of one, which bounds each of them all the same."""
     for name in names:
-        if name not in codes:
-            hashed = hashlib.blake2b((name or "").encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        if name is not None and name not in codes:
+            hashed = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
             codes[name] = int.from_bytes(hashed, "little") >> 1 if of_a_block else len(codes)
-    return np.array([codes[name] for name in names], dtype=np.int64)
+    return np.array([-1 if name is None else codes[name] for name in names], dtype=np.int64)
 
 
 class _Encoder:
@@ -203,9 +206,10 @@ class _Encoder:
             k: {} for k in ("clamped", "unknown", "missing", "truncated", "unusable", "dropped_by")
         }
 
-    def tallies(self, *, broken: int) -> Tallies:
+    def tallies(self, *, broken: int, persons: int) -> Tallies:
         return Tallies(
             records=len(self.keep),
+            persons=persons,
             dropped=len(self.keep) - int(np.count_nonzero(self.keep)),
             reasons=self._reasons,
             broken=broken,
