@@ -46,6 +46,7 @@ ALLOWED = {
     ts.LogisticRegression: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model", "_residual_clip"},
     ts.LinearSVC: COMMON | {"coef_", "intercept_", "classes_", "_encoded_model"},
     ts.ConsensusSVC: COMMON | {"coef_", "intercept_", "classes_", "solution_", "_encoded_model"},
+    ts.GossipClassifier: COMMON | {"coef_", "intercept_", "offset_", "classes_", "_model"},
     ts.Ridge: COMMON | {"coef_", "intercept_", "_encoded_model"},
     ts.GaussianNB: COMMON | {"theta_", "var_", "class_prior_", "class_count_", "classes_"},
     ts.GaussianMixture: COMMON | {"weights_", "means_", "covariances_"},
@@ -110,6 +111,9 @@ def fitted(route: str) -> Any:
         return ts.ConsensusSVC(reveal=True).fit(fed, target="ill")
     if route == "consensus-admm":
         return ts.ConsensusSVC(solver="admm", max_iter=10).fit(fed, target="ill")
+    if route == "gossip":
+        peers = ts.Federation.simulate([data], schema=SCHEMA, trust="gossip")
+        return ts.GossipClassifier(epsilon=5.0).fit(peers, target="ill")
     if route == "ridge":
         return ts.Ridge().fit(fed, target="age")
     if route == "gaussian_nb":
@@ -144,6 +148,7 @@ ROUTES = (
     "linear_svc",
     "consensus",
     "consensus-admm",
+    "gossip",
     "ridge",
     "gaussian_nb",
     "gaussian_mixture",

@@ -79,6 +79,7 @@ def wire_seeds() -> list[bytes]:
         at["result"] + json.dumps(result).encode(),
         at["certificate"] + certificate,
         at["selection"] + b"TSEL\x01\0\x01\0" + bytes(32 + 4 + 4) + struct.pack("<Q", 2) + b"\x12\x34",
+        *(at["perturbed"] + raw for raw in (b"\x07", b"\x06\xff\x0f\0\0", b"\x2b\x01\xff\xff", bytes(24))),
         at["selection"] + b"TSEL\x01\0\x02\0" + bytes(32 + 4 + 4),
         at["selection"] + b"TSEL\x01\0\x04\0" + bytes(32 + 4) + b"\x0a\x02\0p2\x01\0x",
         at["gossiped"] + b"TGOS\x01\0\x01\0" + bytes(33) + struct.pack("<3I", 1, 2, 3) + bytes(16) + bytes(32),

@@ -22,6 +22,7 @@ from tallystick.crypto.sealing import Opener
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.sandbox import messages as pipes
 from tallystick.privacy.chain import KINDS, Link, parse_body
+from tallystick.privacy.local.records import PerturbedRecord, RecordShape
 from tallystick.protocol import gossip
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import selection as selections
@@ -48,6 +49,13 @@ from tallystick.transport.network import frames
 __all__ = ["KEYS", "TARGETS", "channel", "members", "wire_target"]
 
 LIMIT = 1 << 16
+SHAPES = (
+    RecordShape(classes=0, values=1, least=0, most=255),
+    RecordShape(classes=7, values=2, least=0, most=4095),
+    RecordShape(classes=300, values=1, least=0, most=65_535),
+    RecordShape(classes=0, values=3, least=-(1 << 48), most=1 << 48),
+)
+"""Of records that peers publish: candidates of a subset, with and without a class, and added noise."""
 NAMES = ("hub", "ana", "bob", "s0", "s1", "c0", "c1", "c2", "c3")
 KEYS = {n: SigningKey.generate(AesStream(derive(bytes(range(32)), b"identity", n.encode()))) for n in NAMES}
 """The keys of the golden vectors (tests/protocol/governance_examples.py): their statements have valid signatures."""
@@ -239,6 +247,12 @@ def certificate(raw: bytes) -> None:
         certificate_facts(raw)
 
 
+def perturbed(raw: bytes) -> None:
+    for shape in SHAPES:
+        with contextlib.suppress(RemoteProtocolError):
+            assert PerturbedRecord.from_bytes(raw, shape).to_bytes(shape) == raw
+
+
 TARGETS: tuple[Callable[[bytes], None], ...] = (
     secure_sum,
     study_layer,
@@ -254,6 +268,7 @@ TARGETS: tuple[Callable[[bytes], None], ...] = (
     result,
     certificate,
     selection,
+    perturbed,
     gossiped,
     relay,
 )

@@ -107,7 +107,7 @@ def test_the_table_is_the_normal_law_in_integers_and_the_same_everywhere() -> No
     assert len(table) == LEVELS
     assert np.array_equal(table, -table[::-1])
     assert (np.diff(table) >= 0).all()
-    assert abs(coordinate_deviation() / UNIT - 1) < 2e-4
+    assert abs(coordinate_deviation() / UNIT - 1) < 2e-5
     from statistics import NormalDist
 
     exact = [UNIT * NormalDist().inv_cdf((i + 0.5) / LEVELS) for i in range(LEVELS // 2, LEVELS)]

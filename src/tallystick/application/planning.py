@@ -83,7 +83,8 @@ def describe(made: dict[str, Any]) -> str:
     maker = next((key for key in privacy["noise_std"] if key.startswith("per_")), "per_server").removeprefix("per_")
     wide = max([12, *(len(r["group"]) for r in made["rounds"])])
     heads = f"{'group':<{wide}} coordinates   {'noise/' + maker:>12}"
-    lines.append(f"  rounds        {heads}   noise total   noise on mean, over bound")
+    if made["rounds"]:
+        lines.append(f"  rounds        {heads}   noise total   noise on mean, over bound")
     for r in made["rounds"]:
         (first, last), on_mean = r["rounds"], r["noise_on_mean_over_bound"]
         which = f"{first}" if first == last else f"{first}-{last}"

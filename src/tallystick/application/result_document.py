@@ -147,7 +147,11 @@ def describe_result(result: dict[str, Any], answer: Answer | None = None) -> str
     if privacy["differentially_private"]:
         delta = f", delta = {privacy['delta']:g}" if privacy["delta"] else ""
         lines.append(f"  privacy spent       epsilon = {privacy['epsilon']:g}{delta}, {privacy['neighbours']}")
-    lines.append(f"  noise               {privacy['noise_std']['total']:.4g} on a coordinate of the total (std)")
+    noise = privacy["noise_std"]
+    if "total" in noise:
+        lines.append(f"  noise               {noise['total']:.4g} on a coordinate of the total (std)")
+    elif "per_peer" in noise:
+        lines.append(f"  noise               {noise['per_peer']:.4g} on a coordinate of every record of length 1 (std)")
     lines.append(
         f"  traffic a client    {cost['bytes_up_per_client']:,} bytes up, {cost['bytes_down_per_client']:,} down"
     )

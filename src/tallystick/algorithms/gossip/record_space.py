@@ -23,10 +23,11 @@ from tallystick.algorithms.components.basis import cosines
 from tallystick.algorithms.gossip.settings import GossipSettings
 from tallystick.algorithms.program import Public
 from tallystick.core.errors import StudyError
+from tallystick.privacy.local.plan import FRACTION_BITS
 from tallystick.privacy.local.subset import MOST_COORDINATES
 
-COLUMN_BITS = 12
-"""2^12 grid units are a column's whole width from its lower bound to its upper one."""
+COLUMN_BITS = FRACTION_BITS
+"""2^12 grid units are a column's whole width from its lower bound to its upper one, and the unit of every norm."""
 _BASIS_BITS = 14
 
 
@@ -49,6 +50,8 @@ class RecordSpace:
         number = np.array([kind in ("number", "log") for kind in kinds])
         half = np.where(number & (settings.origin == "lower"), 0.5, 0.0)
         basis = None
+        if settings.basis is None and (settings.shape is not None or settings.kept is not None):
+            raise StudyError("shape and kept are of a basis, and none is named", remedy='Write basis = "dct".')
         if settings.basis is not None:
             shape = (len(public.features),) if settings.shape is None else settings.shape
             if math.prod(shape) != len(public.features):

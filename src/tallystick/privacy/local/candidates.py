@@ -2,7 +2,7 @@
 
 A coordinate is 16 bits of keystream looked up in a table of quantiles, round(4096·Φ⁻¹((i + ½)/65,536)): the same
 integers on every machine, so that whoever knows the id knows the candidates. The table is symmetric, of mean 0; its
-variance is 1 within 2·10⁻⁵ (in units of 4096²), and that of its tail beyond 4.2 is nought.
+standard deviation is 4096 within 2·10⁻⁵ parts, its largest value 4.32 of them. What that does to a learner: subset.md.
 """
 
 from __future__ import annotations

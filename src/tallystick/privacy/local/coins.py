@@ -2,7 +2,7 @@
 
 A coin of probability P/2^62 compares the upper 62 bits of a word with P. P is rounded DOWN from what ε allows, in
 integers (:func:`kept_probability`), so that the true ε is at most the claimed one. A whole number below n is the upper
-half of word·n; words whose lower half is below 2^64 mod n are rejected [Lemire 2019], one in 2^47 or fewer, and then
+half of word·n; words whose lower half is below 2^64 mod n are rejected [Lemire19], one in 2^47 or fewer, and then
 the next word is read. So a record takes a fixed number of words but for rejections, and a batch can be read at once.
 """
 

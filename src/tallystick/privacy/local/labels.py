@@ -2,7 +2,7 @@
 
     sign code          a public row r of ±1 of a Hadamard matrix; the vector r_y·x is published at the whole ε, the
                        class not at all: E[r_k z] tells the classes' moments apart, up to a term they all share
-    randomised label   the class by randomised response [Warner 65] at ε_y, the vector at ε − ε_y
+    randomised label   the class by randomised response [Warner65] at ε_y, the vector at ε − ε_y
     per class          c vectors ±x, one for each class against the rest, at ε/c each: the published way
 
 For two classes the sign code is M(y·x), y = ±1, as in the paper.

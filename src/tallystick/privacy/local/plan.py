@@ -24,8 +24,8 @@ from tallystick.privacy.local.subset_moments import choose_subset
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.rules import WEAK_EPSILON, Claim, check_claim
 
-FRACTION_BITS = 16
-"""Of the grid that Laplace and Gaussian noise is added on."""
+FRACTION_BITS = 12
+"""Of the grid that records are on: 2^12 units are the norm that added noise shortens a record to."""
 RANDOMISERS = ("subset", "laplace", "gaussian")
 
 

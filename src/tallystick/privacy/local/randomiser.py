@@ -24,7 +24,7 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.privacy.local.added_noise import CUT, AddedNoise
 from tallystick.privacy.local.coins import places
-from tallystick.privacy.local.labels import LabelCode, LabelKind
+from tallystick.privacy.local.labels import LabelCode, LabelKind, SignCode
 from tallystick.privacy.local.records import PerturbedBatch, PerturbedRecord, RecordShape
 from tallystick.privacy.local.subset import SubsetSelection
 from tallystick.privacy.local.subset_moments import SubsetMoments
@@ -149,5 +149,5 @@ class Randomiser:
             z=z,
             targets=self.label.targets(batch.labels, identities),
             labels=batch.labels if self.label.published else None,
-            rows=self.label.rows(identities) if self.label.kind == "sign" else None,
+            rows=self.label.rows(identities) if isinstance(self.label, SignCode) else None,
         )
