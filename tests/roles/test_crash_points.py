@@ -20,7 +20,7 @@ OF_A_DRAW = {"draw-message-sent"}
 """Of computing parties, who are killed there (and after ``drawing-kept``) in tests/trust/test_parties_deployed.py."""
 OF_MASKS = {
     "dealing-sent", "packets-relayed", "masked-sum-sent", "survivors-named", "survivors-signed", "quorum-told",
-    "shares-revealed",
+    "shares-revealed", "evidence-sent",
 }  # fmt: skip
 """Of masked sums, whose clients and reducer are killed there in tests/trust/test_masks_processes.py."""
 RECORDS = {"Persist": "kept", "Forget": "erased"}
