@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from tallystick.core.randomness import WordSource
 from tallystick.protocol.instructions import Compute, Send
 from tallystick.protocol.sum_messages import Inquiry
-from tallystick.roles.processes.part import ClientPart
+from tallystick.roles.processes.part import ClientPart, Driver
 
 
 class SumClientPart(ClientPart):
@@ -16,7 +15,7 @@ class SumClientPart(ClientPart):
 
     machine: Any
     parameters: Any
-    drive: Callable[[Iterable[Any]], None]
+    drive: Driver
     STREAM: ClassVar[bytes]
     """The label of this client's randomness in a round, beside its noise."""
 
