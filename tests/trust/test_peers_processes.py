@@ -9,6 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.trust.masks_deployment import CLIENTS, MaskedDeployment, text
 from tests.trust.test_masks_processes import AT_A_CLIENT, AT_THE_REDUCER, ROUNDS, run
 from tests.trust.test_masks_processes import deployment as deployment
@@ -16,6 +17,7 @@ from tests.trust.test_masks_processes import deployment as deployment
 from tallystick.application import study_results
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
+from tallystick.core.errors import VerificationError
 from tallystick.engines.setup import set_up
 from tallystick.protocol.masked_sum.peer import kept_totals
 from tallystick.protocol.study import decode
@@ -47,9 +49,10 @@ def refuses_another_result(deployment: MaskedDeployment, study: Study, made: dic
     said = decode(records["study/end"])
     assert isinstance(said, StudyEnd)
     assert MaskingPart.dispute(setup, cast, records, said.result) is None
-    assert "not what this client has come to itself" in str(MaskingPart.dispute(setup, cast, records, bytes(32)))
+    with pytest.raises(VerificationError, match="not what this client has come to itself"):
+        MaskingPart.dispute(setup, cast, records, bytes(32))
     fewer = {key: kept for key, kept in records.items() if key != f"total/{ROUNDS}"}
-    assert MaskingPart.dispute(setup, cast, fewer, said.result) is not None
+    assert f"no total of round {ROUNDS}" in str(MaskingPart.dispute(setup, cast, fewer, said.result))
 
 
 def test_every_peer_adds_up_and_vouches_whoever_is_killed(deployment: MaskedDeployment, tmp_path: Path) -> None:

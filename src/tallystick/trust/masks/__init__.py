@@ -128,7 +128,8 @@ class Masks(TrustModel):
         if facts["reducer"] == EVERY_PEER:
             return (
                 f"up to {facts['clients']} clients, each of which adds up itself and may collude with "
-                f"{facts['colluding']} of the others; {facts['honest']} honest client(s) of {facts['min_clients']} carry the noise"
+                f"{facts['colluding']} of the others; {facts['honest']} honest client(s) of {facts['min_clients']} "
+                "carry the noise"
             )
         return (
             f"up to {facts['clients']} clients and a reducer ({facts['reducer']}), with which {facts['colluding']} may "

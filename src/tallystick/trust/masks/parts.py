@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import pack_state
-from tallystick.core.errors import RemoteProtocolError
+from tallystick.core.errors import RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.crypto.field import HALF
 from tallystick.crypto.key_agreement import AgreementKey
@@ -209,7 +209,13 @@ class MaskingPart(SumClientPart, MasksPart):
                 own.skip(found.round)
         if result in set(_results(own, setup)):
             return None
-        return "the result is not what this client has come to itself, from the totals that it has added up"
+        if own.round:
+            return f"it has added up no total of round {own.round}, and cannot say whether the result is right"
+        raise VerificationError(
+            "the result is not what this client has come to itself, from the totals that it has added up",
+            party=cast.coordinator,
+            remedy="Do not use it. Compare with the other clients; then look at the reducer.",
+        )
 
     def erase(self) -> None:
         self.machine.erase()
