@@ -3,8 +3,9 @@
     python -m benchmarks.scale_sizing [--quick]
 
 Every trust model that sums runs one round of a summary in this process, with the machines, messages and encodings of a
-deployment, at two numbers of clients. What one more client costs is the difference over the difference: bytes it sends
-and receives, CPU seconds of all parties together for it. What a record costs is one client's map over a large table.
+deployment, at three numbers of clients: what a client costs there (bytes it sends and receives, CPU seconds of all
+parties together for it), and whether that grows with the number of clients, which a line then continues. What a record
+costs is one client's map over a large table.
 Left out: TLS, seals, disks and waiting; the parties' work is added up as if one core did it.
 """
 
@@ -22,18 +23,29 @@ import tallystick as ts
 CLIENTS, RECORDS = 1_000_000, 1_000_000_000
 CORE_HOUR, GIGABYTE = 0.05, 0.05
 """Prices in dollars: a core for an hour, a gigabyte over a paid line. Assumptions, not measurements."""
-MODELS = ("servers", "masks", "proxy")
+SIZES = {"servers": (500, 2000, 8000), "masks": (150, 300, 600), "proxy": (150, 300, 600)}
 SCHEMA = ts.Schema({"a": ts.Number(0, 1), "b": ts.Number(0, 1)})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Marginal:
-    """One more client in a round."""
+class Cost:
+    """Of one client in a round among ``n``: a fixed part and one that grows with every other client."""
 
-    model: str
-    bytes_up: float
-    bytes_down: float
-    seconds: float
+    fixed: float
+    growth: float
+
+    def at(self, n: int) -> float:
+        return self.fixed + self.growth * n
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A trust model's costs a client: bytes up and down, CPU seconds of all parties."""
+
+    name: str
+    up: Cost
+    down: Cost
+    seconds: Cost
 
 
 def one_round(model: str, clients: int, records: int = 1) -> tuple[float, float, float]:
@@ -53,16 +65,33 @@ def one_round(model: str, clients: int, records: int = 1) -> tuple[float, float,
     return fitted.cost_["bytes_up_per_client"], fitted.cost_["bytes_down_per_client"], seconds
 
 
-def marginal(model: str, few: int, many: int) -> Marginal:
-    """What one more client costs, from two runs."""
-    one_round(model, few)  # compiles
-    first, second = one_round(model, few), one_round(model, many)
-    return Marginal(
-        model=model,
-        bytes_up=second[0],
-        bytes_down=second[1],
-        seconds=(second[2] - first[2]) / (many - few),
+def fitted_cost(sizes: tuple[int, int, int], values: tuple[float, float, float], tolerance: float) -> Cost:
+    """A line through what a client costs at three numbers of clients; flat if it rises by less than ``tolerance``."""
+    growth = (values[2] - values[1]) / (sizes[2] - sizes[1])
+    if values[2] <= values[1] * (1 + tolerance):
+        return Cost(fixed=values[2], growth=0.0)
+    return Cost(fixed=values[2] - growth * sizes[2], growth=growth)
+
+
+def measured(name: str, sizes: tuple[int, int, int]) -> Model:
+    """Three runs of a round; the CPU of what does not depend on clients is taken out by differences."""
+    one_round(name, sizes[0])  # compiles
+    found = [one_round(name, n) for n in sizes]
+    steps = [(found[i + 1][2] - found[i][2]) / (sizes[i + 1] - sizes[i]) for i in range(2)]
+    middles = [(sizes[i] + sizes[i + 1]) // 2 for i in range(2)]
+    # The difference of totals at n is c(n) + n c'(n): half of what rises from step to step is growth of c itself.
+    rise = max(0.0, (steps[1] - steps[0]) / (middles[1] - middles[0]) / 2)
+    flat = steps[1] <= 1.5 * steps[0]  # a machine that is not quiet
+    seconds = (
+        Cost(fixed=steps[1], growth=0.0)
+        if flat
+        else Cost(fixed=max(0.0, steps[0] - 2 * rise * middles[0]), growth=rise)
     )
+
+    def bytes_of(place: int) -> Cost:
+        return fitted_cost(sizes, (found[0][place], found[1][place], found[2][place]), 0.02)
+
+    return Model(name=name, up=bytes_of(0), down=bytes_of(1), seconds=seconds)
 
 
 def record_seconds(records: int) -> float:
@@ -72,20 +101,19 @@ def record_seconds(records: int) -> float:
     return (large[2] - small[2]) / (3 * (records - records // 10))
 
 
-def table(found: list[Marginal], record: float) -> str:
+def table(found: list[Model], record: float) -> str:
     """Rows for docs/scale.md."""
-    head = (
-        f"| trust | KB up, down a client | CPU ms a client | core hours, GB at {CLIENTS:,} clients | dollars a round |"
-    )
-    lines = [head, "|---|---|---|---|---|"]
+    lines = ["| trust | clients | KB up, down a client | CPU ms a client | core hours, GB | dollars a round |"]
+    lines.append("|---|---|---|---|---|---|")
     for one in found:
-        moved = (one.bytes_up + one.bytes_down) * CLIENTS / 1e9
-        hours = one.seconds * CLIENTS / 3600
-        money = hours * CORE_HOUR + moved * GIGABYTE
-        lines.append(
-            f"| `{one.model}` | {one.bytes_up / 1e3:.2f}, {one.bytes_down / 1e3:.2f} | {1e3 * one.seconds:.2f} "
-            f"| {hours:.2f}, {moved:.1f} | {money:.2f} |"
-        )
+        for n in (1_000, 100_000, CLIENTS):
+            up, down, seconds = one.up.at(n), one.down.at(n), one.seconds.at(n)
+            moved, hours = (up + down) * n / 1e9, seconds * n / 3600
+            money = hours * CORE_HOUR + moved * GIGABYTE
+            lines.append(
+                f"| `{one.name}` | {n:,} | {up / 1e3:,.2f}, {down / 1e3:,.2f} | {1e3 * seconds:,.2f} "
+                f"| {hours:,.2f}, {moved:,.1f} | {money:,.2f} |"
+            )
     hours = record * RECORDS / 3600
     lines.append(f"\nMapping {RECORDS:,} records: {1e9 * record:.0f} ns each, {hours:.2f} core hours a round.")
     return "\n".join(lines)
@@ -95,8 +123,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true")
     quick = arguments.parse_args().quick
-    few, many = (40, 120) if quick else (150, 600)
-    found = [marginal(model, few, many) for model in MODELS]
+    found = [measured(name, (20, 40, 80) if quick else SIZES[name]) for name in SIZES]
     print(table(found, record_seconds(100_000 if quick else 1_000_000)))
 
 
