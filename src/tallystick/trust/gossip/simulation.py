@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from tallystick.algorithms.gossip.design import GossipProgram
 from tallystick.algorithms.gossip.golf.learning import walk_over_published, walk_with_gradients
 from tallystick.algorithms.gossip.moments import GossipModel
-from tallystick.core.errors import LocalProtocolError, TooFewParties
+from tallystick.core.errors import LocalProtocolError, StudyError, TooFewParties
 from tallystick.data.encoding import Records
+from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
 from tallystick.privacy.local.gradient_plan import GradientPlan
 from tallystick.privacy.local.plan import LocalPlan
@@ -56,7 +57,7 @@ class SimulatedGossip(Computation):
         """What every peer learns when all records have reached it."""
         moments = self.program.moments()
         for name in present:
-            for part in self.published(name, self.simulated.records[name]):
+            for part in self.published(name, in_memory(self.simulated.records[name])):
                 moments.add(part)
         return self.program.learn(moments, self.plan)
 
@@ -65,7 +66,8 @@ class SimulatedGossip(Computation):
         seed = int(self.simulated.keyed(b"walks").words(1)[0])
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             if isinstance(self.plan, GradientPlan):
-                rows = [rows_of(self.simulated.records[n], self.program, self.plan.claim.max_records) for n in present]
+                most = self.plan.claim.max_records
+                rows = [rows_of(in_memory(self.simulated.records[n]), self.program, most) for n in present]
                 self.answered = True
                 return walk_with_gradients(
                     self.program,
@@ -75,7 +77,7 @@ class SimulatedGossip(Computation):
                     seed=seed,
                     over=pool.map,
                 )
-            parts = [part for name in present for part in self.published(name, self.simulated.records[name])]
+            parts = [part for name in present for part in self.published(name, in_memory(self.simulated.records[name]))]
             return walk_over_published(self.program, parts, seed=seed, over=pool.map)
 
     def published(self, name: str, records: Records) -> Iterator[Decoded]:
@@ -111,6 +113,19 @@ class SimulatedGossip(Computation):
                 remedy="Ask for fewer: min_clients under [trust].",
             )
         return present, tuple(name for name, gone in zip(names, away) if gone)
+
+
+def in_memory(records: HeldRecords) -> Records:
+    """All of a holder's records. Persons are numbered over all rows of a table, readable or not, so that nobody's place
+    hangs on somebody else's record; blocks do not know of each other, and cannot."""
+    whole = records.whole()
+    if whole is not records and whole.persons is not None:
+        raise StudyError(
+            "the persons of a table that is read in blocks cannot be numbered",
+            rule="persons-in-memory",
+            remedy='Raise memory_mb under [data], or use unit = "record" under [privacy].',
+        )
+    return whole
 
 
 def rows_of(
