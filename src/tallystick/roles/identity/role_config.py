@@ -2,7 +2,7 @@
 
     [role]     name, role, consortium, certificate, key, identity (files beside this one), state (folder),
                listen = "host:port" (server, aggregator; peer, if it can be reached), workers = 1
-    [data]     source = "records.parquet", budget_epsilon, budget_delta; or dataset = "name" (registered)   (client, peer)
+    [data]     source = "records.parquet", budget_epsilon, budget_delta; or dataset = "name" (registered) (client, peer)
     [policy]   programs, max_epsilon, allow_not_private, min_clients, default, rules               (client, peer)
     [notify]   command, email_to, …: how a steward hears of a waiting study (notify_settings) (client, peer)
     [metrics]  listen = "127.0.0.1:9101"                                           (optional)

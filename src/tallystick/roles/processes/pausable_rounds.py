@@ -21,8 +21,8 @@ from tallystick.engines.engine import Computed
 from tallystick.engines.rounds import LOST, SPENT, run_rounds
 from tallystick.engines.setup import Setup, set_up
 from tallystick.engines.totals import NoisyTotal, RoundRequest
-from tallystick.protocol import study as studies
 from tallystick.privacy.sum_plan import SumPlan
+from tallystick.protocol import study as studies
 from tallystick.protocol.governance.receipt import make_receipt
 from tallystick.protocol.governance.standing import RESUMED
 from tallystick.protocol.study.messages import Wish, result_digest
