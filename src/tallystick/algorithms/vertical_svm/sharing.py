@@ -1,4 +1,4 @@
-"""The reducer's half of sharing ADMM for the hinge loss [BPC11, §7.3; spec 5.4].
+"""The reducer's half of sharing ADMM for the hinge loss [BPC11, §7.3].
 
     minimise Σ_m ½‖w_m‖² + C·Σ_i hinge(y_i·(z_i + b)),   z = Σ_m X_m·w_m,      c̄, z̄: averages over the M institutions
 

@@ -2,7 +2,7 @@
 
 Lists go round: each institution blinds its identifiers with its own key, in a random order, and hands them to the next
 one in the study's order, who blinds them too, and so on. A list that carries all keys is told to everybody. The same
-person then has the same value in every list [Meadows 1986; Huberman, Franklin and Hogg 1999], and everybody knows where
+person then has the same value in every list [HFH99], and everybody knows where
 its own people stand in its own list, which all have kept in order.
 
 Learned by the institutions, and by nobody else: who of one's own people each of the others has, and how many the others
