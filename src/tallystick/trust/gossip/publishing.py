@@ -68,7 +68,7 @@ class Publishing:
     def draw(self, records: Records, name: str, source: WordSource) -> bytes:
         """What a peer publishes: to be kept before a byte of it leaves, and never drawn again."""
         vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
-        lost = records.tallies.broken if records.persons is None else 0
+        lost = records.tallies.broken * (1 if records.persons is None else self.plan.claim.max_records)
         vectors = np.vstack([vectors, np.zeros((lost, vectors.shape[1]), np.int64)])
         labels = np.concatenate([labels, np.zeros(lost, np.int64)])
         if len(vectors) > self.most:

@@ -120,7 +120,7 @@ def rows_of(
     vectors = program.vectors(records.features)
     labels = np.zeros(len(vectors), np.int64) if records.target is None else records.target.astype(np.int64)
     if records.persons is not None:
-        return _person_rows(vectors, labels, records.persons, max_records)
+        return _person_rows(vectors, labels, records.persons, max_records, _unread_persons(records))
     rows = np.zeros((records.tallies.records, program.dimension), np.int64)
     classes = np.zeros(len(rows), np.int64)
     rows[records.rows], classes[records.rows] = vectors, labels
@@ -128,10 +128,10 @@ def rows_of(
 
 
 def _person_rows(
-    vectors: NDArray[np.int64], labels: NDArray[np.int64], persons: NDArray[np.int64], most: int
+    vectors: NDArray[np.int64], labels: NDArray[np.int64], persons: NDArray[np.int64], most: int, unread: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``most`` rows for every person, the first records of each, so that how many it has is not seen."""
-    count = int(persons.max()) + 1 if len(persons) else 0
+    count = (int(persons.max()) + 1 if len(persons) else 0) + unread
     rows, classes = np.zeros((count * most, vectors.shape[1]), np.int64), np.zeros(count * most, np.int64)
     taken = np.zeros(count, np.int64)
     for vector, label, person in zip(vectors, labels, persons):
@@ -140,3 +140,12 @@ def _person_rows(
             rows[at], classes[at] = vector, label
             taken[person] += 1
     return rows, classes
+
+
+def _unread_persons(records: Records) -> int:
+    """Persons of whom no record can be used: else it would be seen that one cannot. Nobody knows whose a line without
+    a name is; it stands for a person of its own."""
+    if records.left_out is None or records.persons is None:
+        return 0
+    named = records.left_out[records.left_out >= 0]
+    return len(np.setdiff1d(named, records.persons)) + int(np.count_nonzero(records.left_out < 0))
