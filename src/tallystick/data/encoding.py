@@ -187,8 +187,8 @@ def encode(
 
 
 def _person_codes(names: Sequence[str | None], *, of_a_block: bool) -> NDArray[np.int64]:
-    """Equal codes for equal names, −1 for none. Blocks that do not know of each other use 63 bits of a hash: should two persons ever
-    share a code, their records are clipped as those of one, which bounds each of them all the same."""
+    """Equal codes for equal names, −1 for none. Blocks that do not know of each other use 63 bits of a hash: should two
+    persons ever share a code, their records are clipped as those of one, which bounds each of them all the same."""
     codes: dict[str | None, int] = {None: -1}
     for name in names:
         if name not in codes:

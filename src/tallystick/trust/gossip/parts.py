@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.core.identifiers import format_hash
-from tallystick.data.encoding import Records
+from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.engine import Computed, Progress, Released
 from tallystick.engines.setup import Setup
 from tallystick.engines.totals import RoundRequest
@@ -180,8 +180,8 @@ class PeerPart(GossipPart, ClientPart):
         else:
             super().step(step)
 
-    def prepare(self, records: Records) -> Any:
-        return records
+    def prepare(self, records: HeldRecords) -> Any:
+        return records.whole()
 
     def answer(self, step: Compute, prepared: Any) -> None:
         """The one draw: paid for and countersigned by now, and kept before anybody hears of it.

@@ -19,12 +19,14 @@ from tallystick.algorithms.gossip.design import GossipProgram
 from tallystick.algorithms.gossip.golf.learning import walk_over_published, walk_with_gradients
 from tallystick.algorithms.gossip.moments import GossipModel
 from tallystick.core.errors import LocalProtocolError, TooFewParties
+from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
 from tallystick.privacy.local.gradient_plan import GradientPlan
 from tallystick.privacy.local.plan import LocalPlan
 from tallystick.privacy.local.randomiser import Decoded
 from tallystick.privacy.local.records import record_identity
+from tallystick.privacy.mechanisms.word_buffer import WordBuffer
 
 _BLOCK = 4096
 
@@ -65,7 +67,7 @@ class SimulatedGossip(Computation):
         seed = int(self.simulated.keyed(b"walks").words(1)[0])
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             if isinstance(self.plan, GradientPlan):
-                rows = [rows_of(self.simulated.records[n], self.program, self.plan.claim.max_records) for n in present]
+                rows = [self._rows(name, self.simulated.records[name]) for name in present]
                 self.answered = True
                 return walk_with_gradients(
                     self.program,
@@ -79,8 +81,8 @@ class SimulatedGossip(Computation):
             return walk_over_published(self.program, parts, seed=seed, over=pool.map)
 
     def published(self, name: str, records: Records) -> Iterator[Decoded]:
-        """What everybody sees of one peer's records, in their order, some thousands at a time."""
-        vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
+        """What everybody sees of one peer's records, some thousands at a time."""
+        vectors, labels = self._rows(name, records)
         randomiser = self.plan.randomiser
         source, study = self.simulated.keyed(b"perturb", name.encode()), self.simulated.study.hash
         for start in range(0, len(vectors), _BLOCK):
@@ -93,6 +95,15 @@ class SimulatedGossip(Computation):
             self.answered = True  # from the first draw on, the charge stays
             batch = randomiser.perturb_all(vectors[start:stop], labels[start:stop], identities, source)
             yield randomiser.decode(identities, batch)
+
+    def _rows(self, name: str, records: Records) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """In the table's order; persons in a random one. They are numbered as their first usable records come, so
+        one whose records cannot be read would move all others to other public ids, and to other batches."""
+        vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
+        if records.persons is None:
+            return vectors, labels
+        order = shuffled(len(vectors), self.simulated.keyed(b"order", name.encode()))
+        return vectors[order], labels[order]
 
     def _present(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Who publishes, and who is away."""
@@ -149,3 +160,17 @@ def _unread_persons(records: Records) -> int:
         return 0
     named = records.left_out[records.left_out >= 0]
     return len(np.setdiff1d(named, records.persons)) + int(np.count_nonzero(records.left_out < 0))
+
+
+def shuffled(count: int, source: WordSource) -> NDArray[np.int64]:
+    """A uniformly random order [Fisher-Yates, Durstenfeld], of exact whole numbers; one record takes no word."""
+    order, words = np.arange(count), WordBuffer(source, block=1)
+    for last in range(count - 1, 0, -1):
+        places = last + 1
+        while True:
+            product = words.next() * places  # Lemire: the upper half, unless the lower one is in the uneven rest
+            if product & ((1 << 64) - 1) >= (1 << 64) % places:
+                break
+        at = product >> 64
+        order[last], order[at] = order[at], order[last]
+    return order
