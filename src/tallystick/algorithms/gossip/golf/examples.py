@@ -41,7 +41,9 @@ class Examples:
         """Rows z with the class index of each; a class that no peer has is learned as absent."""
         if classes < 2:
             raise StudyError(
-                "a classifier needs two classes", rule="one-class", remedy="Declare all values of the target."
+                "a classifier needs two classes",
+                rule="two-classes-at-least",
+                remedy="Declare all values of the target.",
             )
         labels = np.asarray(labels)
         if z.ndim != 2 or labels.shape != (z.shape[0],):
