@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.data.example_tables import clinic, clinic_schema, ties, ties_schema
 
 from tallystick.core.caller import speaking_of_files
-from tallystick.core.errors import DataError
+from tallystick.core.errors import BoundsError, DataError
 from tallystick.data.encoding import Records, encode
 from tallystick.data.examples import census, census_schema
 from tallystick.study.columns import Category, Integer, Items, Missing, Number
@@ -363,3 +363,23 @@ def test_adult_formats_agree(tmp_path: Path) -> None:
     for source in (frame, frame.to_pandas(), frame.to_arrow(), tmp_path / "adult.csv"):
         got = encode(source, census_schema(), target="income", missing=Missing())
         assert got.features.tobytes() == expected.features.tobytes()
+
+
+def test_a_steeper_logarithm_tells_small_values_apart_and_is_undone_by_the_layout() -> None:
+    schema = Schema({"gain": Number(1, 51, log=100)})
+    found = encode({"gain": [1.0, 1.5, 6.0, 51.0, 99.0]}, schema).features[:, 0]
+    wanted = [2 * math.log1p(100 * (v - 1)) / math.log1p(5000) - 1 for v in (1.0, 1.5, 6.0, 51.0, 51.0)]
+    assert np.allclose(found, wanted)
+    layout = schema.layout()
+    back = [layout.offset[0] + math.expm1(layout.centre[0] + layout.scale[0] * x) for x in found]
+    assert np.allclose(back, [1.0, 1.5, 6.0, 51.0, 51.0])
+    assert np.array_equal(
+        encode({"gain": [1.5, 6.0]}, Schema({"gain": Number(1, 51, log=1)})).features,
+        encode({"gain": [1.5, 6.0]}, Schema({"gain": Number(1, 51, log=True)})).features,
+    )
+
+
+@pytest.mark.parametrize("log", [0, -1, math.nan, math.inf, "yes"])
+def test_a_logarithm_that_is_none_is_refused(log: object) -> None:
+    with pytest.raises(BoundsError, match="log is not"):
+        Schema({"gain": Number(1, 51, log=log)})  # type: ignore[arg-type]

@@ -130,6 +130,11 @@ def test_persons_publish_as_many_records_each() -> None:
     vectors, _ = rows_of(records, design.program, study.privacy.max_records)
     assert len(vectors) == 9  # three of each person, zeros where there are fewer
     assert vectors.any(axis=1).tolist() == [True] * 3 + [True, True, False] + [True, False, False]
+    data["age"] = data["age"].copy()
+    data["age"][5] = np.nan  # all that c has: c publishes zeros, and as many
+    lacking, _ = rows_of(study_records(study, data, lenient=True), design.program, study.privacy.max_records)
+    assert len(lacking) == 9
+    assert not lacking[6:].any()
     plan = plan_study(study, design, allow_not_private=False)
     assert float(plan.randomiser.pure_epsilon) == pytest.approx(5 / 3)  # type: ignore[attr-defined]
     assert plan.pure_epsilon == 5

@@ -71,6 +71,8 @@ class Tallies:
     """Why records were left out, in words, and how many each."""
     broken: int = 0
     """Lines of a file that are no record."""
+    persons: int = 0
+    """How many are named, where persons are the unit; also those whose records are all left out."""
 
     def __repr__(self) -> str:
         return "Tallies(local)"
@@ -160,10 +162,14 @@ def encode(
         matrix = matrix[rows]
         labels = None if labels is None else labels[rows]
     persons = None
+    codes: dict[str, int] = {}
     if names_of is not None:
-        codes: dict[str | None, int] = {}
-        persons = np.array([codes.setdefault(names_of[row], len(codes)) for row in rows.tolist()], dtype=np.int64)
-    tallies = encoder.tallies(broken=broken_records(table))
+        # Of all rows: somebody whose records are all left out is somebody still.
+        for name in names_of:
+            if name is not None:
+                codes.setdefault(name, len(codes))
+        persons = np.array([codes[names_of[row] or ""] for row in rows.tolist()], dtype=np.int64)
+    tallies = encoder.tallies(broken=broken_records(table), persons=len(codes))
     return Records(features=matrix, target=labels, layout=layout, rows=rows, tallies=tallies, persons=persons)
 
 
@@ -182,9 +188,10 @@ class _Encoder:
             k: {} for k in ("clamped", "unknown", "missing", "truncated", "unusable", "dropped_by")
         }
 
-    def tallies(self, *, broken: int) -> Tallies:
+    def tallies(self, *, broken: int, persons: int) -> Tallies:
         return Tallies(
             records=len(self.keep),
+            persons=persons,
             dropped=len(self.keep) - int(np.count_nonzero(self.keep)),
             reasons=self._reasons,
             broken=broken,

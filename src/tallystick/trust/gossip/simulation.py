@@ -102,7 +102,7 @@ def rows_of(
     vectors = program.vectors(records.features)
     labels = np.zeros(len(vectors), np.int64) if records.target is None else records.target.astype(np.int64)
     if records.persons is not None:
-        return _person_rows(vectors, labels, records.persons, max_records)
+        return _person_rows(vectors, labels, records.persons, records.tallies.persons, max_records)
     rows = np.zeros((records.tallies.records, program.dimension), np.int64)
     classes = np.zeros(len(rows), np.int64)
     rows[records.rows], classes[records.rows] = vectors, labels
@@ -110,10 +110,9 @@ def rows_of(
 
 
 def _person_rows(
-    vectors: NDArray[np.int64], labels: NDArray[np.int64], persons: NDArray[np.int64], most: int
+    vectors: NDArray[np.int64], labels: NDArray[np.int64], persons: NDArray[np.int64], count: int, most: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``most`` rows for every person, the first records of each, so that how many it has is not seen."""
-    count = int(persons.max()) + 1 if len(persons) else 0
     rows, classes = np.zeros((count * most, vectors.shape[1]), np.int64), np.zeros(count * most, np.int64)
     taken = np.zeros(count, np.int64)
     for vector, label, person in zip(vectors, labels, persons):
