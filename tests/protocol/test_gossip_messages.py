@@ -162,7 +162,7 @@ def test_damaged_records_are_not_taken_up_again() -> None:
         peer(records={kept.key: kept.record[:-1] + b"\0"})
 
 
-# -- a peer --------------------------------------------------------------------------------------------------------------
+# -- a peer ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_peer_draws_once_and_a_restarted_one_not_at_all() -> None:

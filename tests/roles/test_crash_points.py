@@ -18,6 +18,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 ROLES = ("server", "client", "aggregator")
 OF_A_DRAW = {"draw-message-sent"}
 """Of computing parties, who are killed there (and after ``drawing-kept``) in tests/trust/test_parties_deployed.py."""
+OF_PEERS = {"records-drawn", "publication-noted", "publication-attested"}  # tests/trust/test_gossip_processes.py
 OF_MASKS = {
     "dealing-sent", "packets-relayed", "masked-sum-sent", "survivors-named", "survivors-signed", "quorum-told",
     "shares-revealed",
@@ -100,7 +101,7 @@ def test_every_call_in_the_sources_is_listed_and_the_list_holds_nothing_else() -
                     built.append((path.name, ast.unparse(node.args[0])))
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_SENT":
                 told |= {ast.literal_eval(value) for value in node.value.values}  # type: ignore[attr-defined]
-    assert told == {step for role in ROLES for step in steps_of(role)} | OF_A_DRAW | OF_MASKS
+    assert told == {step for role in ROLES for step in steps_of(role)} | OF_A_DRAW | OF_MASKS | OF_PEERS
     assert sorted(built) == [
         ("coordinator.py", "point"),
         ("file.py", "f'ledger-{links[-1].kind}-anchored'"),

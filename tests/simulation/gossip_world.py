@@ -63,7 +63,7 @@ class Faults:
     """Peers that nothing reaches, and of which nothing is heard."""
 
 
-class Crashed(Exception):
+class CrashedError(Exception):
     pass
 
 
@@ -122,13 +122,13 @@ class World:
         try:
             for step in instructions:
                 self._one(member, step)
-        except Crashed:
+        except CrashedError:
             member.machine, member.steps = None, None
 
     def _one(self, member: Member, step: Any) -> None:
         if member.steps is not None:
             if member.steps == 0:
-                raise Crashed
+                raise CrashedError
             member.steps -= 1
         match step:
             case Persist(key=key, record=record):

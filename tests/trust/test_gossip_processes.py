@@ -1,5 +1,7 @@
-"""Trust model ``gossip`` between real processes: governed, charged, receipted; a fifth of all messages lost, a peer that
-forges records and sends junk, peers and relay killed at every step. A restarted peer publishes what it has drawn before.
+"""Trust model ``gossip`` between real processes: governed, charged, receipted.
+
+A fifth of what is said in studies is lost, one peer forges records and sends junk, a peer and the relay are killed at
+every step. A restarted peer publishes what it has drawn before.
 """
 
 from __future__ import annotations

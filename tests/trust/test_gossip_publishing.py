@@ -1,4 +1,4 @@
-"""What a peer publishes: one record for every line, in a random order, that everybody can check and nobody can forge."""
+"""What a peer publishes: one record for every line, in a random order, that all can check and nobody can forge."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The party's n
 RoleOption = Annotated[
     str,
     typer.Option(
-        help="client, analyst, or a role of the trust model: server, aggregator; party, aggregator; reducer; peer, relay; "
-        "proxy, data-user."
+        help="client, analyst, or a role of the trust model: server, aggregator; party, aggregator; reducer; "
+        "peer, relay; proxy, data-user."
     ),
 ]
 AddressOption = Annotated[

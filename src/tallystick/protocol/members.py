@@ -93,7 +93,7 @@ class Members:
         return (*self.helpers, *self.clients)
 
     def cast(self, model: TrustModel, section: Mapping[str, Any] | None = None) -> Cast:
-        """What each does in a study of this trust model; ``section`` is [trust] of its file, which nobody has checked."""
+        """What each does in a study of this trust model; ``section`` is its [trust], which nobody has checked."""
         coordinators = self.of(model.coordinator)
         if len(coordinators) != 1:
             raise RemoteProtocolError(

@@ -8,6 +8,8 @@ given, and ``encode(decode(raw)) == raw`` whenever decoding succeeds.
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,17 +28,24 @@ def _take_digests(raw: bytes, at: int, count: int) -> tuple[tuple[bytes, ...], i
     return tuple([raw[i : i + SHORT_BYTES] for i in range(at, end, SHORT_BYTES)]), end
 
 
+def _pack_ages(ages: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<{len(ages)}I", *ages)
+
+
+def _take_ages(raw: bytes, at: int, count: int) -> tuple[tuple[int, ...], int]:
+    end = end_of(raw, at, 4 * count)
+    return struct.unpack_from(f"<{count}I", raw, at), end
+
+
 def _take_floats(raw: bytes, at: int, count: int) -> tuple[NDArray[np.float64], int]:
     end = end_of(raw, at, 8 * count)
     return np.frombuffer(raw, dtype="<f8", count=count, offset=at).astype(np.float64), end
 
 
-_numbers = KINDS["numbers"]
-assert isinstance(_numbers, Varying)
 _KINDS = KINDS | {
     "flag": Fixed("B", allowed=frozenset((0, 1))),
     "code": Fixed("B", allowed=frozenset(map(int, Code))),
-    "ages": Varying(_numbers.pack, _numbers.take, by="peers"),
+    "ages": Varying(_pack_ages, _take_ages, by="peers"),
     "digests": Varying(b"".join, _take_digests, by="peers"),
     "floats": Varying(lambda vector: vector.astype("<f8").tobytes(), _take_floats),
     "publications": nested(PUBLICATION, many=True),

@@ -1,7 +1,7 @@
 """Newscast peer sampling [JVGKS07]: a small, fresh, random-looking list of peers, kept by exchanging it.
 
-Each entry is a peer and its age: how many of *somebody's* cycles ago it was heard of, counted up by whoever holds it. No
-clock is compared with another. An exchange merges two lists and keeps the freshest; who is gone grows old and drops
+Each entry is a peer and its age: how many of *somebody's* cycles ago it was heard of, counted up by whoever holds it.
+No clock is compared with another. An exchange merges two lists and keeps the freshest; who is gone grows old and drops
 out. A peer's word makes only itself fresh: what it tells of others is at least one cycle old, so a liar can push its
 friends to the front for one exchange and no further. And since the roster is known and authenticated, one partner in
 ``UNIFORM`` is drawn from all of it, whatever the list says: nobody's list can be taken over for good.

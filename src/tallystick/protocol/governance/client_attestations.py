@@ -5,8 +5,8 @@ had left, may never say so. So not everybody has to attest to everything: every 
 participants (as many as have signed its survivor set are surely there), and more than may collude, so that one of them
 is honest; whoever speaks must say what the receipt says, and all the same noise.
 
-Where each one's noise is on its own records alone (``themselves``: local privacy), nobody else's word is worth anything:
-everybody whose records are in must have vouched for its own part, and for nothing else.
+Where each one's noise is on its own records alone (``themselves``: local privacy), nobody else's word is worth
+anything: everybody whose records are in must have vouched for its own part, and for nothing else.
 """
 
 from __future__ import annotations

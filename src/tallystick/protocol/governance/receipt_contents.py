@@ -133,7 +133,7 @@ def _charges(known: Sequence[Statement]) -> dict[str, list[Statement]]:
 
 
 def paid(known: Sequence[Statement], clients: Sequence[str], cast: Cast, rho: str | None) -> Iterator[Finding]:
-    """Each client's ledger holds the whole charge, and its witnesses, or enough of them, have countersigned its head."""
+    """Each client's ledger holds the whole charge, and its witnesses, or enough of them, have signed its head."""
     charges, signed = _charges(known), dict[tuple[str, str], list[Statement]]()
     for one in _of(known, "countersignature"):
         signed.setdefault((one.signer, one.body["client"]), []).append(one)

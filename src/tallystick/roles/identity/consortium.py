@@ -27,7 +27,7 @@ from tallystick.crypto.signing import VerifyKey
 from tallystick.study.trust import CLIENT, holding_roles, registered
 
 LINES = 8
-"""To so many of the peers that can be reached each peer keeps a line of its own: with those that dial it, about twice as many."""
+"""To so many of the peers that can be reached each peer opens a line; with those that dial it, about twice as many."""
 _HOST = re.compile(r"\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 

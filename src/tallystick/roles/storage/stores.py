@@ -95,7 +95,7 @@ def is_running(state: Path) -> bool:
 
 
 def records_of(state: Path, study: bytes, prefix: str) -> dict[str, bytes]:
-    """Records that a role has kept of a study and that are not secret, for a command beside it, which may run meanwhile;
+    """Records that a role has kept of a study and that are not secret, for a command beside it, while it runs;
     those whose keys begin so, without that beginning."""
     path = state / ROLE_STORE
     if not path.exists():

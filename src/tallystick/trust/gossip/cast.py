@@ -76,7 +76,7 @@ def witness_problems(witnesses: tuple[str, ...], countersignatures: int | None) 
     elif not there // 2 < needed < there:
         yield Problem(
             rule="majority-of-witnesses",
-            cause=f"countersignatures = {needed} of {there} witnesses: two sets of so many need not have one in common, "
+            cause=f"countersignatures = {needed} of {there} witnesses: two sets of so many may have none in common, "
             "or a witness, which cannot sign for itself, would never have enough",
             remedy=f"Use {there // 2 + 1} to {there - 1}.",
         )

@@ -1,4 +1,4 @@
-"""``tallystick relay start``: the notice board of peers, run by one of them; it passes on what they seal for each other.
+"""``tallystick relay start``: the notice board of peers, run by one of them; it passes on what they seal.
 
 It coordinates studies as every coordinator does, and gathers the perturbed records as every peer does. It has none of
 its own, makes no noise and witnesses nothing. What it passes on it neither reads nor keeps: a message for a peer that
