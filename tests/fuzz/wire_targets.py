@@ -29,7 +29,6 @@ from tallystick.protocol import alignment as alignments
 from tallystick.protocol import gossip
 from tallystick.protocol import joint_products as products
 from tallystick.protocol import masked_sum as masks
-from tallystick.protocol import gossip
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol import selection as selections
 from tallystick.protocol import study as studies
