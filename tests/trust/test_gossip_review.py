@@ -17,7 +17,7 @@ from tallystick.data.record_blocks import open_records
 from tallystick.engines.setup import Setup, set_up
 from tallystick.study import Study
 from tallystick.trust.gossip.parts import PeerPart
-from tallystick.trust.gossip.publishing import Publishing
+from tallystick.trust.gossip.publishing import BODY_BYTES, Publishing
 from tallystick.trust.gossip.simulation import SimulatedGossip
 
 PERSONS = text(peers=3, each=10).replace(
@@ -113,3 +113,10 @@ def test_records_that_are_read_in_blocks_are_published_too(tmp_path: Path) -> No
     publishing = Publishing.of(set_up(study.canonical(), ""), study.hash)
     body = publishing.draw(made.prepare(blocks), "peer-01", source())
     assert len(publishing.unpack(body)) == 10
+
+
+def test_a_person_of_many_records_does_not_let_messages_grow_without_bound() -> None:
+    many = PERSONS.replace("max_records = 2", "max_records = 1000000").replace("records = 30\n", "")
+    study = Study.parse(many)
+    publishing = Publishing.of(set_up(study.canonical(), "", allow_not_private=True), study.hash)
+    assert publishing.body_limit <= BODY_BYTES

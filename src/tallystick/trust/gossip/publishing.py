@@ -54,9 +54,8 @@ class Publishing:
         if not isinstance(plan, LocalPlan) or not isinstance(program, GossipProgram) or plan.randomiser is None:
             raise LocalProtocolError(f"{setup.study.study.program} is not of locally perturbed records")
         stated = setup.study.data.records
-        most = max(1, min(MOST_RECORDS if stated is None else stated, (BODY_BYTES - 4) // plan.randomiser.shape.size))
-        if plan.claim.unit == "person":
-            most *= plan.claim.max_records
+        most = (MOST_RECORDS if stated is None else stated) * plan.claim.max_records
+        most = max(1, min(most, (BODY_BYTES - _COUNT.size) // plan.randomiser.shape.size))
         return cls(study=study, plan=plan, randomiser=plan.randomiser, program=program, most=most)
 
     @property
