@@ -48,7 +48,7 @@ def part() -> Any:
     )
     made.machine, made.publishing, made.drive = Machine(), PUBLISHING, list
     made.source = lambda _label: source()
-    made._waiting, made._patience = None, 0.0
+    made._waiting = None
     return made
 
 
@@ -67,12 +67,18 @@ def test_it_draws_once_it_is_in_step_with_the_board(part: Any) -> None:
     assert len(part.machine.drawn) == 1
 
 
-def test_a_board_that_never_says_what_it_holds_does_not_keep_a_peer_for_ever(part: Any) -> None:
-    part.session.process.exchange.in_step = lambda _board: False
+def test_a_peer_that_was_set_back_while_the_board_is_away_does_not_draw_again_however_long_that_is(part: Any) -> None:
+    exchange = part.session.process.exchange
+    exchange.in_step = lambda _board: False
     part.answer(STEP, RECORDS)
-    part.session.process.now = lambda: 111.0
+    for later in (111.0, 1e4, 1e6):
+        part.session.process.now = lambda later=later: later
+        part.tick()
+    assert part.machine.drawn == []
+    exchange.in_step, exchange.said = lambda _board: True, (SimpleNamespace(signer="peer-01"),)
     part.tick()
-    assert len(part.machine.drawn) == 1
+    assert part.machine.drawn == []
+    assert part.machine.withdrawn
 
 
 def test_what_it_has_attested_to_it_does_not_draw_again(part: Any) -> None:

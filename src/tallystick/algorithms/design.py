@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from tallystick.algorithms.program import Program
+from tallystick.core.errors import StudyError
 from tallystick.privacy.grid import Group
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.rules import Claim
@@ -74,6 +75,11 @@ class Design(ABC):
     @abstractmethod
     def rounds(self) -> int:
         """Number of rounds."""
+
+    @property
+    def only_simulated(self) -> StudyError | None:
+        """Why real parties do not run this; None if they do."""
+        return None
 
     @property
     def if_a_party_is_lost(self) -> str:

@@ -73,8 +73,6 @@ class Tallies:
     """Why records were left out, in words, and how many each."""
     broken: int = 0
     """Lines of a file that are no record."""
-    persons: int = 0
-    """How many are named, where persons are the unit; also those whose records are all left out."""
 
     def __repr__(self) -> str:
         return "Tallies(local)"
@@ -94,7 +92,7 @@ class Records:
 
     ``target`` is the class index for a category, the clamped value for a number. ``rows`` are the positions the
     records had in the source, which tells the records left out. ``persons`` has equal codes for the records of one
-    person, where persons are the unit.
+    person, where persons are the unit; ``left_out`` are those codes of the records left out, −1 where nobody is named.
     """
 
     features: NDArray[np.float64]
@@ -103,9 +101,10 @@ class Records:
     rows: NDArray[np.int64]
     tallies: Tallies
     persons: NDArray[np.int64] | None = None
+    left_out: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for array in (self.features, self.target, self.rows, self.persons):
+        for array in (self.features, self.target, self.rows, self.persons, self.left_out):
             if array is not None:
                 array.flags.writeable = False
 
@@ -131,6 +130,7 @@ class Records:
             rows=self.rows[chosen],
             tallies=self.tallies,
             persons=None if self.persons is None else self.persons[chosen],
+            left_out=self.left_out,
         )
 
 
@@ -170,24 +170,31 @@ def encode(
     if len(rows) < len(table):
         matrix = matrix[rows]
         labels = None if labels is None else labels[rows]
-    persons = None
-    codes: dict[str, int] = {}
+    persons = left_out = None
     if names_of is not None:
-        persons = _person_codes(names_of, of_a_block=before is not None, codes=codes)[rows]
-    tallies = encoder.tallies(broken=broken_records(table), persons=len(codes))
-    places = rows + (before or 0)
-    return Records(features=matrix, target=labels, layout=layout, rows=places, tallies=tallies, persons=persons)
+        order = [*rows.tolist(), *np.flatnonzero(~encoder.keep).tolist()]
+        codes = _person_codes([names_of[row] for row in order], of_a_block=before is not None)
+        persons, left_out = codes[: len(rows)], codes[len(rows) :]
+    return Records(
+        features=matrix,
+        target=labels,
+        layout=layout,
+        rows=rows + (before or 0),
+        tallies=encoder.tallies(broken=broken_records(table)),
+        persons=persons,
+        left_out=left_out,
+    )
 
 
-def _person_codes(names: Sequence[str | None], *, of_a_block: bool, codes: dict[str, int]) -> NDArray[np.int64]:
-    """Equal codes for equal names, of all rows: somebody whose records are all left out is somebody still, and moves
-    nobody else's code. Blocks that do not know of each other use 63 bits of a hash: should two persons ever share a
-    code, their records are clipped as those of one, which bounds each of them all the same."""
+def _person_codes(names: Sequence[str | None], *, of_a_block: bool) -> NDArray[np.int64]:
+    """Equal codes for equal names, −1 for none. Blocks that do not know of each other use 63 bits of a hash: should two
+    persons ever share a code, their records are clipped as those of one, which bounds each of them all the same."""
+    codes: dict[str | None, int] = {None: -1}
     for name in names:
-        if name is not None and name not in codes:
-            hashed = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-            codes[name] = int.from_bytes(hashed, "little") >> 1 if of_a_block else len(codes)
-    return np.array([-1 if name is None else codes[name] for name in names], dtype=np.int64)
+        if name not in codes:
+            hashed = hashlib.blake2b(str(name).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            codes[name] = int.from_bytes(hashed, "little") >> 1 if of_a_block else len(codes) - 1
+    return np.array([codes[name] for name in names], dtype=np.int64)
 
 
 class _Encoder:
@@ -206,10 +213,9 @@ class _Encoder:
             k: {} for k in ("clamped", "unknown", "missing", "truncated", "unusable", "dropped_by")
         }
 
-    def tallies(self, *, broken: int, persons: int) -> Tallies:
+    def tallies(self, *, broken: int) -> Tallies:
         return Tallies(
             records=len(self.keep),
-            persons=persons,
             dropped=len(self.keep) - int(np.count_nonzero(self.keep)),
             reasons=self._reasons,
             broken=broken,

@@ -194,7 +194,6 @@ def together(found: Iterable[Tallies]) -> Tallies:
         records=sum(t.records for t in every),
         dropped=sum(t.dropped for t in every),
         broken=sum(t.broken for t in every),
-        persons=sum(t.persons for t in every),
         unknown_values={name: tuple(seen.most_common(SHOWN_VALUES)) for name, seen in values.items()},
         spans=spans,
         **{what: added(what) for what in counts},

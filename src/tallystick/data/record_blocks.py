@@ -159,10 +159,16 @@ def joined(blocks: list[Records], tallies: Tallies) -> Records:
         return blocks[0]
     if not blocks:
         raise DataError("there are no records to join")
-    persons = None
+    persons = left_out = None
     if blocks[0].persons is not None:
-        codes = np.concatenate([b.persons for b in blocks if b.persons is not None])
-        persons = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+        known, persons = np.unique(
+            np.concatenate([b.persons for b in blocks if b.persons is not None]), return_inverse=True
+        )
+        persons = persons.astype(np.int64)
+        gone = np.concatenate([np.empty(0, np.int64), *(b.left_out for b in blocks if b.left_out is not None)])
+        every = np.concatenate([known, np.setdiff1d(gone[gone >= 0], known)]).tolist()
+        codes = {code: i for i, code in enumerate(every)} | {-1: -1}
+        left_out = np.array([codes[code] for code in gone.tolist()], np.int64)
     targets = [b.target for b in blocks if b.target is not None]
     return Records(
         features=np.concatenate([b.features for b in blocks]),
@@ -171,6 +177,7 @@ def joined(blocks: list[Records], tallies: Tallies) -> Records:
         rows=np.concatenate([b.rows for b in blocks]),
         tallies=tallies,
         persons=persons,
+        left_out=left_out,
     )
 
 

@@ -63,6 +63,8 @@ class Setup:
                 remedy="Nothing was read or charged. Simulate it: tallystick simulate, or Federation.simulate(…, "
                 "vertical=True); see docs/roadmap.md.",
             )
+        if self.design.only_simulated is not None:
+            raise self.design.only_simulated
         cast.model.check_cast(self.study.trust, cast.counts())
         short = [name for name in cast.clients if cast.countersigners_of(name) > len(cast.witnesses_of(name))]
         if short:

@@ -91,6 +91,16 @@ class GossipDesign(Design):
         return 1
 
     @property
+    def only_simulated(self) -> StudyError | None:
+        if self.settings.perturb == "data":
+            return None
+        return StudyError(
+            f'perturb = "{self.settings.perturb}" is simulated: real peers publish perturbed records',
+            rule="records-are-published",
+            remedy='Nothing was read or charged. Use perturb = "data", or simulate it: tallystick simulate.',
+        )
+
+    @property
     def if_a_party_is_lost(self) -> str:
         return "If a peer is lost, the others learn from the records that have reached them."
 

@@ -34,15 +34,14 @@ from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
 from tallystick.trust.gossip.publishing import Publishing
-from tallystick.trust.gossip.simulation import in_memory
 from tallystick.trust.gossip.vouching import vouched
 
 _log = logging.getLogger("tallystick.roles")
 CYCLE_SECONDS = 1.0
 CYCLES = 30
 """A short study has at least so many cycles before its deadline."""
-BOARD_SECONDS = 10.0
-"""For so long a peer waits to compare notes with the board before it draws."""
+LOOK_SECONDS = 0.2
+"""How often a peer looks whether it has compared notes with the board, before it draws."""
 OVERHEAD = 1024
 """Bytes of a seal, and of a relay's envelope."""
 
@@ -143,7 +142,6 @@ class PeerPart(GossipPart, ClientPart):
             source=self.source(b"partners"),
         )
         self._waiting: Compute | None = None
-        self._patience = 0.0
 
     def begin(self) -> None:
         self.drive(self.machine.begin(self.session.process.now()))
@@ -182,18 +180,19 @@ class PeerPart(GossipPart, ClientPart):
             super().step(step)
 
     def prepare(self, records: HeldRecords) -> Any:
-        return in_memory(records)
+        return records.whole()
 
     def answer(self, step: Compute, prepared: Any) -> None:
         """The one draw: paid for and countersigned by now, and kept before anybody hears of it.
 
         A peer that was set back to an old copy of its disk may not know of its own draw. The notice board does: what a
-        peer has attested to has left, or was about to.
+        peer has attested to has left, or was about to. So without the board nothing is drawn, however long it is away:
+        a peer that is restored while the board is down, too, would publish a second time. Nothing is lost by waiting,
+        because without it no study ends.
         """
         if self.machine.published is not None:
             return
         exchange, now = self.session.process.exchange, self.session.process.now()
-        self._patience = self._patience or now + BOARD_SECONDS
         said = exchange.docket(self.session.study_hash).statements("attestation")
         if any(s.signer == exchange.name for s in said):
             _log.error(
@@ -202,9 +201,9 @@ class PeerPart(GossipPart, ClientPart):
             )
             self.withdraw(step.round)
             return
-        if not exchange.in_step(exchange.members.board) and now < self._patience:
+        if not exchange.in_step(exchange.members.board):
             self._waiting = step  # what this peer has said before may be on its way
-            self.session.process.wake(now + 0.2, self.session, ROUNDS)
+            self.session.process.wake(now + LOOK_SECONDS, self.session, ROUNDS)
             return
         body = self.publishing.draw(prepared, self.session.process.name, self.source(b"draw"))
         crashpoint("records-drawn")

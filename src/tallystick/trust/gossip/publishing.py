@@ -18,9 +18,9 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tallystick.algorithms.gossip.design import GossipProgram
+from tallystick.algorithms.gossip.golf.learning import walk_over_published
 from tallystick.core.errors import DataError, LocalProtocolError, RemoteProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
@@ -28,8 +28,7 @@ from tallystick.engines.setup import Setup
 from tallystick.privacy.local.plan import LocalPlan
 from tallystick.privacy.local.randomiser import Decoded, Randomiser
 from tallystick.privacy.local.records import PerturbedBatch, PerturbedRecord, record_identities
-from tallystick.privacy.mechanisms.word_buffer import WordBuffer
-from tallystick.trust.gossip.simulation import rows_of
+from tallystick.trust.gossip.simulation import rows_of, shuffled
 
 _COUNT = Struct("<I")
 MOST_RECORDS = 1 << 20
@@ -55,9 +54,8 @@ class Publishing:
         if not isinstance(plan, LocalPlan) or not isinstance(program, GossipProgram) or plan.randomiser is None:
             raise LocalProtocolError(f"{setup.study.study.program} is not of locally perturbed records")
         stated = setup.study.data.records
-        most = max(1, min(MOST_RECORDS if stated is None else stated, (BODY_BYTES - 4) // plan.randomiser.shape.size))
-        if plan.claim.unit == "person":
-            most *= plan.claim.max_records
+        most = (MOST_RECORDS if stated is None else stated) * plan.claim.max_records
+        most = max(1, min(most, (BODY_BYTES - _COUNT.size) // plan.randomiser.shape.size))
         return cls(study=study, plan=plan, randomiser=plan.randomiser, program=program, most=most)
 
     @property
@@ -68,7 +66,7 @@ class Publishing:
     def draw(self, records: Records, name: str, source: WordSource) -> bytes:
         """What a peer publishes: to be kept before a byte of it leaves, and never drawn again."""
         vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
-        lost = records.tallies.broken if records.persons is None else 0
+        lost = records.tallies.broken * (1 if records.persons is None else self.plan.claim.max_records)
         vectors = np.vstack([vectors, np.zeros((lost, vectors.shape[1]), np.int64)])
         labels = np.concatenate([labels, np.zeros(lost, np.int64)])
         if len(vectors) > self.most:
@@ -109,21 +107,14 @@ class Publishing:
 
     def learn(self, bodies: Mapping[str, bytes]) -> Any:
         """The model of these peers' records; whoever holds the same ones, in whatever order they came, has the same."""
+        parts = (self.decode(name, bodies[name]) for name in sorted(bodies))
+        if (
+            self.program.settings.learner != "moments"
+        ):  # walks over what is held, in an order that the study's hash draws
+            return walk_over_published(
+                self.program, list(parts), seed=int.from_bytes(self.study[:8], "little"), over=map
+            )
         moments = self.program.moments()
-        for name in sorted(bodies):
-            moments.add(self.decode(name, bodies[name]))
+        for part in parts:
+            moments.add(part)
         return self.program.learn(moments, self.plan)
-
-
-def shuffled(count: int, source: WordSource) -> NDArray[np.int64]:
-    """A uniformly random order [Fisher-Yates, Durstenfeld], of exact whole numbers; one record takes no word."""
-    order, words = np.arange(count), WordBuffer(source, block=1)
-    for last in range(count - 1, 0, -1):
-        places = last + 1
-        while True:
-            product = words.next() * places  # Lemire: the upper half, unless the lower one is in the uneven rest
-            if product & ((1 << 64) - 1) >= (1 << 64) % places:
-                break
-        at = product >> 64
-        order[last], order[at] = order[at], order[last]
-    return order

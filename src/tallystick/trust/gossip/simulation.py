@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from tallystick.algorithms.gossip.design import GossipProgram
 from tallystick.algorithms.gossip.golf.learning import walk_over_published, walk_with_gradients
 from tallystick.algorithms.gossip.moments import GossipModel
-from tallystick.core.errors import LocalProtocolError, StudyError, TooFewParties
+from tallystick.core.errors import LocalProtocolError, TooFewParties
+from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
 from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
@@ -26,6 +27,7 @@ from tallystick.privacy.local.gradient_plan import GradientPlan
 from tallystick.privacy.local.plan import LocalPlan
 from tallystick.privacy.local.randomiser import Decoded
 from tallystick.privacy.local.records import record_identity
+from tallystick.privacy.mechanisms.word_buffer import WordBuffer
 
 _BLOCK = 4096
 
@@ -57,7 +59,7 @@ class SimulatedGossip(Computation):
         """What every peer learns when all records have reached it."""
         moments = self.program.moments()
         for name in present:
-            for part in self.published(name, in_memory(self.simulated.records[name])):
+            for part in self.published(name, self.simulated.records[name]):
                 moments.add(part)
         return self.program.learn(moments, self.plan)
 
@@ -66,8 +68,7 @@ class SimulatedGossip(Computation):
         seed = int(self.simulated.keyed(b"walks").words(1)[0])
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             if isinstance(self.plan, GradientPlan):
-                most = self.plan.claim.max_records
-                rows = [rows_of(in_memory(self.simulated.records[n]), self.program, most) for n in present]
+                rows = [self._rows(name, self.simulated.records[name]) for name in present]
                 self.answered = True
                 return walk_with_gradients(
                     self.program,
@@ -77,12 +78,12 @@ class SimulatedGossip(Computation):
                     seed=seed,
                     over=pool.map,
                 )
-            parts = [part for name in present for part in self.published(name, in_memory(self.simulated.records[name]))]
+            parts = [part for name in present for part in self.published(name, self.simulated.records[name])]
             return walk_over_published(self.program, parts, seed=seed, over=pool.map)
 
-    def published(self, name: str, records: Records) -> Iterator[Decoded]:
-        """What everybody sees of one peer's records, in their order, some thousands at a time."""
-        vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
+    def published(self, name: str, records: HeldRecords) -> Iterator[Decoded]:
+        """What everybody sees of one peer's records, some thousands at a time."""
+        vectors, labels = self._rows(name, records)
         randomiser = self.plan.randomiser
         source, study = self.simulated.keyed(b"perturb", name.encode()), self.simulated.study.hash
         for start in range(0, len(vectors), _BLOCK):
@@ -95,6 +96,16 @@ class SimulatedGossip(Computation):
             self.answered = True  # from the first draw on, the charge stays
             batch = randomiser.perturb_all(vectors[start:stop], labels[start:stop], identities, source)
             yield randomiser.decode(identities, batch)
+
+    def _rows(self, name: str, held: HeldRecords) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """In the table's order; persons in a random one. They are numbered as their first usable records come, so
+        one whose records cannot be read would move all others to other public ids, and to other batches."""
+        records = held.whole()
+        vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
+        if records.persons is None:
+            return vectors, labels
+        order = shuffled(len(vectors), self.simulated.keyed(b"order", name.encode()))
+        return vectors[order], labels[order]
 
     def _present(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Who publishes, and who is away."""
@@ -115,19 +126,6 @@ class SimulatedGossip(Computation):
         return present, tuple(name for name, gone in zip(names, away) if gone)
 
 
-def in_memory(records: HeldRecords) -> Records:
-    """All of a holder's records. Persons are numbered over all rows of a table, readable or not, so that nobody's place
-    hangs on somebody else's record; blocks do not know of each other, and cannot."""
-    whole = records.whole()
-    if whole is not records and whole.persons is not None:
-        raise StudyError(
-            "the persons of a table that is read in blocks cannot be numbered",
-            rule="persons-in-memory",
-            remedy='Raise memory_mb under [data], or use unit = "record" under [privacy].',
-        )
-    return whole
-
-
 def rows_of(
     records: Records, program: GossipProgram, max_records: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -135,7 +133,7 @@ def rows_of(
     vectors = program.vectors(records.features)
     labels = np.zeros(len(vectors), np.int64) if records.target is None else records.target.astype(np.int64)
     if records.persons is not None:
-        return _person_rows(vectors, labels, records.persons, records.tallies.persons, max_records)
+        return _person_rows(vectors, labels, records.persons, max_records, _unread_persons(records))
     rows = np.zeros((records.tallies.records, program.dimension), np.int64)
     classes = np.zeros(len(rows), np.int64)
     rows[records.rows], classes[records.rows] = vectors, labels
@@ -143,9 +141,10 @@ def rows_of(
 
 
 def _person_rows(
-    vectors: NDArray[np.int64], labels: NDArray[np.int64], persons: NDArray[np.int64], count: int, most: int
+    vectors: NDArray[np.int64], labels: NDArray[np.int64], persons: NDArray[np.int64], most: int, unread: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """``most`` rows for every person, the first records of each, so that how many it has is not seen."""
+    count = (int(persons.max()) + 1 if len(persons) else 0) + unread
     rows, classes = np.zeros((count * most, vectors.shape[1]), np.int64), np.zeros(count * most, np.int64)
     taken = np.zeros(count, np.int64)
     for vector, label, person in zip(vectors, labels, persons):
@@ -154,3 +153,26 @@ def _person_rows(
             rows[at], classes[at] = vector, label
             taken[person] += 1
     return rows, classes
+
+
+def _unread_persons(records: Records) -> int:
+    """Persons of whom no record can be used: else it would be seen that one cannot. Nobody knows whose a line without
+    a name is; it stands for a person of its own."""
+    if records.left_out is None or records.persons is None:
+        return 0
+    named = records.left_out[records.left_out >= 0]
+    return len(np.setdiff1d(named, records.persons)) + int(np.count_nonzero(records.left_out < 0))
+
+
+def shuffled(count: int, source: WordSource) -> NDArray[np.int64]:
+    """A uniformly random order [Fisher-Yates, Durstenfeld], of exact whole numbers; one record takes no word."""
+    order, words = np.arange(count), WordBuffer(source, block=1)
+    for last in range(count - 1, 0, -1):
+        places = last + 1
+        while True:
+            product = words.next() * places  # Lemire: the upper half, unless the lower one is in the uneven rest
+            if product & ((1 << 64) - 1) >= (1 << 64) % places:
+                break
+        at = product >> 64
+        order[last], order[at] = order[at], order[last]
+    return order
