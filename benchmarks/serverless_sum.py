@@ -21,7 +21,8 @@ import numpy as np
 import tallystick as ts
 from benchmarks.gossip_accuracy import DATA, RESULTS, Split, splits
 from benchmarks.pem_tables import read_table, write_table
-from tallystick.data.encoding import Records, study_records
+from tallystick.data.encoding import study_records
+from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.federation import SimulatedFederation
 from tallystick.study import Study
 
@@ -37,7 +38,7 @@ class SinglePeers(SimulatedFederation):
 
     whole: Any = None
 
-    def records(self, study: Study) -> list[Records]:
+    def records(self, study: Study) -> list[HeldRecords]:
         if not self._encoded:
             all_of_them = study_records(study, self.whole, party="all", lenient=False)
             one = replace(all_of_them.tallies, records=1)

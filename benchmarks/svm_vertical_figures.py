@@ -1,8 +1,8 @@
 """``python -m benchmarks.svm_vertical_figures`` (``make figures``): Figure 4 of the paper on SVMs, vertical half.
 
 Convergence of z and accuracy against iterations, linear and with a kernel, four learners that hold columns drawn at
-random, C = 50, ρ = 100, without relaxation: the paper's settings with the derived z-step [decision 18]. Half of each set
-is learned from, standardised on it; accuracy is on the other half. The kernel is the sum of one rbf kernel at each
+random, C = 50, ρ = 100, without relaxation: the paper's settings with the derived z-step [decision 18]. Half of each
+set is learned from, standardised on it; accuracy is on the other half. The kernel is the sum of one rbf kernel at each
 learner, by 200 orthogonal random features each. Beside each line LIBSVM's accuracy on the same rows, if it arrives.
 
 The table is ``svm-figure-4-vertical.csv``; it is measured where it is missing, and plots are drawn from it alone.
@@ -169,9 +169,7 @@ def rows(quick: bool = False, out: Path | None = None) -> list[dict[str, Any]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is missing, draw, and print; the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.svm_vertical_figures", description="Figure 4, vertical."
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.svm_vertical_figures", description="Figure 4.")
     parser.add_argument("--quick", action="store_true", help="made-up records, few rounds: only shows that all runs")
     parser.add_argument("--out", type=Path, help="folder of table and plots (docs/results; with --quick none)")
     parser.add_argument("--format", choices=("text", "json"), default="text")

@@ -12,8 +12,13 @@ from scipy.optimize import minimize
 from sklearn.svm import SVC
 
 import tallystick as ts
+from tallystick.algorithms.program import Public
 from tallystick.algorithms.vertical_svm import program as vertical_program
+from tallystick.algorithms.vertical_svm.program import VerticalSvmProgram
+from tallystick.algorithms.vertical_svm.settings import vertical_svm_settings
 from tallystick.algorithms.vertical_svm.sharing import hinge_step
+from tallystick.crypto.field import to_real
+from tallystick.privacy.client_vectors import FRACTION_BITS
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 COLUMNS = [f"x{i}" for i in range(8)]
@@ -31,7 +36,7 @@ def federation(x: np.ndarray, y: np.ndarray, schema: Any = SCHEMA, **options: An
     frames = []
     for m in range(4):
         own = {c: x[:, i] for i, c in enumerate(names) if i % 4 == m}
-        frames.append(pl.DataFrame({"id": np.arange(len(x)), **own, **({"y": y} if m == 2 else {})}))
+        frames.append(pl.DataFrame({"id": [f"{i:05d}" for i in range(len(x))], **own, **({"y": y} if m == 2 else {})}))
     made = {"schema": schema, "vertical": True, "trust": "masks", "identifier": "id"}
     return ts.Federation.simulate(frames, **{**made, **options})
 
@@ -64,27 +69,57 @@ def test_the_z_step_solves_its_own_problem() -> None:
     assert (one + bias >= 1).all()  # one class alone
 
 
-@pytest.mark.parametrize("trust", ["masks", "servers"])
-def test_linear_is_libsvms(trust: str) -> None:
+def directly(x: np.ndarray, y: np.ndarray, rounds: int, **options: Any) -> tuple[Any, Any]:
+    """The institutions' steps and the reducer's in turn, without a federation: (program, state with weights)."""
+    held = tuple((f"client-{m + 1}", tuple(range(m, 8, 4)), 1.0) for m in range(4))
+    public = Public(
+        features=tuple(COLUMNS), records=len(x), classes=("0", "1"), holders=held, label_holder="client-3",
+        units=(("number", 0.0, 4.0, 0.0),) * 8, blocks=tuple((c, i, i + 1, "number", 1) for i, c in enumerate(COLUMNS)),
+    )  # fmt: skip
+    program = VerticalSvmProgram(public, vertical_svm_settings({"tolerance": 1e-9, **options}), rounds)
+    reducer, state = program.reducing(y.astype(float)), program.init(public)
+    learners = [program.at(name) for name in program.holders]
+    prepared = [one.prepare(np.ascontiguousarray(x[:, program.places[one.holder]] / 4), None) for one in learners]
+    memories = [one.start_in_client(ready) for one, ready in zip(learners, prepared)]
+    while not program.finished(state):
+        steps = [one.step_in_client(r, program.query(state), m) for one, r, m in zip(learners, prepared, memories)]
+        memories = [memory for _, memory in steps]
+        total = np.sum([vector for vector, _ in steps], axis=0)
+        state = reducer.reduce_in_aggregator(to_real(total, FRACTION_BITS), state)
+    return program, state
+
+
+def linear_weights(program: Any, state: Any) -> np.ndarray:
+    out = np.zeros(8)
+    for name in program.holders:
+        out[program.places[name]] = state.weights[program.slices[name]]
+    return out
+
+
+def test_linear_is_libsvms() -> None:
     x, y = made_up()
-    model = ts.VerticalSVC(C=1.0, tolerance=1e-5, max_iter=2000).fit(federation(x, y, trust=trust), target="y")
-    rows = model._encode(pl.DataFrame(dict(zip(COLUMNS, x.T))))
-    _, best = central(rows, y, 1.0)
-    assert objective(rows, y, model.coef_[0], model.intercept_[0], 1.0) == pytest.approx(best, rel=2e-3)
-    assert model.solution_["converged"]
+    program, state = directly(x, y, 3000)
+    _, best = central(x / 4, y, 1.0)
+    assert objective(x / 4, y, linear_weights(program, state), state.intercept, 1.0) == pytest.approx(best, rel=1e-3)
+
+
+@pytest.mark.parametrize("trust", ["masks", "servers", "proxy"])
+def test_a_federation_gives_the_same_bits(trust: str) -> None:
+    x, y = made_up(80)
+    program, state = directly(x, y, 10)
+    model = ts.VerticalSVC(tolerance=1e-9, max_iter=10).fit(federation(x, y, trust=trust), target="y")
+    assert (model.coef_[0] == linear_weights(program, state)).all()
+    assert model.intercept_[0] == state.intercept
 
 
 def test_kernel_is_libsvms_on_the_same_features() -> None:
     x, y = made_up()
-    model = ts.VerticalSVC(C=2.0, kernel="rbf", n_features=30, tolerance=1e-5, max_iter=3000)
-    model.fit(federation(x, y), target="y")
-    frame = pl.DataFrame(dict(zip(COLUMNS, x.T)))
-    encoded, program = model._encode(frame), model._program
-    rows = np.hstack([program.rows_of(h, np.ascontiguousarray(encoded[:, program.places[h]])) for h in program.holders])
+    program, state = directly(x, y, 3000, C=2.0, kernel="rbf", n_features=30)
+    rows = np.hstack([program.rows_of(h, np.ascontiguousarray(x[:, program.places[h]] / 4)) for h in program.holders])
     plain, best = central(rows, y, 2.0)
-    found = model._state
-    assert objective(rows, y, found.weights, found.intercept, 2.0) == pytest.approx(best, rel=5e-3)
-    assert np.mean(model.predict(frame) == plain.predict(rows)) > 0.98
+    assert objective(rows, y, state.weights, state.intercept, 2.0) == pytest.approx(best, rel=5e-3)
+    assert np.mean((program.scores(x / 4, state) > 0) == plain.predict(rows)) > 0.98
+    model = ts.VerticalSVC(kernel="rbf", n_features=30, max_iter=5).fit(federation(x[:80], y[:80]), target="y")
     assert not hasattr(model, "coef_")
 
 
@@ -107,22 +142,23 @@ def test_the_papers_literal_z_step_stalls(monkeypatch: pytest.MonkeyPatch) -> No
     rows = x / 4
     _, best = central(rows, y, 1.0)
 
-    def ends_at() -> float:
-        model = ts.VerticalSVC(C=1.0, relaxation=1.0, tolerance=1e-9, max_iter=300).fit(federation(x, y), target="y")
+    def ends_at(rounds: int) -> float:
+        program, state = directly(x, y, rounds, relaxation=1.0)
+        weights = linear_weights(program, state)
         # With the best bias for its weights, so that only these are compared.
-        margins = rows @ model.coef_[0]
+        margins = rows @ weights
         biases = np.concatenate([1 - margins, -1 - margins])
-        return min(objective(rows, y, model.coef_[0], b, 1.0) for b in biases)
+        return min(objective(rows, y, weights, b, 1.0) for b in biases)
 
-    assert ends_at() < 1.01 * best
+    assert ends_at(300) < 1.01 * best
     monkeypatch.setattr(vertical_program, "hinge_step", literal)
-    assert ends_at() > 1.1 * best
+    assert all(ends_at(rounds) > 1.04 * best for rounds in (300, 600, 1200))
 
 
 def test_it_is_not_private_and_says_what_the_reducer_saw() -> None:
     x, y = made_up()
     fed = federation(x, y)
-    model = ts.VerticalSVC().fit(fed, target="y")
+    model = ts.VerticalSVC(max_iter=20).fit(fed, target="y")
     assert model.privacy_.as_dict()["differentially_private"] is False
     assert model.study_.trust.reducer == "client-3"  # who holds the labels
     notes = " ".join(model.answer().notes)

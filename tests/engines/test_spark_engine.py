@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -182,6 +185,46 @@ def _command(pid: int) -> bytes:
         return b""
 
 
+@pytest.mark.audit
+def test_a_standalone_master_with_two_workers_one_of_whose_executors_is_killed() -> None:
+    home = Path(pytest.importorskip("pyspark", reason="PySpark is not installed").__file__).parent
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.skip("Java is not installed: make system (as root, where apt-get is)")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"spark://127.0.0.1:{port}"
+    here = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    run, quiet = str(home / "bin" / "spark-class"), {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    deploy = "org.apache.spark.deploy"
+    master = [run, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+    worker = [
+        run,
+        f"{deploy}.worker.Worker",
+        address,
+        "--host",
+        "127.0.0.1",
+        "-c",
+        "1",
+        "-m",
+        "800m",
+        "--webui-port",
+        "0",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        started = [subprocess.Popen(master, env=here, **quiet)]
+        started += [subprocess.Popen([*worker, "-d", f"{folder}/{i}"], env=here, **quiet) for i in range(2)]
+        try:
+            client = [sys.executable, "-m", "tests.engines.standalone_client", address]
+            root = Path(__file__).parents[2]
+            done = subprocess.run(client, cwd=root, env=here, capture_output=True, text=True, timeout=400, check=False)
+            assert "executors 2 equal True" in done.stdout, done.stderr[-2000:]
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+
+
 # -- without a cluster -------------------------------------------------------------------------------------------------
 
 
@@ -201,8 +244,6 @@ def test_what_a_source_s_text_means(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_java_or_pyspark_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     if "pyspark" in sys.modules or shutil.which("java"):
         pytest.importorskip("pyspark", reason="PySpark is not installed")
         monkeypatch.setattr(shutil, "which", lambda _name: None)

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocol.masked_sum_world import AGREEMENTS, CLIENTS, IDENTITIES, MODEL, World, parameters, said
+from tests.protocol.masked_sum_world import AGREEMENTS, CLIENTS, IDENTITIES, MANY, MODEL, World, parameters, said
 from tests.protocol.test_masked_sum_attacks import rules
+from tests.protocol.test_masked_sum_circle import PLAN
 
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.crypto.key_agreement import AgreementKey
+from tallystick.crypto.mask_graph import MaskGraph
 from tallystick.crypto.prg import AesStream
 from tallystick.protocol.instructions import NoisySum, Send
 from tallystick.protocol.masked_sum import PeerMachine, decode, encode
@@ -376,3 +378,38 @@ def test_a_masked_sum_whose_signature_is_not_of_its_vector_is_not_taken() -> Non
     world.run()
     assert changed
     assert "b" not in world.results[0].participants
+
+
+# -- on a circle -------------------------------------------------------------------------------------------------------
+
+
+def circle() -> Peers:
+    return Peers(parameters(MANY, every_peer=True, graph=MaskGraph(MANY, PLAN, bytes(32))))
+
+
+def test_on_a_circle_every_peer_comes_to_the_total_too() -> None:
+    world = circle()
+    world.absent.add("d")
+    world.open(1)
+    world.run()
+    world.absent.clear()
+    world.open(2)
+    world.run()
+    assert [len(r.participants) for r in world.results] == [15, 16]
+    for result in world.results:
+        assert (result.total == world.expected(result.participants, result.round)).all()
+        assert all(world.totals(name)[result.round] == tuple(result.total.tolist()) for name in MANY)
+
+
+def test_on_a_circle_neighbours_sign_no_set_with_a_vector_that_its_owner_has_not_signed() -> None:
+    """The relay names another vector of a: its neighbours see that, the others need not."""
+    world = circle()
+    world.change = lambda _sender, _to, m: None if isinstance(m, Survivors) else m
+    world.open(1)
+    world.run(until=0)
+    (whole, *_) = said(world, TiedSurvivors)
+    lie = replace(whole, sums=(bytes(32), *whole.sums[1:]))
+    for name in world.p.graph.neighbours("a"):
+        (abort,) = told(world, name, lie)
+        assert abort.code == Code.SET_DISAGREEMENT
+        assert "a has not signed" in abort.cause

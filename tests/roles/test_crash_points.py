@@ -21,7 +21,7 @@ OF_A_DRAW = {"draw-message-sent"}
 OF_PEERS = {"records-drawn", "publication-noted", "publication-attested"}  # tests/trust/test_gossip_processes.py
 OF_MASKS = {
     "dealing-sent", "packets-relayed", "masked-sum-sent", "survivors-named", "survivors-signed", "quorum-told",
-    "shares-revealed",
+    "shares-revealed", "evidence-sent",
 }  # fmt: skip
 """Of masked sums, whose clients and reducer are killed there in tests/trust/test_masks_processes.py."""
 RECORDS = {"Persist": "kept", "Forget": "erased"}

@@ -39,10 +39,14 @@ def compare_trust(
     servers: int = 2,
     colluding_servers: int | None = None,
     neighbours: str = "replace-one",
+    max_records: int = 1,
+    max_institutions: int = 1,
 ) -> dict[str, Any]:
     """The comparison as data: noise on a mean and, where there are classes, the accuracy to expect.
 
-    ``clients=None``: every record is a peer's own. ``classes=None``: what is learned is not a class.
+    ``clients=None``: every record is a peer's own. ``classes=None``: what is learned is not a class. Where the unit is
+    a person, each client clips a person's sum, and the sum's sensitivity grows with ``max_institutions``; local noise
+    has a share of ε for each of its ``max_records`` at each.
     """
     if not (math.isfinite(epsilon) and epsilon > 0) or records < 1 or features < 1:
         raise StudyError("a comparison needs epsilon, records and features above 0")
@@ -52,7 +56,7 @@ def compare_trust(
     m, t = servers, servers - 1 if colluding_servers is None else colluding_servers
     stated = delta or default_delta(records, "gaussian")
     rho = float(rho_from_epsilon(epsilon, stated))
-    sensitivity = 2.0 if neighbours == "replace-one" else 1.0
+    sensitivity = max_institutions * (2.0 if neighbours == "replace-one" else 1.0)
 
     def row(name: str, words: str, variance: float | None, why: str = "") -> dict[str, Any]:
         accurate = None
@@ -87,12 +91,13 @@ def compare_trust(
             honest_clients(least, some, reducer_is_client=True),
         ),
     ]
+    share = epsilon / (max_records * max_institutions)
     local = "peers and nobody else, nobody trusted"
     if epsilon > WEAK_EPSILON or neighbours != "replace-one":
         why = f"epsilon above {WEAK_EPSILON:g}" if epsilon > WEAK_EPSILON else f"neighbours = {neighbours}"
         rows.append(row("gossip", local, None, why))
     else:
-        rows.append(row("gossip", local, local_variance(epsilon=epsilon, records=records, features=features)))
+        rows.append(row("gossip", local, local_variance(epsilon=share, records=records, features=features)))
     return {
         "formula": _FORMULA,
         "epsilon": epsilon,
@@ -123,7 +128,9 @@ def compared(study: Study, *, features: int, classes: int | None) -> dict[str, A
     if section.model not in ("masks", "gossip"):
         own["clients"] = min(records, max(10, section.min_clients or 3))
     return compare_trust(
-        epsilon=whole.epsilon / (whole.max_records * whole.max_institutions),
+        epsilon=whole.epsilon,
+        max_records=whole.max_records,
+        max_institutions=whole.max_institutions,
         delta=whole.delta,
         records=records,
         features=features,

@@ -80,7 +80,8 @@ def joined_table(study: Study, sources: Mapping[str, Any]) -> Any:
             rule="holders-are-the-institutions",
             remedy="Name each file as the study names its institution: bank.csv is bank.",
         )
-    rows, columns = align_sources(study, sources), {}
+    rows = align_sources(study, sources)
+    columns: dict[str, Any] = {}
     for name, held in holders.items():
         table = read_table(sources[name], list(held.columns), party=name).take(rows[name])
         columns |= dict(zip(table.column_names, table.columns))

@@ -24,6 +24,16 @@ Memories = MutableMapping[int, bytes]
 """The packed memory after a round, by that round; those of older rounds may be gone."""
 
 
+def not_there_before(round: int) -> RoundAborted:
+    """The error of a client that has no memory of the round before."""
+    return RoundAborted(
+        f"this client has not taken part in round {round - 1}, and cannot go on in round {round}",
+        rule="a-learner-dropped-out",
+        round=round,
+        remedy="Every learner takes part in every round: run the study again, as a new version.",
+    )
+
+
 class LocalMap:
     """A client's records and memory. Nothing here leaves the client but what ``contribute`` returns."""
 
@@ -61,12 +71,7 @@ class LocalMap:
             return self._start
         packed = self._memories.get(round - 1)
         if packed is None:
-            raise RoundAborted(
-                f"this client has not taken part in round {round - 1}, and cannot go on in round {round}",
-                rule="a-learner-dropped-out",
-                round=round,
-                remedy="Every learner takes part in every round: run the study again, as a new version.",
-            )
+            raise not_there_before(round)
         if len(packed) != len(pack_state(self._start)):
             raise DataError(
                 f"the records have changed since round {round - 1}: their number is not the one that this client's "

@@ -1,9 +1,9 @@
 """``VerticalSVC``: masked sums of X_m·w_m, and the holder of the labels goes on from them. Exact, and said to be so.
 
 A round: everybody is told p = z̄ − c̄ − u, a number for each person. Institution m solves its ridge problem
-w_m ← ρ(I + ρX_mᵀX_m)⁻¹X_mᵀ(X_m w_m + p), factored once, and contributes X_m·w_m to the sum, with its ‖w_m‖². The reducer
-(:mod:`…sharing`) makes the next p of the sum and the labels. In the last round w_m itself is contributed, each at its own
-places, which is the model.
+w_m ← ρ(I + ρX_mᵀX_m)⁻¹X_mᵀ(X_m w_m + p), factored once, and contributes X_m·w_m to the sum, with its ‖w_m‖². The
+reducer (:mod:`…sharing`) makes the next p of the sum and the labels. In the last round w_m itself is contributed, each
+at its own places, which is the model.
 
 Not differentially private: the reducer sees Σ X_m·w_m, one exact number a person and round, and every institution p.
 A kernel is the sum of one kernel at each institution, by public features of its own columns.

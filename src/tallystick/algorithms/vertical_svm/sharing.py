@@ -8,7 +8,7 @@
 
 λ: the z-step is min over z and b of C·Σ hinge + ρ/(2M)‖z − a‖²; its dual has the quadratic form (M/ρ)·I, and b its
 constraint. (The paper's form Y·1·1ᵀ·Y vanishes on its own constraint, which leaves a linear programme whose λ jump
-between 0 and C: that stalls, tests/algorithms/test_vertical_svm.py.) Σ y_i λ_i(b) falls in b, so b is found by bisection.
+between 0 and C: that stalls, tests/algorithms/test_vertical_svm.py.) Σ y_i λ_i(b) falls in b: b is found by bisection.
 
 Over-relaxation by α replaces c̄ by α·c̄ + (1 − α)·z̄ in the reducer's steps.
 """

@@ -24,7 +24,7 @@ from tallystick.data.encoding import Records, Tallies, study_records
 from tallystick.data.record_blocks import tallies_of
 from tallystick.data.sources import errors_name, refuse_absent
 from tallystick.engines.client_map import ClientMaps, DistantMap, DistantRecords, Streams
-from tallystick.engines.local_map import Memories
+from tallystick.engines.local_map import Memories, not_there_before
 from tallystick.engines.spark import executor
 from tallystick.engines.spark.session import check_executors, job, start_session
 from tallystick.engines.spark.sources import open_frame
@@ -173,12 +173,7 @@ class SparkMap(DistantMap):
             return b""
         kept = self._memories.get(round - 1)
         if kept is None:
-            raise RoundAborted(
-                f"this client has not taken part in round {round - 1}, and cannot go on in round {round}",
-                rule="a-learner-dropped-out",
-                round=round,
-                remedy="Every learner takes part in every round: run the study again, as a new version.",
-            )
+            raise not_there_before(round)
         return bytes(kept)
 
 

@@ -49,7 +49,12 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the system's, without tallystick
     builder = SparkSession.builder.appName("tallystick")
     builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
-    settings = {"spark.ui.enabled": "false", "spark.sql.execution.arrow.maxRecordsPerBatch": "50000", **conf}
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        **conf,
+    }
     if master.startswith("local"):
         settings = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", **settings}
     for key, value in settings.items():

@@ -18,6 +18,10 @@ from struct import Struct
 
 from tallystick.core.identifiers import digest
 from tallystick.protocol.boots import Start
+from tallystick.protocol.sum_messages import Abort as Abort
+from tallystick.protocol.sum_messages import Inquiry as Inquiry
+from tallystick.protocol.sum_messages import Refused as Refused
+from tallystick.protocol.sum_messages import RoundClosed as RoundClosed
 
 _U32 = Struct("<I")
 
@@ -184,48 +188,6 @@ class Revealed:
     client: int
     agreement: bytes
     shares: bytes = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """To whoever sent it: this was not accepted and nothing of it is kept.
-
-    From a client to the reducer with ``ABSENT``: I sit this round out, do not wait for me.
-    """
-
-    study_hash: bytes
-    round: int
-    code: int
-    cause: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abort:
-    """The round is given up; ``party`` is whom it failed at, in plain words why and what to do."""
-
-    study_hash: bytes
-    round: int
-    code: int
-    party: str
-    cause: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundClosed:
-    """Reducer to all: the round has its one result, over the set of this agreement."""
-
-    study_hash: bytes
-    round: int
-    agreement: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inquiry:
-    """I am at this round and may have missed something: say again what you have said of it."""
-
-    study_hash: bytes
-    round: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

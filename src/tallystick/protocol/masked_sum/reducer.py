@@ -237,6 +237,8 @@ class ReducerMachine(CollectingReducer):
         if sender not in self.parameters.client_index:
             return self._refuse(sender, message, Code.WRONG_PARTY, "this party is not in the study")
         kept = self._outcomes.get(message.round)
+        if message.round == self.round and self.state in ACTIVE:
+            return []  # kept before a restart, and not over yet: it may still be given up
         return [] if kept is None else [Send(sender, decode(kept))]
 
     def _tell(self, client: int) -> list[Instruction]:

@@ -32,6 +32,10 @@ from blake3 import blake3
 from tallystick.core.identifiers import digest
 from tallystick.protocol.boots import BOOT_VALUE_BYTES as BOOT_VALUE_BYTES
 from tallystick.protocol.boots import Start as Start
+from tallystick.protocol.sum_messages import Abort as Abort
+from tallystick.protocol.sum_messages import Inquiry as Inquiry
+from tallystick.protocol.sum_messages import Refused as Refused
+from tallystick.protocol.sum_messages import RoundClosed as RoundClosed
 
 MARK_BYTES = 16
 
@@ -126,19 +130,6 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """To whoever sent it: this was not accepted and nothing of it is kept.
-
-    From a client to every server with ``ABSENT``: I sit this round out, do not wait for me.
-    """
-
-    study_hash: bytes
-    round: int
-    code: int
-    cause: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedList:
     """Server to servers, signed: whose commitments I hold; who sent me two different shares."""
 
@@ -223,35 +214,6 @@ class Partial:
             self.start.packed(),
             self.vector,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Abort:
-    """The round is given up; ``party`` is whom it failed at, in plain words why and what to do."""
-
-    study_hash: bytes
-    round: int
-    code: int
-    party: str
-    cause: str
-    remedy: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundClosed:
-    """Aggregator to all: the round has its one result, over the set of this agreement."""
-
-    study_hash: bytes
-    round: int
-    agreement: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inquiry:
-    """I am at this round and may have missed something: say again what you have said of it."""
-
-    study_hash: bytes
-    round: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

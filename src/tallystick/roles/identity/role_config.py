@@ -161,7 +161,7 @@ class _ClientFile(_File):
         return self
 
 
-class _ReachableHead(_Head):
+class _ReachableHead(_ClientHead):
     listen: _Address | None = None
 
 

@@ -197,10 +197,15 @@ class ClientSession(ParticipantSession):
         if stored is not None:
             setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
             part: type[ClientPart] = model.load(model.parts[self.process.role])
-            wrong = part.dispute(setup, self.cast, store.records(self.study_hash), result)
-            if wrong is not None:
-                _log.error("this client does not vouch for the study %s: %s", self.study_hash.hex()[:12], wrong)
-                self.own.health.green, self.own.health.reason = False, wrong
+            name = self.study_hash.hex()[:12]
+            try:
+                unknown = part.dispute(setup, self.cast, store.records(self.study_hash), result)
+            except VerificationError as error:
+                _log.error("this client does not vouch for the study %s: %s", name, error)
+                self.own.health.green, self.own.health.reason = False, str(error)
+                return
+            if unknown is not None:
+                _log.warning("this client does not vouch for the study %s: %s", name, unknown)
                 return
             attest(self.process.exchange, store, self.study_hash, setup, noted(store, self.study_hash))
 

@@ -24,7 +24,7 @@ import numpy as np
 from tallystick.algorithms.program import State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.core.identifiers import digest, format_hash
-from tallystick.engines.engine import Computed, Outcome
+from tallystick.engines.engine import Computed
 from tallystick.engines.rounds import answer_of, is_lost_tick
 from tallystick.engines.setup import Setup
 from tallystick.engines.totals import NoisyTotal, RoundRequest, SumRequest
@@ -292,7 +292,7 @@ def unpack_total(body: bytes) -> NoisyTotal:
     return NoisyTotal(values=values, participants=tuple(participants), dropped=tuple(dropped), makers=makers)
 
 
-def pack_outcome(outcome: Outcome, *, ended_early: int | None = None) -> bytes:
+def pack_outcome(outcome: Computed, *, ended_early: int | None = None) -> bytes:
     """What the analyst receives: released states and who took part; nothing else exists.
 
     ``ended_early`` marks what is released before the last round: how many rounds were planned.

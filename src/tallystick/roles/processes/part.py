@@ -113,7 +113,10 @@ class ClientPart(Part):
 
     @classmethod
     def dispute(cls, setup: Setup, cast: Cast, records: Mapping[str, bytes], result: bytes) -> str | None:
-        """Why this client does not vouch for a study with this result, by what it has kept itself; None if it does."""
+        """Why this client cannot vouch for a study with this result, by what it has kept itself; None if it does.
+
+        Raises ``VerificationError`` if it knows that the result is another.
+        """
         return None
 
 

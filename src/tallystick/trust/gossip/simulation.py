@@ -21,6 +21,7 @@ from tallystick.algorithms.gossip.moments import GossipModel
 from tallystick.core.errors import LocalProtocolError, TooFewParties
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
+from tallystick.engines.client_map import HeldRecords
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
 from tallystick.privacy.local.gradient_plan import GradientPlan
 from tallystick.privacy.local.plan import LocalPlan
@@ -80,7 +81,7 @@ class SimulatedGossip(Computation):
             parts = [part for name in present for part in self.published(name, self.simulated.records[name])]
             return walk_over_published(self.program, parts, seed=seed, over=pool.map)
 
-    def published(self, name: str, records: Records) -> Iterator[Decoded]:
+    def published(self, name: str, records: HeldRecords) -> Iterator[Decoded]:
         """What everybody sees of one peer's records, some thousands at a time."""
         vectors, labels = self._rows(name, records)
         randomiser = self.plan.randomiser
@@ -96,9 +97,10 @@ class SimulatedGossip(Computation):
             batch = randomiser.perturb_all(vectors[start:stop], labels[start:stop], identities, source)
             yield randomiser.decode(identities, batch)
 
-    def _rows(self, name: str, records: Records) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _rows(self, name: str, held: HeldRecords) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """In the table's order; persons in a random one. They are numbered as their first usable records come, so
         one whose records cannot be read would move all others to other public ids, and to other batches."""
+        records = held.whole()
         vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
         if records.persons is None:
             return vectors, labels

@@ -127,8 +127,9 @@ class Masks(TrustModel):
     def describe(self, facts: Mapping[str, Any]) -> str:
         if facts["reducer"] == EVERY_PEER:
             return (
-                f"up to {facts['clients']} clients, each of which adds up itself; {facts['colluding']} others may "
-                f"collude with it; {facts['honest']} honest client(s) of {facts['min_clients']} carry the noise"
+                f"up to {facts['clients']} clients, each of which adds up itself and may collude with "
+                f"{facts['colluding']} of the others; {facts['honest']} honest client(s) of {facts['min_clients']} "
+                "carry the noise"
             )
         return (
             f"up to {facts['clients']} clients and a reducer ({facts['reducer']}), with which {facts['colluding']} may "

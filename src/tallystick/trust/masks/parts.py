@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.program import pack_state
-from tallystick.core.errors import RemoteProtocolError
+from tallystick.core.errors import RemoteProtocolError, VerificationError
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.crypto.field import HALF
 from tallystick.crypto.key_agreement import AgreementKey
@@ -26,12 +26,11 @@ from tallystick.engines.setup import Setup
 from tallystick.protocol import masked_sum as sums
 from tallystick.protocol.boots import Witness
 from tallystick.protocol.fields import damaged
-from tallystick.protocol.instructions import Aborted, Compute, Finished, Held, Send
+from tallystick.protocol.instructions import Aborted, Finished, Held
 from tallystick.protocol.masked_sum.machine import MaskedSumMachine
 from tallystick.protocol.masked_sum.messages import (
     Dealing,
     Evidence,
-    Inquiry,
     Masked,
     Message,
     Quorum,
@@ -47,7 +46,8 @@ from tallystick.protocol.study.codec import decode as decode_study
 from tallystick.protocol.study.messages import StudyStart, result_digest
 from tallystick.protocol.study.roster import Roster, make_roster
 from tallystick.roles.processes.coordinated_rounds import pack_outcome
-from tallystick.roles.processes.part import ROUNDS, ClientPart, CoordinatorPart, Driver, Part
+from tallystick.roles.processes.part import ROUNDS, CoordinatorPart, Driver, Part
+from tallystick.roles.processes.sum_client import SumClientPart
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
@@ -141,9 +141,10 @@ class MasksPart(Part):
             _log.warning("no part in this round's result: %s", step.error)
 
 
-class MaskingPart(MasksPart, ClientPart):
+class MaskingPart(SumClientPart, MasksPart):
     """A client's: it deals, masks the sum of its records and its noise, and helps to unmask the total."""
 
+    STREAM = b"masks"
     machine: sums.ClientMachine
 
     def __init__(self, session: Any, setup: Setup, roster: Roster) -> None:
@@ -172,27 +173,10 @@ class MaskingPart(MasksPart, ClientPart):
         else:
             self.machine, self.first = sums.ClientMachine.restore(p, name, records, **parts)
 
-    def connected(self, peer: str) -> None:
-        self.tick()
-        if peer == self.roster.coordinator:
-            # Whatever was said while there was no line is lost: ask which round is open.
-            question = Inquiry(study_hash=self.parameters.study_hash, round=self.machine.round)
-            self.drive([Send(to=peer, message=question)])
-
-    def step(self, step: sums.Instruction) -> None:
-        if isinstance(step, Compute):
-            self.session.compute(step)
-        else:
-            super().step(step)
-
     def contribute(self, round: int, values: NDArray[np.int64]) -> None:
-        process, study = self.session.process, self.session.study_hash
-        source = process.parts.streams(study, b"masks", round.to_bytes(8, "little"), process.name.encode())
-        self.drive(self.machine.contribute(round, values, source, process.now()))
+        process = self.session.process
+        self.drive(self.machine.contribute(round, values, self.source(round), process.now()))
         process.health.rounds = round
-
-    def withdraw(self, round: int) -> None:
-        self.drive(self.machine.withdraw(round))
 
     def send(self, to: str, message: Message) -> None:
         if isinstance(message, Signed):
@@ -225,7 +209,13 @@ class MaskingPart(MasksPart, ClientPart):
                 own.skip(found.round)
         if result in set(_results(own, setup)):
             return None
-        return "the result is not what this client has come to itself, from the totals that it has added up"
+        if own.round:
+            return f"it has added up no total of round {own.round}, and cannot say whether the result is right"
+        raise VerificationError(
+            "the result is not what this client has come to itself, from the totals that it has added up",
+            party=cast.coordinator,
+            remedy="Do not use it. Compare with the other clients; then look at the reducer.",
+        )
 
     def erase(self) -> None:
         self.machine.erase()

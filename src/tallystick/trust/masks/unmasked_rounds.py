@@ -10,6 +10,7 @@ compares both ways). A deployment never does this.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -99,16 +100,17 @@ class UnmaskedRounds:
 
 
 def traffic(plan: GraphPlan, *, size: int, model_bytes: int, every_peer: bool) -> tuple[int, int]:
-    """Bytes that one client sends and receives in a round from which nobody is missing, as the messages are encoded."""
+    """Bytes that one client sends and receives in a round from which nobody is missing, as the messages are encoded;
+    left out is that whoever tells its shares late hears once more that the round is closed."""
     n, k, quorum = plan.clients, plan.degree, plan.signatures
     threshold = quorum if plan.complete else plan.threshold
     start = Start(boot=0, value=bytes(BOOT_VALUE_BYTES), noise=_HASH)
-    about = {"study_hash": _HASH, "round": 1}
+    about: dict[str, Any] = {"study_hash": _HASH, "round": 1}
     mine = {**about, "client": 0}
     everybody = tuple(range(n))
     signers = everybody[:quorum]
     revealed = said.Revealed(**mine, agreement=_HASH, shares=bytes(SHARE_BYTES * (k + 1)))
-    up = [
+    up: list[said.Message] = [
         said.Dealing(
             **mine, model_hash=_HASH, start=start, seed_commitment=_HASH, wrapped=bytes(KEY_BYTES * k + TAG_BYTES),
             packets=bytes(PACKET_BYTES * k),
@@ -119,13 +121,13 @@ def traffic(plan: GraphPlan, *, size: int, model_bytes: int, every_peer: bool) -
         said.Signed(**mine, agreement=_HASH, signature=_SIGNATURE),
         revealed,
     ]  # fmt: skip
-    facts = {
+    facts: dict[str, Any] = {
         **about, "model_hash": _HASH, "dealers": everybody, "clients": everybody, "starts": (start,) * n,
         "signatures": (_SIGNATURE,) * n,
     }  # fmt: skip
     named = said.TiedSurvivors(**facts, sums=(_HASH,) * n) if every_peer else said.Survivors(**facts)
     told = said.Quorum(**about, agreement=_HASH, signers=signers, signatures=(_SIGNATURE,) * quorum)
-    down = [
+    down: list[said.Message] = [
         said.RoundOpen(**about, deadline_ms=1, model_hash=_HASH, model=bytes(model_bytes)),
         said.Relay(**about, dealers=everybody, packets=bytes(PACKET_BYTES * k)),
         said.Stored(**about),
@@ -133,6 +135,7 @@ def traffic(plan: GraphPlan, *, size: int, model_bytes: int, every_peer: bool) -
         told,
         said.RoundClosed(**about, agreement=_HASH),
     ]
+    up.append(up[0])  # a client says its dealing again with its masked sum
     sent, received = (sum(len(encode(message)) for message in some) for some in (up, down))
     if every_peer:  # shares are told until there are enough of everybody's; on a circle that takes nearly all
         tellers = threshold if plan.complete else n

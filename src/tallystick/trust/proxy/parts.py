@@ -20,11 +20,12 @@ from tallystick.engines.setup import Setup
 from tallystick.protocol import encrypted_sum as sums
 from tallystick.protocol.boots import Witness
 from tallystick.protocol.encrypted_sum.machine import EncryptedSumMachine
-from tallystick.protocol.encrypted_sum.messages import Chunk, Inquiry, Message
+from tallystick.protocol.encrypted_sum.messages import Chunk, Message
 from tallystick.protocol.encrypted_sum.noise_maker import MakerParts
-from tallystick.protocol.instructions import Aborted, Compute, Finished, Held, Send
+from tallystick.protocol.instructions import Aborted, Finished, Held
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.processes.part import ROUNDS, ClientPart, CoordinatorPart, Driver, Part
+from tallystick.roles.processes.part import ROUNDS, CoordinatorPart, Driver, Part
+from tallystick.roles.processes.sum_client import SumClientPart
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
@@ -127,9 +128,10 @@ class EncryptedPart(Part):
         )
 
 
-class OwnerPart(EncryptedPart, ClientPart):
+class OwnerPart(SumClientPart, EncryptedPart):
     """A client's: it encrypts the sum of its records, and sees the proxy keep it."""
 
+    STREAM = b"ciphertexts"
     machine: sums.OwnerMachine
 
     def __init__(self, session: Any, setup: Setup, roster: Roster) -> None:
@@ -139,27 +141,10 @@ class OwnerPart(EncryptedPart, ClientPart):
             self.parameters, process.name, process.store.records(session.study_hash)
         )
 
-    def connected(self, peer: str) -> None:
-        self.tick()
-        if peer == self.roster.coordinator:
-            # Whatever was said while there was no line is lost: ask which round is open.
-            question = Inquiry(study_hash=self.parameters.study_hash, round=self.machine.round)
-            self.drive([Send(to=peer, message=question)])
-
-    def step(self, step: sums.Instruction) -> None:
-        if isinstance(step, Compute):
-            self.session.compute(step)
-        else:
-            super().step(step)
-
     def contribute(self, round: int, values: NDArray[np.int64]) -> None:
-        process, study = self.session.process, self.session.study_hash
-        source = process.parts.streams(study, b"ciphertexts", round.to_bytes(8, "little"), process.name.encode())
-        self.drive(self.machine.contribute(round, values, source, process.now()))
+        process = self.session.process
+        self.drive(self.machine.contribute(round, values, self.source(round), process.now()))
         process.health.rounds = round
-
-    def withdraw(self, round: int) -> None:
-        self.drive(self.machine.withdraw(round))
 
 
 class DataUserPart(EncryptedPart, CoordinatorPart):

@@ -20,10 +20,11 @@ from tallystick.engines.setup import Setup
 from tallystick.protocol import secure_sum as sums
 from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.machine import SumMachine
-from tallystick.protocol.secure_sum.messages import Confirmed, Inquiry, Message, Share
+from tallystick.protocol.secure_sum.messages import Confirmed, Message, Share
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.processes.part import ROUNDS, ClientPart, CoordinatorPart, Driver, Part
+from tallystick.roles.processes.part import ROUNDS, CoordinatorPart, Driver, Part
+from tallystick.roles.processes.sum_client import SumClientPart
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.wire import SEALED, SUM, head
 
@@ -115,9 +116,10 @@ class SumPart(Part):
             _log.warning("no part in this round's result: %s", step.error)
 
 
-class ServersClientPart(SumPart, ClientPart):
+class ServersClientPart(SumClientPart, SumPart):
     """A client's: it splits the sum of its records, and sees every server accept its share."""
 
+    STREAM = b"shares"
     machine: sums.ClientMachine
     _shares_out = 0
 
@@ -128,27 +130,10 @@ class ServersClientPart(SumPart, ClientPart):
             self.parameters, process.name, process.store.records(session.study_hash)
         )
 
-    def connected(self, peer: str) -> None:
-        self.tick()
-        if peer == self.roster.coordinator:
-            # Whatever was said while there was no line is lost: ask which round is open.
-            question = Inquiry(study_hash=self.parameters.study_hash, round=self.machine.round)
-            self.drive([sums.Send(to=peer, message=question)])
-
-    def step(self, step: sums.Instruction) -> None:
-        if isinstance(step, sums.Compute):
-            self.session.compute(step)
-        else:
-            super().step(step)
-
     def contribute(self, round: int, values: NDArray[np.int64]) -> None:
-        process, study = self.session.process, self.session.study_hash
-        source = process.parts.streams(study, b"shares", round.to_bytes(8, "little"), process.name.encode())
         self._shares_out = 0
-        self.drive(self.machine.contribute(round, encode_signed(values), source, process.now()))
-
-    def withdraw(self, round: int) -> None:
-        self.drive(self.machine.withdraw(round))
+        now = self.session.process.now()
+        self.drive(self.machine.contribute(round, encode_signed(values), self.source(round), now))
 
     def send(self, to: str, message: Message) -> None:
         # A server goes on with a round that was held. The aggregator may have paused servers alone: look here, too.
