@@ -302,3 +302,14 @@ def test_what_one_sender_can_do_is_bounded() -> None:
     own.new_cycle()
     own.take("b", Model(1, np.array([0.0, 2.0])))
     assert own.model.weights.tolist() == [0.5, 1.0]
+
+
+def test_a_member_that_asks_for_the_same_records_again_and_again_is_given_them_once_a_cycle() -> None:
+    """A list of digests is a few bytes, and what is given for it half a megabyte."""
+    machine = peer("a")
+    machine.receive("b", Batch(study_hash=SESSION, publications=(signed("c", b"one"),)), 0.0)
+    asked = Digests(study_hash=SESSION, peers=(2,), digests=(b"x" * 16,))
+    given = [s for _ in range(50) for s in machine.receive("b", asked, 0.0) if isinstance(s, Send)]
+    assert len(given) == 2
+    machine.tick(10.0)
+    assert any(isinstance(s, Send) for s in machine.receive("b", asked, 10.0))

@@ -11,6 +11,7 @@ cycle and given a bounded number of bytes for it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -85,7 +86,7 @@ class GossipMember(Machine):
         self.publications = Publications(parameters.study, parameters.peers, parameters.identities, parameters.validate)
         self._source = source
         self.view = View(self.own, len(parameters.peers), source)
-        self._answered: dict[str, int] = {}
+        self._answered: Counter[tuple[type, str]] = Counter()
         self._next = 0.0
         self._quiet = 0
         self._handlers = {
@@ -164,9 +165,8 @@ class GossipMember(Machine):
         if held is None or convicted is None or len(message.peers) > size:
             return self._refuse(sender, message, Code.WRONG_SHAPE, "an offer of another roster")
         self.view.merge(self._index(sender), message.peers, message.ages)
-        if self._answered.get(sender, 0) >= ANSWERS_A_CYCLE:
+        if not self._may_answer(sender, message):
             return []
-        self._answered[sender] = self._answered.get(sender, 0) + 1
         said: list[Any] = [] if message.answer else [Send(sender, self._offer(answer=True))]
         books = self.publications
         said += self._shows(sender, books.convicted - convicted)
@@ -176,6 +176,11 @@ class GossipMember(Machine):
             digests = tuple([books.short(peer) for peer in peers])
             said.append(Send(sender, Digests(study_hash=self.study_hash, peers=peers, digests=digests)))
         return said + self.heard_offer(sender, held, message.root, now)
+
+    def _may_answer(self, sender: str, message: Offer | Digests) -> bool:
+        """Whether a partner is answered once more in this cycle: what it is given is far longer than what it says."""
+        self._answered[type(message), sender] += 1
+        return self._answered[type(message), sender] <= ANSWERS_A_CYCLE
 
     def heard_offer(self, sender: str, held: frozenset[int], root: bytes, now: float) -> list[Any]:
         """Somebody has told what it holds."""
@@ -202,6 +207,8 @@ class GossipMember(Machine):
         return said + self.progressed(now)
 
     def _compared(self, sender: str, message: Digests, now: float) -> list[Any]:
+        if not self._may_answer(sender, message):
+            return []
         books = self.publications
         differ = {p for p, d in zip(message.peers, message.digests) if p in books.held and books.short(p) != d}
         return self._gives(sender, frozenset(differ))

@@ -108,12 +108,9 @@ class Publishing:
     def learn(self, bodies: Mapping[str, bytes]) -> Any:
         """The model of these peers' records; whoever holds the same ones, in whatever order they came, has the same."""
         parts = (self.decode(name, bodies[name]) for name in sorted(bodies))
-        if (
-            self.program.settings.learner != "moments"
-        ):  # walks over what is held, in an order that the study's hash draws
-            return walk_over_published(
-                self.program, list(parts), seed=int.from_bytes(self.study[:8], "little"), over=map
-            )
+        if self.program.settings.learner != "moments":  # walks over what is held; the study's hash draws their order
+            seed = int.from_bytes(self.study[:8], "little")
+            return walk_over_published(self.program, list(parts), seed=seed, over=map)
         moments = self.program.moments()
         for part in parts:
             moments.add(part)
