@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.protocol.masked_sum_world import CLIENTS, MODEL, said
+from tests.protocol.masked_sum_world import CLIENTS, IDENTITIES, MODEL, said
 from tests.protocol.test_masked_sum_peers import Peers, evidence_of, peers, told
 
 from tallystick.core.errors import RemoteProtocolError
@@ -16,8 +14,8 @@ from tallystick.core.redaction import Secret
 from tallystick.crypto.field import HALF
 from tallystick.crypto.masking import RoundKey, wrap_round_keys
 from tallystick.crypto.prg import AesStream
-from tallystick.crypto.shamir import SHARE_BYTES, split
-from tallystick.protocol.instructions import Compute, Send
+from tallystick.crypto.shamir import SHARE_BYTES, rebuild, split
+from tallystick.protocol.instructions import Compute
 from tallystick.protocol.masked_sum import decode, encode
 from tallystick.protocol.masked_sum.messages import (
     Abort,
@@ -31,9 +29,10 @@ from tallystick.protocol.masked_sum.messages import (
     Signed,
     Survivors,
     TiedSurvivors,
+    key_commitment,
     model_digest,
 )
-from tallystick.protocol.masked_sum.opening import open_evidence
+from tallystick.protocol.masked_sum.opening import open_evidence, set_problem
 from tallystick.protocol.masked_sum.records import ResultRecord
 
 
@@ -149,7 +148,7 @@ def with_a_drop_out() -> Peers:
 
 
 def other_keys(world: Peers, whole: Evidence, seed: int) -> Evidence:
-    """The keys under which e's masks come off, made up by the relay: shares are not signed, and open what it wrapped."""
+    """The keys under which e's masks come off, made up by the relay: shares are not signed."""
     p, source = world.p, AesStream(bytes([seed]) * 32, b"relay")
     near = p.graph.neighbours("e")
     keys = [RoundKey(p.study_hash, 1, *sorted(("e", other)), source.bytes(32)) for other in near]
@@ -179,3 +178,46 @@ def test_the_keys_of_a_client_that_dropped_out_are_its_own_and_no_others_of_the_
     for seed in range(3):
         with pytest.raises(RemoteProtocolError, match=r"keys|dealt"):
             open_evidence(p, other_keys(world, whole, seed))
+
+
+def test_a_set_that_names_keys_which_a_drop_out_has_not_signed_is_no_evidence() -> None:
+    """Also where everybody has signed it: peers sign what the relay names, and look whose it is when it is opened."""
+    world = with_a_drop_out()
+    whole = evidence_of(world)
+    survivors, quorum = decode(whole.survivors), decode(whole.quorum)
+    assert isinstance(survivors, TiedSurvivors)
+    assert isinstance(quorum, Quorum)
+    assert len(survivors.keys) == 1
+    made = other_keys(world, whole, 1)
+    key = rebuilt(world, made, survivors)
+    named = key_commitment(world.p.study_hash, 1, 4, key, made.wrapped[0])
+    lie = replace(survivors, keys=(named,))
+    signed = [
+        IDENTITIES[CLIENTS[i]].sign(
+            Signed(study_hash=world.p.study_hash, round=1, client=i, agreement=lie.digest()).signed_part()
+        )
+        for i in quorum.signers
+    ]
+    reveals = [replace(decode(raw), agreement=lie.digest()) for raw in made.reveals]  # type: ignore[type-var]
+    shown = replace(
+        made,
+        survivors=encode(lie),
+        quorum=encode(replace(quorum, agreement=lie.digest(), signatures=tuple(signed))),
+        reveals=tuple(encode(one) for one in reveals),
+    )
+    with pytest.raises(RemoteProtocolError, match="not its own"):
+        open_evidence(replace(world.p, result_limit=HALF), shown)
+    short = replace(survivors, keys=())
+    assert set_problem(world.p, short) is not None
+    assert lie.digest() != survivors.digest() != short.digest()
+
+
+def rebuilt(world: Peers, made: Evidence, survivors: TiedSurvivors) -> bytes:
+    shares = []
+    for raw in made.reveals:
+        said_by = decode(raw)
+        assert isinstance(said_by, Revealed)
+        name = world.p.clients[said_by.client]
+        at = SHARE_BYTES * world.p.held_by(name, survivors.dealers).index(4)
+        shares.append((world.p.point("e", name), said_by.shares[at : at + SHARE_BYTES]))
+    return rebuild(shares, threshold=world.p.threshold).reveal()
