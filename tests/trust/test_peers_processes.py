@@ -51,6 +51,8 @@ def refuses_another_result(deployment: MaskedDeployment, study: Study, made: dic
     assert MaskingPart.dispute(setup, cast, records, said.result) is None
     with pytest.raises(VerificationError, match="not what this client has come to itself"):
         MaskingPart.dispute(setup, cast, records, bytes(32))
+    with pytest.raises(VerificationError, match="no further part"):  # it has met a second survivor set
+        MaskingPart.dispute(setup, cast, {**records, "stopped": b"two sets"}, said.result)
     fewer = {key: kept for key, kept in records.items() if key != f"total/{ROUNDS}"}
     assert f"no total of round {ROUNDS}" in str(MaskingPart.dispute(setup, cast, fewer, said.result))
 

@@ -45,6 +45,7 @@ from tallystick.protocol.masked_sum.messages import (
     RoundOpen,
     Survivors,
     dealers_digest,
+    key_commitment,
     noise_commitment,
     seed_commitment,
     sum_digest,
@@ -215,16 +216,19 @@ class MaskingClient(MaskedSumMachine):
         ]
         keys = [self._pair(other).round_key(round) for other in near]
         seed = secrets.self_seed.reveal()
-        self._dealing = Dealing(
+        wrapped = wrap_round_keys(keys, secrets.wrapping_key, study_hash=p.study_hash, round=round, party=name)
+        dealing = Dealing(
             study_hash=p.study_hash,
             round=round,
             client=self.index,
             model_hash=opened.model_hash,
             start=start,
             seed_commitment=seed_commitment(p.study_hash, round, self.index, seed),
-            wrapped=wrap_round_keys(keys, secrets.wrapping_key, study_hash=p.study_hash, round=round, party=name),
+            key_commitment=key_commitment(p.study_hash, round, self.index, secrets.wrapping_key.reveal(), wrapped),
+            wrapped=wrapped,
             packets=b"".join(packets),
         )
+        self._dealing = replace(dealing, signature=self._signing.sign(dealing.signed_part()))
         self._noise = drawn.noise
         self._secrets = SecretsRecord(round=round, seed=seed, share=seed_shares[p.point(name, name) - 1])
         return [

@@ -45,11 +45,12 @@ _KINDS = KINDS | {
     "signatures": Varying(b"".join, _take_signatures, by="signers"),
     "vouched": Varying(b"".join, _take_signatures, by="clients"),
     "sums": Varying(b"".join, _take_hashes, by="clients"),
+    "hashes": Varying(b"".join, _take_hashes),
     "blobs": BLOBS,
 }
 _TABLES = {
     1: (messages.RoundOpen, "hash u32 u32 hash blob"),
-    2: (messages.Dealing, "hash u32 u32 hash start hash blob blob"),
+    2: (messages.Dealing, "hash u32 u32 hash start hash hash signature blob blob"),
     3: (messages.Relay, "study_hash:hash round:u32 dealers:length32 dealers:ascending packets:blob"),
     4: (messages.Masked, "hash u32 u32 hash hash u32 signature elements"),
     5: (messages.Stored, "hash u32"),
@@ -71,12 +72,12 @@ _TABLES = {
     14: (
         messages.TiedSurvivors,
         "study_hash:hash round:u32 model_hash:hash dealers:length32 clients:length32 starts:length32 "
-        "dealers:ascending clients:ascending starts:starts signatures:vouched sums:sums",
+        "keys:length32 dealers:ascending clients:ascending starts:starts signatures:vouched sums:sums keys:hashes",
     ),
     15: (
         messages.Evidence,
         "study_hash:hash round:u32 wrapped:length32 reveals:length32 survivors:blob quorum:blob commitments:blob "
-        "vectors:blob wrapped:blobs reveals:blobs",
+        "vectors:blob dealt:blob wrapped:blobs reveals:blobs",
     ),
     16: (messages.Missed, "hash u32"),
 }

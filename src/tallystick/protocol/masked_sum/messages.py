@@ -70,7 +70,8 @@ class Dealing:
 
     ``wrapped`` holds my round keys with all neighbours under this round's wrapping key; ``packets`` one sealed packet
     of equal length for each neighbour, in the order of their names: a share of the wrapping key, one of the self seed.
-    ``seed_commitment`` tells the reducer whether the seed that it rebuilds is mine.
+    ``seed_commitment`` tells the reducer whether the seed that it rebuilds is mine, ``key_commitment`` whether the
+    wrapping key and what is wrapped under it are; the latter is signed, for should I drop out I say nothing more.
     """
 
     study_hash: bytes
@@ -79,8 +80,14 @@ class Dealing:
     model_hash: bytes
     start: Start
     seed_commitment: bytes
+    key_commitment: bytes
+    signature: bytes = b""
     wrapped: bytes = field(repr=False)
     packets: bytes = field(repr=False)
+
+    def signed_part(self) -> bytes:
+        """The bytes under the signature."""
+        return dealt_part(self.study_hash, self.round, self.client, self.key_commitment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +149,20 @@ class Survivors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiedSurvivors(Survivors):
-    """The same where every peer adds up itself: ``sums`` name the very vectors, so that one set has one total."""
+    """The same where every peer adds up itself: ``sums`` name the very vectors, and ``keys`` the very keys that take
+    the masks with each other dealer off them, so that one set has one total."""
 
     sums: tuple[bytes, ...] = field(default=(), repr=False)
+    keys: tuple[bytes, ...] = field(default=(), repr=False)
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """The dealers that are no survivors, whose keys these are."""
+        return tuple(sorted(set(self.dealers) - set(self.clients)))
 
     def digest(self) -> bytes:
-        return digest(b"tallystick/masked-sum/tied", Survivors.digest(self), b"".join(self.sums))
+        named = (b"".join(self.sums), b"".join(self.keys))
+        return digest(b"tallystick/masked-sum/tied", Survivors.digest(self), *named)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +210,8 @@ class Evidence:
     """Reducer to every peer, where each adds up itself: all that the round's one total follows from.
 
     ``survivors`` and ``quorum`` are those messages as they were told. Of each survivor in order what it committed its
-    seed to and its masked vector; of each other dealer its wrapped round keys; of whoever told shares, what it said.
+    seed to and its masked vector; of each other dealer its wrapped round keys, and its signature under ``Dealing``
+    (``dealt``); of whoever told shares, what it said.
     """
 
     study_hash: bytes
@@ -204,6 +220,7 @@ class Evidence:
     quorum: bytes = field(repr=False)
     commitments: bytes = field(repr=False)
     vectors: bytes = field(repr=False)
+    dealt: bytes = field(repr=False)
     wrapped: tuple[bytes, ...] = field(repr=False)
     reveals: tuple[bytes, ...] = field(repr=False)
 
@@ -291,6 +308,18 @@ def signed_part(agreement: bytes, client: int) -> bytes:
 def seed_commitment(study_hash: bytes, round: int, client: int, seed: bytes) -> bytes:
     """Binds a client to its self seed; a seed has 256 random bits, so its hash says nothing about it."""
     return digest(b"tallystick/masked-sum/seed", study_hash, _U32.pack(round), _U32.pack(client), seed)
+
+
+def key_commitment(study_hash: bytes, round: int, client: int, key: bytes, wrapped: bytes) -> bytes:
+    """Binds a client to its wrapping key, of 256 random bits, and to what is under it: AES-GCM alone would open, made
+    for it, under two keys."""
+    facts = (study_hash, _U32.pack(round), _U32.pack(client))
+    return digest(b"tallystick/masked-sum/wrapping-key", *facts, key, wrapped)
+
+
+def dealt_part(study_hash: bytes, round: int, client: int, commitment: bytes) -> bytes:
+    """What a client signs with its dealing; ``commitment`` is :func:`key_commitment`."""
+    return digest(b"tallystick/masked-sum/dealt", study_hash, _U32.pack(round), _U32.pack(client), commitment)
 
 
 def noise_commitment(blind: bytes, study_hash: bytes, round: int, value: bytes, noise: bytes) -> bytes:

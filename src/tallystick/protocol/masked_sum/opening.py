@@ -2,8 +2,9 @@
 
 A peer believes nothing of the :class:`Evidence` it is handed. The survivor set must be one that clients sign at all,
 and enough must have signed it: more than (n + c)/2, so no second set of the round can have so many (``client``). The
-set names every vector, each signed by its owner together with what its seed is committed to. What is left to choose are
-the shares, and the seeds that they give must be the committed ones: so one signed set has one total, at every peer.
+set names every vector, each signed by its owner together with what its seed is committed to, and of each client that
+dealt and dropped out its keys, signed with its dealing. What is left to choose are the shares, which nobody signs; the
+seeds and wrapping keys that they give must be the committed ones: so one signed set has one total, at every peer.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tallystick.protocol.masked_sum.messages import (
     Survivors,
     TiedSurvivors,
     dealers_digest,
+    dealt_part,
+    key_commitment,
     masked_part,
     seed_commitment,
     sum_digest,
@@ -37,7 +40,7 @@ from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
 from tallystick.protocol.masked_sum.records import ResultRecord
 
 OUT_OF_RANGE = "out-of-range"
-_HASH = 32
+_HASH, _SIGNATURE = 32, 64
 Open = Callable[[MaskedSumParameters, Evidence], ResultRecord]
 
 
@@ -71,6 +74,8 @@ def set_problem(p: MaskedSumParameters, message: Survivors) -> str | None:
         return "the survivor set does not show for which dealers each of them has masked its sum"
     if isinstance(message, TiedSurvivors) != p.every_peer:
         return "the survivor set does not name the sums as this study has it"
+    if isinstance(message, TiedSurvivors) and len(message.keys) != len(message.gone):
+        return "the survivor set does not name the keys of those who have dropped out"
     return p.graph.refusal([p.clients[client] for client in message.clients])
 
 
@@ -80,6 +85,7 @@ def unmasked(
     *,
     total: NDArray[np.uint64],
     commitments: Mapping[int, bytes],
+    keys: Mapping[int, bytes],
     wrapped: Mapping[int, bytes],
     told: Mapping[int, bytes],
 ) -> NDArray[np.int64]:
@@ -96,7 +102,7 @@ def unmasked(
     order = list(shares)
     secrets = dict(zip(order, rebuild_all([shares[i] for i in order], threshold=p.threshold)))
     seeds = _seeds(p, secrets, survivors, commitments)
-    dropped = _dropped(p, secrets, survivors, wrapped)
+    dropped = _dropped(p, secrets, survivors, keys, wrapped)
     unmask(total, study_hash=p.study_hash, round=survivors.round, seeds=seeds, dropped=dropped)
     values = decode_signed(total)
     if (np.abs(values) > p.result_limit).any():  # |values| <= (p-1)/2 < 2^63, abs is exact
@@ -118,11 +124,17 @@ def _seeds(
 
 
 def _dropped(
-    p: MaskedSumParameters, secrets: Mapping[int, Secret], survivors: Survivors, wrapped: Mapping[int, bytes]
+    p: MaskedSumParameters,
+    secrets: Mapping[int, Secret],
+    survivors: Survivors,
+    keys: Mapping[int, bytes],
+    wrapped: Mapping[int, bytes],
 ) -> dict[str, dict[str, RoundKey]]:
     found = {}
     for dealer in sorted(set(survivors.dealers) - set(survivors.clients)):
-        name = p.clients[dealer]
+        name, facts = p.clients[dealer], (p.study_hash, survivors.round, dealer)
+        if key_commitment(*facts, secrets[dealer].reveal(), wrapped[dealer]) != keys[dealer]:
+            raise RemoteProtocolError("shares do not give the keys that were committed to", party=name)
         found[name] = unwrap_round_keys(
             wrapped[dealer],
             secrets[dealer],
@@ -149,15 +161,14 @@ def open_evidence(p: MaskedSumParameters, evidence: Evidence) -> ResultRecord:
     if unsigned is not None:
         raise RemoteProtocolError(unsigned[1])
     commitments, total = _vectors(p, survivors, evidence)
-    gone = sorted(set(survivors.dealers) - set(survivors.clients))
-    if len(evidence.wrapped) != len(gone):
-        raise RemoteProtocolError("the evidence of a round lacks the keys of clients that dropped out")
+    _check_gone(p, survivors, evidence)
     values = unmasked(
         p,
         survivors,
         total=total,
         commitments=commitments,
-        wrapped=dict(zip(gone, evidence.wrapped)),
+        keys=dict(zip(survivors.gone, survivors.keys)),
+        wrapped=dict(zip(survivors.gone, evidence.wrapped)),
         told=_told(p, survivors, evidence),
     )
     return ResultRecord(round=evidence.round, agreement=survivors.digest(), clients=survivors.clients, total=values)
@@ -185,6 +196,19 @@ def _vectors(
             raise RemoteProtocolError("a masked vector is not signed by its owner", party=name) from None
         add_into(total, from_bytes(vector, p.size, party=name), party=name)
     return commitments, total
+
+
+def _check_gone(p: MaskedSumParameters, survivors: TiedSurvivors, evidence: Evidence) -> None:
+    """Whoever dealt and dropped out must have signed the keys that take the masks with it off."""
+    gone = survivors.gone
+    if len(evidence.wrapped) != len(gone) or len(evidence.dealt) != _SIGNATURE * len(gone):
+        raise RemoteProtocolError("the evidence of a round lacks the keys of clients that dropped out")
+    for at, (client, commitment) in enumerate(zip(gone, survivors.keys)):
+        name, said = p.clients[client], dealt_part(p.study_hash, survivors.round, client, commitment)
+        try:
+            p.identities[name].verify(said, evidence.dealt[_SIGNATURE * at : _SIGNATURE * (at + 1)])
+        except VerificationError:
+            raise RemoteProtocolError("the keys of a client that dropped out are not its own", party=name) from None
 
 
 def _told(p: MaskedSumParameters, survivors: Survivors, evidence: Evidence) -> dict[int, bytes]:

@@ -31,8 +31,19 @@ from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
 from tallystick.protocol.instructions import NoisySum, Persist, Send
 from tallystick.protocol.masked_sum.client import ClientMachine
 from tallystick.protocol.masked_sum.client_masking import MaskerParts
+from tallystick.protocol.masked_sum.codec import decode
 from tallystick.protocol.masked_sum.machine import Instruction
-from tallystick.protocol.masked_sum.messages import Abort, Code, Evidence, Missed, RoundClosed, RoundOpen
+from tallystick.protocol.masked_sum.messages import (
+    Abort,
+    Code,
+    Evidence,
+    Inquiry,
+    Missed,
+    RoundClosed,
+    RoundOpen,
+    Signed,
+    Survivors,
+)
 from tallystick.protocol.masked_sum.opening import OUT_OF_RANGE, Open, open_evidence
 from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
 from tallystick.protocol.masked_sum.records import ResultRecord
@@ -80,6 +91,7 @@ class PeerMachine(ClientMachine):
             raise LocalProtocolError("this study has a reducer that alone adds up", party=name)
         self._replica, self._open = replica, opener
         self._totals: dict[int, ResultRecord] = {}
+        self._agreed: dict[int, bytes] = {}  # the last set that was signed, also when its round is over here
         self._waiting: RoundOpen | None = None  # until what came of the rounds before it is known
         self._stopped = ""  # why this peer takes no further part in the study
         self._handlers[Evidence] = self._on_evidence
@@ -89,14 +101,18 @@ class PeerMachine(ClientMachine):
     def _on_open(self, sender: str, message: RoundOpen, now: float) -> list[Instruction]:
         """A model is used if it is the one that this peer has come to itself."""
         own, p = self._replica, self.parameters
-        if sender != p.reducer or not 0 < message.round <= p.last_round or message.round < own.round:
+        if sender != p.reducer or not 0 < message.round <= p.last_round:
             return super()._on_open(sender, message, now)
+        if self._stopped:
+            return self._object(message.round, Code.SET_DISAGREEMENT, sender, self._stopped)
+        if message.round in self._totals:
+            # Over, whether this peer was in it or not: what it is opened with is compared with nothing any more. A
+            # round that is said to be given up before it is opened must not be had at a model of the relay's choice.
+            return []
         if 0 < own.round < message.round:
             self._waiting = message
             return [self._missed()]
         self._waiting = None
-        if self._stopped:
-            return self._object(message.round, Code.SET_DISAGREEMENT, sender, self._stopped)
         if own.round == 0 or message.model != own.model:
             cause = "the round was opened with another model than follows from the totals that this peer has added up"
             return self._object(message.round, Code.BAD_MODEL, sender, cause)
@@ -125,17 +141,22 @@ class PeerMachine(ClientMachine):
             return self._stop(message.round, "there is a second survivor set of a round whose total this peer has")
         if message.round != own.round:
             return []  # the program asks no more
-        signed = self._survivors
-        if signed is not None and signed.round == message.round and found.agreement != signed.digest():
+        if found.agreement != self._agreed.get(message.round, found.agreement):
             return self._stop(message.round, "others have unmasked another survivor set than this peer has signed")
         self._answer(found)
         return [Persist(f"{TOTAL}{found.round}", found.to_bytes()), *self._go_on(now)]
+
+    def _signature(self) -> Signed:
+        signed = super()._signature()
+        self._agreed = {signed.round: signed.agreement}
+        return signed
 
     def _stop(self, round: int, cause: str) -> list[Instruction]:
         """Two stories of one round: this peer takes no part in any further one, also after a restart."""
         self._stopped = cause
         return [
             Persist("stopped", cause.encode()),
+            *self._end(),  # the round that it is in too, which may be a later one
             *self._object(round, Code.SET_DISAGREEMENT, self.parameters.reducer, cause),
         ]
 
@@ -178,8 +199,19 @@ class PeerMachine(ClientMachine):
             raise LocalProtocolError("another machine was restored than a peer's", party=name)
         for found in kept_totals(records):
             machine._answer(found)
-        machine._stopped = records.get("stopped", b"").decode()
+        agreed = decode(records["agreed"]) if "agreed" in records else None
+        if isinstance(agreed, Survivors):
+            machine._agreed = {agreed.round: agreed.digest()}
+        machine._stopped = why_stopped(records)
+        if machine._stopped:  # nothing is said again
+            stays = [s for s in first if not isinstance(s, Send) or isinstance(s.message, Inquiry)]
+            return machine, [*machine._end(), *stays]
         return machine, first
+
+
+def why_stopped(records: Mapping[str, bytes]) -> str:
+    """Why a peer takes no further part; empty if it does."""
+    return records.get("stopped", b"").decode()
 
 
 def kept_totals(records: Mapping[str, bytes]) -> list[ResultRecord]:

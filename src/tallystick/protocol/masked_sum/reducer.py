@@ -137,6 +137,7 @@ class ReducerMachine(CollectingReducer):
                 survivors,
                 total=total,
                 commitments={client: dealing.seed_commitment for client, dealing in self._dealings.items()},
+                keys={client: dealing.key_commitment for client, dealing in self._dealings.items()},
                 wrapped={client: dealing.wrapped for client, dealing in self._dealings.items()},
                 told={client: said.shares for client, said in self._revealed.items()},
             )
@@ -163,6 +164,7 @@ class ReducerMachine(CollectingReducer):
             quorum=encode(quorum),
             commitments=b"".join(self._dealings[client].seed_commitment for client in survivors.clients),
             vectors=b"".join(self._vectors[client] for client in survivors.clients),
+            dealt=b"".join(self._dealings[client].signature for client in gone),
             wrapped=tuple(self._dealings[client].wrapped for client in gone),
             reveals=tuple(encode(said) for _, said in sorted(self._revealed.items())),
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum, unique
 from typing import Any
 
@@ -157,6 +157,10 @@ class CollectingReducer(MaskedSumMachine):
             return self._refuse(sender, message, Code.WRONG_SHAPE, "the dealing is not for this client's neighbours")
         if self.state is not _S.DEALING:
             return self._refuse(sender, message, Code.LATE, "the round goes on without this client")
+        try:
+            self.parameters.identities[sender].verify(message.signed_part(), message.signature)
+        except VerificationError:
+            return self._refuse(sender, message, Code.BAD_SIGNATURE, "the signature does not verify")
         self._dealings[message.client] = message
         self._absent.discard(message.client)
         return self._try_relay(now)
@@ -261,10 +265,11 @@ class CollectingReducer(MaskedSumMachine):
         return [Persist("masked-sum", kept.to_bytes()), *tell, self._phase(now)]
 
     def _tied(self, named: Survivors) -> TiedSurvivors:
-        """The set with the very vectors that are summed."""
+        """The set with the very vectors that are summed, and the keys of whoever else has dealt."""
         sums = [sum_digest(self._dealings[i].seed_commitment, self._vectors[i]) for i in named.clients]
         facts = {field.name: getattr(named, field.name) for field in fields(named)}
-        return TiedSurvivors(**facts, sums=tuple(sums))
+        named = TiedSurvivors(**facts, sums=tuple(sums))
+        return replace(named, keys=tuple(self._dealings[i].key_commitment for i in named.gone))
 
     def _missing(self, there: Iterable[int]) -> str:
         inside = set(there)

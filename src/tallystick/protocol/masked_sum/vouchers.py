@@ -10,6 +10,8 @@ from typing import Any
 from tallystick.protocol.boots import Start
 from tallystick.protocol.masked_sum.messages import Survivors, TiedSurvivors
 
+_TIED = ("sums", "keys")
+
 
 def pack_vouchers(survivors: Survivors, signatures: Mapping[str, bytes]) -> bytes:
     """The agreement of a round without its participants, and the signatures under it."""
@@ -17,7 +19,9 @@ def pack_vouchers(survivors: Survivors, signatures: Mapping[str, bytes]) -> byte
         "model": survivors.model_hash.hex(),
         "dealers": list(survivors.dealers),
         "starts": [[s.boot, s.value.hex(), s.noise.hex()] for s in survivors.starts],
-        **({"sums": [one.hex() for one in survivors.sums]} if isinstance(survivors, TiedSurvivors) else {}),
+        **{
+            key: [one.hex() for one in getattr(survivors, key)] for key in _TIED if isinstance(survivors, TiedSurvivors)
+        },
         "signatures": {name: signature.hex() for name, signature in signatures.items()},
     }
     return json.dumps(facts).encode()
@@ -35,8 +39,8 @@ def voucher_of(voucher: Any, *, session: bytes, round: int, clients: tuple[int, 
             "clients": clients,
             "starts": starts,
         }
-        sums = tuple(bytes.fromhex(one) for one in voucher["sums"]) if "sums" in voucher else None
-        survivors = Survivors(**facts) if sums is None else TiedSurvivors(**facts, sums=sums)
+        tied = {key: tuple(bytes.fromhex(one) for one in voucher[key]) for key in _TIED if _TIED[0] in voucher}
+        survivors = TiedSurvivors(**facts, **tied) if tied else Survivors(**facts)
         survivors.digest()
         return survivors
     except (LookupError, TypeError, AttributeError, struct.error) as error:

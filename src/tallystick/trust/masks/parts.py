@@ -40,7 +40,7 @@ from tallystick.protocol.masked_sum.messages import (
     Survivors,
     TiedSurvivors,
 )
-from tallystick.protocol.masked_sum.peer import kept_totals
+from tallystick.protocol.masked_sum.peer import kept_totals, why_stopped
 from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import decode as decode_study
 from tallystick.protocol.study.messages import StudyStart, result_digest
@@ -197,6 +197,12 @@ class MaskingPart(SumClientPart, MasksPart):
         """Where every peer adds up itself: its own run of the program must have come to this very result."""
         if not setup.study.trust.every_peer:  # type: ignore[attr-defined]
             return None
+        if stopped := why_stopped(records):
+            raise VerificationError(
+                f"this client takes no further part in the study: {stopped}",
+                party=cast.coordinator,
+                remedy="Do not use the result. Compare with the other clients; then look at the reducer.",
+            )
         start = decode_study(records["study/start"])
         if not isinstance(start, StudyStart):
             raise damaged()

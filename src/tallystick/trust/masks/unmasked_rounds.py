@@ -112,8 +112,8 @@ def traffic(plan: GraphPlan, *, size: int, model_bytes: int, every_peer: bool) -
     revealed = said.Revealed(**mine, agreement=_HASH, shares=bytes(SHARE_BYTES * (k + 1)))
     up: list[said.Message] = [
         said.Dealing(
-            **mine, model_hash=_HASH, start=start, seed_commitment=_HASH, wrapped=bytes(KEY_BYTES * k + TAG_BYTES),
-            packets=bytes(PACKET_BYTES * k),
+            **mine, model_hash=_HASH, start=start, seed_commitment=_HASH, key_commitment=_HASH,
+            signature=_SIGNATURE, wrapped=bytes(KEY_BYTES * k + TAG_BYTES), packets=bytes(PACKET_BYTES * k),
         ),
         said.Masked(
             **mine, model_hash=_HASH, dealers=_HASH, size=size, signature=_SIGNATURE, vector=bytes(8 * size)
@@ -141,7 +141,7 @@ def traffic(plan: GraphPlan, *, size: int, model_bytes: int, every_peer: bool) -
         tellers = threshold if plan.complete else n
         evidence = said.Evidence(
             **about, survivors=encode(named), quorum=encode(told), commitments=bytes(32 * n),
-            vectors=bytes(8 * size * n), wrapped=(), reveals=(encode(revealed),) * tellers,
+            vectors=bytes(8 * size * n), dealt=b"", wrapped=(), reveals=(encode(revealed),) * tellers,
         )  # fmt: skip
         received += len(encode(evidence))
     return sent, received
