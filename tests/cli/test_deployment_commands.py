@@ -288,7 +288,7 @@ COMMANDS = [
         if c.callback
     ),
     *(
-        ((role, "start"), c.callback)
+        ((role, c.name or (c.callback.__name__ if c.callback else "")), c.callback)
         for role, does in role_words().items()
         for c in role_app(role, does).registered_commands
     ),

@@ -393,10 +393,12 @@ def unchecked_programs(process: RoleProcess, spec: dict[str, Any]) -> None:
 
 def refuses_bad_records(process: RoleProcess, spec: dict[str, Any]) -> None:
     """A client that reads its records as a simulation does: one bad cell, and it withdraws."""
-    from tallystick.roles.processes import client_session as client
+    from tallystick.engines.record_engine import LocalEngine
 
-    read = client.study_records
-    client.study_records = lambda study, source, **options: read(study, source, **{**options, "lenient": False})
+    read = LocalEngine.records
+    LocalEngine.records = lambda self, study, source, *, party, lenient: read(  # type: ignore[method-assign]
+        self, study, source, party=party, lenient=False
+    )
 
 
 # Floods: a role that works as it should and besides, in a thread of its own, sends what the spec says, or for ever.

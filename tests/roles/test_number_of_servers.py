@@ -107,7 +107,7 @@ def test_a_party_takes_up_a_study_for_exactly_its_servers(party: Callable[[Setup
 
 
 def cast(servers: int) -> Any:
-    return SimpleNamespace(model=SERVERS, counts=lambda: {"server": servers})
+    return SimpleNamespace(model=SERVERS, counts=lambda: {"server": servers}, clients=())
 
 
 def roster(servers: int) -> Roster:

@@ -15,6 +15,7 @@ from tests.trust.parties_deployment import COLUMNS, frames, study
 import tallystick as ts
 from tallystick.application import planning
 from tallystick.core.errors import DataError, PrivacyRefused
+from tallystick.data.encoding import study_records
 from tallystick.engines.planning import layout_of, plan_study, public_budget, public_facts
 from tallystick.engines.round_vectors import RoundNoise
 from tallystick.engines.rounds import answer_of
@@ -334,7 +335,9 @@ def test_a_record_that_is_left_out_counts_among_those_that_are_there(monkeypatch
         session._map, session._untold = None, None
         session.setup = SimpleNamespace(study=asked)  # type: ignore[assignment]
         session.part = SimpleNamespace(prepare=lambda records: records)  # type: ignore[assignment]
-        session.process = SimpleNamespace(source=lambda frame=frame: frame, name="client-1")  # type: ignore[assignment]
+        session.process = SimpleNamespace(  # type: ignore[assignment]
+            open_records=lambda asked, frame=frame: study_records(asked, frame, party="client-1", lenient=True)
+        )
         session._records()
     assert told == [91, 91, 91]
 

@@ -27,7 +27,7 @@ import numpy as np
 from tallystick.algorithms.program import pack_state
 from tallystick.bench.measuring import row
 from tallystick.crypto.field import to_bytes, to_real
-from tallystick.crypto.prg import AesStream, derive, system_stream
+from tallystick.crypto.prg import system_stream
 from tallystick.engines.client_map import ClientMaps
 from tallystick.engines.record_engine import LocalEngine, RecordEngine
 from tallystick.engines.setup import Setup, set_up
@@ -67,7 +67,7 @@ def _generate(folder: Path, count: int) -> None:
     folder.mkdir()
     for first in range(0, count, _FILE_ROWS):
         n = min(_FILE_ROWS, count - first)
-        words = AesStream(derive(bytes(32), b"bench scale", first.to_bytes(8, "little"))).words(n * (_FEATURES + 1))
+        words = system_stream().words(n * (_FEATURES + 1))
         cells = (words >> np.uint64(11)).astype(np.float64).reshape(_FEATURES + 1, n) * 2.0**-53
         columns = {f"x{i}": cells[i] for i in range(_FEATURES)} | {"y": (cells[-1] < cells[0]).astype(np.int8)}
         pq.write_table(pa.table(columns), folder / f"part-{first // _FILE_ROWS:05d}.parquet", row_group_size=1 << 17)
