@@ -25,7 +25,7 @@ from tallystick.engines.spark.session import job, start_session
 from tallystick.engines.spark.sources import reading_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")  # none is handed to it
-FEW = ("logistic_regression", "kmeans", "frequent_itemsets", "pca", "consensus_svc", OWN)
+FEW = ("logistic_regression", "kmeans", "frequent_itemsets", "pca", OWN)
 IN_ORDER = 2
 """Partitions as Spark cuts a list for two executors. Others are shuffled, and programs with a memory mind the order."""
 CLUSTER = "local-cluster[2,1,1500]"
