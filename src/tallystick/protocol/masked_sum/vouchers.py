@@ -39,7 +39,9 @@ def voucher_of(voucher: Any, *, session: bytes, round: int, clients: tuple[int, 
             "clients": clients,
             "starts": starts,
         }
-        tied = {key: tuple(bytes.fromhex(one) for one in voucher[key]) for key in _TIED if _TIED[0] in voucher}
+        tied: dict[str, Any] = {
+            key: tuple(bytes.fromhex(one) for one in voucher[key]) for key in _TIED if _TIED[0] in voucher
+        }
         survivors = TiedSurvivors(**facts, **tied) if tied else Survivors(**facts)
         survivors.digest()
         return survivors
