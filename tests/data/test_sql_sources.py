@@ -201,6 +201,31 @@ def test_postgresql_streams_through_a_server_side_cursor(postgres: str, monkeypa
     engine = sqlalchemy.create_engine(parse_address(f"{postgres}#t").filled())
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE SEQUENCE counter")
-    engine.dispose()
+    engine.dispose()  # a socket that is left open fails the whole run at its end
     with pytest.raises(DataError, match="SQLSTATE 25006"):  # the transaction is read only
         read_table(f"{postgres}#SELECT nextval('counter')")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://u:pa#hunter2@h/c#t",  # cut at its own #: the rest of a password is no table
+        "postgresql://u:12#hunter2@h/c#SELECT * FROM t",
+        "postgresql://u:pa#hunter2@h/c#SELECT * FROM t",
+        "postgresql://h/c#SELECT * FROM dblink('host=x password=hunter2', 'select 1') AS t(a int)",
+    ],
+)
+def test_a_password_is_found_where_it_does_not_look_like_one(text: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        parse_address(text)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.rule == "source-address"
+
+
+@pytest.mark.parametrize("query", ["SELECT 1; COMMIT; DELETE FROM t", "WITH a AS (SELECT 1) SELECT 1;DROP TABLE t"])
+def test_a_second_statement_is_no_part_of_a_query(query: str) -> None:
+    """After a COMMIT of its own it would not be read only any more."""
+    with pytest.raises(StudyError, match="more than one statement"):
+        parse_address(f"postgresql://h/c#{query}")
+    for fine in ("SELECT ';' AS a FROM t;", 'SELECT ";" FROM t', "SELECT a FROM t WHERE token = 5 AND b = 'it''s; so'"):
+        parse_address(f"postgresql://h/c#{fine}")

@@ -11,7 +11,8 @@ from wire_targets import KEYS, TARGETS, channel, members
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
 from governance_examples import PROPOSAL, T0, finished
-from masked_sum_world import World, parameters
+from masked_sum_world import World, parameters, said
+from tests.protocol.test_masked_sum_peers import Peers
 
 from tallystick.crypto.prg import AesStream
 from tallystick.crypto.sealing import Sealer
@@ -20,7 +21,7 @@ from tallystick.privacy.chain import KINDS
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt import make_receipt
 from tallystick.protocol.masked_sum import encode
-from tallystick.protocol.masked_sum.messages import Survivors
+from tallystick.protocol.masked_sum.messages import Evidence, Masked, Missed, Survivors, TiedSurvivors
 from tallystick.protocol.masked_sum.records import DealersRecord, SecretsRecord, SumRecord
 from tallystick.protocol.masked_sum.vouchers import pack_vouchers
 from tallystick.study import Study
@@ -107,6 +108,18 @@ def _receipt() -> bytes:
     return make_receipt(docket, consortium="[consortium]\n", participants=rounds, now=T0 + 5000, key=KEYS["hub"])
 
 
+def _among_peers() -> list[bytes]:
+    """What is only said where every peer adds up itself, with and without a client that drops out."""
+    found = []
+    for lost in ("", "e"):
+        world = Peers(parameters(every_peer=True))
+        world.change = lambda sender, _to, m, lost=lost: None if isinstance(m, Masked) and sender == lost else m
+        world.open(1)
+        world.run()
+        found += [m for kind in (TiedSurvivors, Evidence) for m in said(world, kind)[:1]]
+    return [encode(message) for message in (*found, Missed(study_hash=bytes(32), round=1))]
+
+
 def _masked() -> list[bytes]:
     """One of each message of a round, shares that belong together, a voucher, records of every kind."""
     world = World(parameters())
@@ -122,6 +135,7 @@ def _masked() -> list[bytes]:
     )
     return [
         *(encode(message) for message in spoken.values()),
+        *_among_peers(),
         b"".join(shares),
         pack_vouchers(told, {"a": bytes(64)}),
         *(record.to_bytes() for record in kept),

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "protocol"))
+from masked_sum_world import parameters
 
 from tallystick.algorithms.program import unpack_state
 from tallystick.core.errors import RemoteProtocolError, StudyError, TallystickError, VerificationError
@@ -37,6 +41,8 @@ from tallystick.protocol.governance import statements
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt_check import check_receipt
 from tallystick.protocol.masked_sum import records as mask_records
+from tallystick.protocol.masked_sum.messages import Evidence
+from tallystick.protocol.masked_sum.opening import open_evidence
 from tallystick.protocol.masked_sum.vouchers import voucher_of
 from tallystick.protocol.members import Members
 from tallystick.protocol.secure_sum import codec as sum_codec
@@ -66,6 +72,8 @@ SHAPES = (
 NAMES = ("hub", "ana", "bob", "s0", "s1", "c0", "c1", "c2", "c3")
 KEYS = {n: SigningKey.generate(AesStream(derive(bytes(range(32)), b"identity", n.encode()))) for n in NAMES}
 """The keys of the golden vectors (tests/protocol/governance_examples.py): their statements have valid signatures."""
+PEERS = parameters(every_peer=True)
+"""A masked sum in which every peer adds up: evidence is opened, not only decoded."""
 
 
 def members() -> Members:
@@ -132,7 +140,10 @@ def relay(raw: bytes) -> None:
 def masked_sum(raw: bytes) -> None:
     """A message of the masked sum, shares that were told, what survivors have signed, what lies on a disk."""
     with contextlib.suppress(RemoteProtocolError):
-        assert masks.encode(masks.decode(raw, limit=LIMIT)) == raw
+        message = masks.decode(raw, limit=LIMIT)
+        assert masks.encode(message) == raw
+        if isinstance(message, Evidence):
+            open_evidence(PEERS, message)
     shares = [raw[at : at + SHARE_BYTES] for at in range(0, min(len(raw), 5 * SHARE_BYTES), SHARE_BYTES)]
     with contextlib.suppress(RemoteProtocolError):
         rebuild(list(enumerate(shares, start=1)), threshold=2)

@@ -24,8 +24,11 @@ _PLACE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _SECRET_KEY = re.compile(r"pass|pwd|secret|token|credential|private|apikey|api_key|access_key", re.IGNORECASE)
 _SECRET_IN_VALUE = re.compile(r"(pwd|password|secret|token)\s*=", re.IGNORECASE)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]*")
-_TABLE = re.compile(r"[^\s()\"'`;]+")
+_TABLE = re.compile(r"[^\s()\"'`;@]+")  # an @: what is left of an address whose password was cut at a # of its own
+_QUOTED = re.compile(r"'((?:[^']|'')*)'|\"[^\"]*\"|`[^`]*`")
 _READS = ("select", "with", "table", "values")
+_HOLDS_PASSWORD = "the address of the database holds a password, and addresses are kept and shown"
+_USE_VARIABLE = "Write ${NAME} in its place and set the variable NAME for the client's account; or use ~/.pgpass."
 _HOW = "Write postgresql://user@host/database#SELECT …, or a table's name after the #."
 
 
@@ -111,6 +114,7 @@ def parse_address(text: str, *, query: str | None = None, folder: Path | None = 
         _refuse("the address of the database does not say which records", _HOW)
     if not _TABLE.fullmatch(asked) and asked.split(None, 1)[0].lower() not in _READS:
         _refuse("the query does not begin with SELECT or WITH", "Records are only ever read: write a query.")
+    _check_query(asked)
     made = Address(url=url, query=asked)
     file = made.sqlite_file
     if file is not None and file.parts and not file.is_absolute():
@@ -140,10 +144,18 @@ def _check_no_secret(netloc: str, options: list[tuple[str, str]]) -> None:
         written |= bool(_SECRET_KEY.search(key) and bare)
         written |= any(rest.strip() for rest in _values_of_secrets(bare))
     if written:
-        _refuse(
-            "the address of the database holds a password, and addresses are kept and shown",
-            "Write ${NAME} in its place and set the variable NAME for the client's account; or use ~/.pgpass.",
-        )
+        _refuse(_HOLDS_PASSWORD, _USE_VARIABLE)
+
+
+def _check_query(query: str) -> None:
+    """One statement, with no connection string among its texts: the query is kept and shown, too.
+
+    A second statement could end the transaction that is read only, and write in another.
+    """
+    if any(rest.strip() for found in _QUOTED.finditer(query) for rest in _values_of_secrets(found[1] or "")):
+        _refuse(_HOLDS_PASSWORD, "Let the database keep it (CREATE USER MAPPING, a view), and ask for that.")
+    if ";" in _QUOTED.sub("", query):
+        _refuse("the query is more than one statement", "Write one query; what prepares it belongs in a view.")
 
 
 def _values_of_secrets(value: str) -> list[str]:
