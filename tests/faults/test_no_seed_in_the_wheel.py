@@ -44,6 +44,8 @@ HARMLESS = (
     "os.environ.pop(_SETTING, None)",
     "os.environ[_SETTING]",
     "os.environ.get('XDG_CACHE_HOME')",
+    "os.environ.setdefault('PYSPARK_PYTHON', sys.executable)",  # for the executors of a session of one's own
+    "'JAVA_HOME' not in os.environ",  # whether there is a Java for Spark
     "name not in os.environ",  # a client's own database: ${NAME} in its address, filled in for the driver alone
     "os.environ[found[1]]",
     "{key: os.environ[key] for key in _PASSED_ON if key in os.environ}",  # to a steward's own command

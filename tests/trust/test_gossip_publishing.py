@@ -29,7 +29,7 @@ def source(seed: int = 0) -> AesStream:
 
 
 def draw(rows: dict[str, np.ndarray], seed: int = 0) -> bytes:
-    return PUBLISHING.draw(study_records(STUDY, rows, lenient=True), "peer-01", source(seed))
+    return PUBLISHING.perturbed(study_records(STUDY, rows, lenient=True), "peer-01", source(seed))
 
 
 def test_a_publication_reads_back_and_is_as_long_as_it_says() -> None:
@@ -60,7 +60,7 @@ def test_lines_that_cannot_be_read_are_published_like_any_other(tmp_path: Path) 
         file = tmp_path / f"{i}.csv"
         file.write_text("x,z,y\n" + good * 4 + bad + good * 5)
         records = study_records(STUDY, file, lenient=True)
-        assert len(PUBLISHING.unpack(PUBLISHING.draw(records, "peer-01", source()))) == 10
+        assert len(PUBLISHING.unpack(PUBLISHING.perturbed(records, "peer-01", source()))) == 10
 
 
 def test_more_records_than_are_stated_are_not_published() -> None:

@@ -46,7 +46,7 @@ def test_a_person_whose_only_record_cannot_be_read_is_still_published(
         file = tmp_path / "lines.csv"
         file.write_text("\n".join(["x,z,y,id", *lines]) + "\n")
         records = open_records(study, file, lenient=True, rows=rows).whole()
-        counts.append(len(publishing.unpack(publishing.draw(records, "peer-01", source()))))
+        counts.append(len(publishing.unpack(publishing.perturbed(records, "peer-01", source()))))
     assert counts == [6, 6, 6, 6]  # two of each of three persons
 
 
@@ -56,7 +56,7 @@ def test_a_bad_record_of_a_person_who_has_others_is_no_further_person() -> None:
     data = {k: v[:4] for k, v in frame(4, 1).items()} | {"id": np.array(["a", "b", "b", "c"])}
     data["x"][2] = np.nan
     records = study_records(study, data, lenient=True)
-    assert len(publishing.unpack(publishing.draw(records, "peer-01", source()))) == 6
+    assert len(publishing.unpack(publishing.perturbed(records, "peer-01", source()))) == 6
 
 
 def test_in_a_simulation_an_unread_person_does_not_move_the_others_to_known_places() -> None:
@@ -87,7 +87,7 @@ def test_peers_learn_with_the_learner_that_the_study_names(learner: str) -> None
     publishing = Publishing.of(setup, study.hash)
     names = ("peer-01", "peer-02", "peer-03")
     bodies = {
-        name: publishing.draw(study_records(study, frame(10, i), lenient=True), name, source(i))
+        name: publishing.perturbed(study_records(study, frame(10, i), lenient=True), name, source(i))
         for i, name in enumerate(names)
     }
     model = publishing.learn(bodies)
@@ -111,7 +111,7 @@ def test_records_that_are_read_in_blocks_are_published_too(tmp_path: Path) -> No
     blocks = open_records(study, file, lenient=True, rows=4, memory=1)
     made: Any = object.__new__(PeerPart)
     publishing = Publishing.of(set_up(study.canonical(), ""), study.hash)
-    body = publishing.draw(made.prepare(blocks), "peer-01", source())
+    body = publishing.perturbed(made.prepare(blocks), "peer-01", source())
     assert len(publishing.unpack(body)) == 10
 
 

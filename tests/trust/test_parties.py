@@ -336,7 +336,8 @@ def test_a_record_that_is_left_out_counts_among_those_that_are_there(monkeypatch
         session.setup = SimpleNamespace(study=asked)  # type: ignore[assignment]
         session.part = SimpleNamespace(prepare=lambda records: records)  # type: ignore[assignment]
         session.process = SimpleNamespace(  # type: ignore[assignment]
-            open_records=lambda asked, frame=frame: study_records(asked, frame, party="client-1", lenient=True)
+            source=lambda: "beside",
+            open_records=lambda asked, frame=frame: study_records(asked, frame, party="client-1", lenient=True),
         )
         session._records()
     assert told == [91, 91, 91]

@@ -94,7 +94,7 @@ def places(draws: list[Draw], count: int, source: WordSource) -> NDArray[np.int6
         if missing > 0:
             buffer.fetch(missing)
         rows = buffer.unread()[: (count - done) * stride].reshape(count - done, len(draws), WORDS)
-        found = [draw.many(rows[:, i]) for i, draw in enumerate(draws)]
+        found = [coin.many(rows[:, i]) for i, coin in enumerate(draws)]
         rejected = np.logical_or.reduce([again for _, again in found])
         good = int(np.argmax(rejected)) if rejected.any() else count - done
         for i, (place, _) in enumerate(found):
@@ -102,6 +102,6 @@ def places(draws: list[Draw], count: int, source: WordSource) -> NDArray[np.int6
         buffer.advance(good * stride)
         done += good
         if done < count:
-            out[done] = [draw.one(buffer) for draw in draws]
+            out[done] = [coin.one(buffer) for coin in draws]
             done += 1
     return out

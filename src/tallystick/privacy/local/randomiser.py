@@ -99,7 +99,7 @@ class Randomiser:
     @property
     def parameters(self) -> list[Fraction]:
         """What a peer vouches for: the exact parameters of its draws."""
-        coins = [draw.probability for draw in self.label.draws]
+        coins = [coin.probability for coin in self.label.draws]
         if isinstance(self.vector, SubsetSelection):
             chosen = self.vector.subset
             sizes = [Fraction(n) for n in (chosen.draws, chosen.candidates, chosen.top)]

@@ -68,8 +68,8 @@ class SubsetSelection:
         table = quantile_table()
         k, each = self.subset.candidates, words_needed(self.dimension)
         for row, identity, published in zip(out, identities, values.tolist()):
-            for draw, index in enumerate(published):
-                words = self.public_words(identity, (draw * k + index) * each).words(each)
+            for number, index in enumerate(published):
+                words = self.public_words(identity, (number * k + index) * each).words(each)
                 row += table[codes(words)[: self.dimension]]
         out /= coordinate_deviation() * self.moments.mean * self.subset.draws
         return out
@@ -97,13 +97,13 @@ def _select(block, table, vectors, places, candidates, out):  # type: ignore[no-
     keys = np.empty(candidates, np.int64)
     for i in range(vectors.shape[0]):
         x = vectors[i]
-        for draw in range(places.shape[1]):
-            at = draw * candidates * each
+        for number in range(places.shape[1]):
+            at = number * candidates * each
             for k in range(candidates):
                 score = np.int64(0)
                 for j in range(d):
                     score += np.int64(table[block[i, at + j]]) * x[j]
                 at += each
                 keys[k] = score * candidates + (candidates - 1 - k)  # all different: ties fall to the lower index
-            rank = candidates - 1 - places[i, draw]
-            out[i, draw] = candidates - 1 - np.partition(keys, rank)[rank] % candidates
+            rank = candidates - 1 - places[i, number]
+            out[i, number] = candidates - 1 - np.partition(keys, rank)[rank] % candidates

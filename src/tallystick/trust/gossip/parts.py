@@ -205,7 +205,7 @@ class PeerPart(GossipPart, ClientPart):
             self._waiting = step  # what this peer has said before may be on its way
             self.session.process.wake(now + LOOK_SECONDS, self.session, ROUNDS)
             return
-        body = self.publishing.draw(prepared, self.session.process.name, self.source(b"draw"))
+        body = self.publishing.perturbed(prepared, self.session.process.name, self.source(b"draw"))
         crashpoint("records-drawn")
         self.drive(self.machine.publish(body))
         self.session.process.health.rounds = 1

@@ -63,7 +63,7 @@ class Publishing:
         """No publication is longer."""
         return _COUNT.size + self.most * self.randomiser.shape.size
 
-    def draw(self, records: Records, name: str, source: WordSource) -> bytes:
+    def perturbed(self, records: Records, name: str, source: WordSource) -> bytes:
         """What a peer publishes: to be kept before a byte of it leaves, and never drawn again."""
         vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
         lost = records.tallies.broken * (1 if records.persons is None else self.plan.claim.max_records)
