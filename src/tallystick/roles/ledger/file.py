@@ -3,6 +3,7 @@
     ledger.sqlite   meta (id, owner, format), links, countersignatures; WAL, synchronous=FULL
     ledger.anchor   sequence and hash of the newest link, replaced and fsynced after every append
     ledger.lock     who appends now: the client's process and its steward's commands share the file
+    ledger.waiting  held by those who wait for the lock, so that a busy one steps back now and then
 
 An append is one turn of the lock: look at what others have added and follow it, decide, insert, commit, anchor. A
 reader needs no lock. After a crash the anchor may lag behind the chain, never lead it: an anchor that leads means that
