@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -367,3 +368,14 @@ def test_a_bound_or_cut_of_400_digits_is_not_finite() -> None:
         ts.Schema({"age": ts.Number(0, 1, bins=[10**400])})
     with pytest.raises(ts.BoundsError, match="lower"):
         ts.KMeans(n_clusters=2, bounds=(10**400, 1)).fit(np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize(("epsilon", "warned"), [(10.0, False), (10.5, True), (1000.0, True)])
+def test_python_warns_of_an_epsilon_that_protects_hardly_anybody(epsilon: float, warned: bool) -> None:
+    fed = ts.Federation.simulate([{"x": np.linspace(-1, 1, 50)}] * 3, schema=ts.Schema({"x": ts.Number(-1, 1)}), seed=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ts.Summary(epsilon=epsilon, columns=["x"]).fit(fed)
+    told = [w for w in caught if issubclass(w.category, ts.PrivacyWarning) and "odds of" in str(w.message)]
+    assert len(told) == warned
+    assert all(w.filename == __file__ for w in told)  # it points at the caller's own line

@@ -1,4 +1,4 @@
-"""Beyond 100 clients masks run along a random circle: more than that, each a process of its own, governed, with a receipt.
+"""Beyond 100 clients masks run along a random circle: so many, each a process of its own, governed, with a receipt.
 
 Some are killed outright before the study's last round, one is killed and comes back within a round.
 """

@@ -35,6 +35,7 @@ from tallystick.estimators.plots import draw
 from tallystick.privacy.ledger import Ledger
 from tallystick.privacy.plan import Plan
 from tallystick.privacy.release import state_privacy
+from tallystick.privacy.rules import epsilon_warning
 from tallystick.study import Study
 from tallystick.study.columns import Column, Missing
 from tallystick.study.schema import FeatureLayout, Schema
@@ -103,6 +104,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         ``name`` and ``purpose`` are what the stewards of a connected federation read before they decide. Plain data
         have no ledger: every fit is charged to nobody, and k fits compose. ``ts.Dataset`` counts them.
         """
+        if (weak := epsilon_warning(self.epsilon, self.mechanism)) is not None:
+            warnings.warn(weak, PrivacyWarning, stacklevel=2)
         if isinstance(X, (Federation, Dataset)):
             fed = X if isinstance(X, Federation) else federation_of(X, self.schema)
             if y is not None:
