@@ -48,7 +48,7 @@ $(VENV)/.spark: $(STAMP) requirements-spark.lock
 test: check $(VENV)/.spark  ## everything CI runs: check, then the tests
 	$(BIN)/pytest -m "not audit" -n $(WORKERS) --dist worksteal
 
-audit: setup  ## the slow statistical audits and soaks
+audit: setup $(VENV)/.spark  ## the slow statistical audits and soaks
 	$(BIN)/pytest -m audit -n $(WORKERS) --dist worksteal
 	TALLYSTICK_SIM_COUNT=10000 $(BIN)/pytest tests/simulation/test_secure_sum_schedules.py
 
