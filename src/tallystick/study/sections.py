@@ -212,6 +212,11 @@ class HolderSection(Section):
     norm: Real | None = Field(
         default=None, description="the largest length of the encoded columns of one record there; longer are shortened"
     )
+    people: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="between real institutions: how many people its data set names at most; the list it shows is so long",
+    )
 
 
 class DataSection(Section):

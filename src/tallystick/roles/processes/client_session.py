@@ -8,6 +8,7 @@ shown here, in full; outside it is "unavailable", because what is wrong with the
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tallystick.core.errors import (
@@ -221,16 +222,27 @@ class ClientSession(ParticipantSession):
         try:
             self.part.answer(step, self._records())
         except DataError as error:
-            _log.error("the data of this client cannot be used: %s", error)
-            self.part.withdraw(step.round)
+            self.cannot_answer(step.round, error)
         except RoundAborted as error:  # of a program with a memory: it was away in the round before
             _log.error("this client sits the round out: %s", error)
             self.part.withdraw(step.round)
         else:
             self._tell()
 
-    def _records(self) -> AnyMap | StreamMap:
-        """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick."""
+    def cannot_answer(self, round: int, error: TallystickError) -> None:
+        """What is wrong is said on this machine; outside, this client is unavailable."""
+        what = "the data of this client cannot be used" if isinstance(error, DataError) else "this client sits it out"
+        _log.error("%s: %s", what, error)
+        if self.part is not None:
+            self.part.withdraw(round)
+
+    def _records(self) -> AnyMap | StreamMap | str | Path:
+        """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick.
+
+        Of columns that are to be aligned with others', where they are: which rows are read is not known yet.
+        """
+        if self.setup is not None and self.setup.study.vertical:
+            return self.own.source()
         if self._map is None:
             if self.setup is None or self.part is None:
                 raise StudyError("the study has not started")
