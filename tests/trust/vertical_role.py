@@ -1,5 +1,5 @@
-"""A nursery of the parties of a study among institutions with different columns: ``tests.trust.proxy_role``, and besides
-the servers' noise under the seed of a simulation, and notes of what is said. Not in the wheel.
+"""A nursery of the parties of a study among institutions with different columns: ``tests.trust.proxy_role``, and the
+servers' noise under the seed of a simulation, and notes of what is said. Not in the wheel.
 
 ``notes`` in the deployment's folder: every message between institutions and dealer as it is before it is sealed, and
 every digest of opened rows, one line each. ``planted`` beside a config: a fault (:data:`PLANTED`).
@@ -21,7 +21,7 @@ from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.engines.federation import seed_bytes
 from tallystick.engines.setup import set_up
 from tallystick.protocol.alignment import AligningMachine
-from tallystick.protocol.joint_products import DealerMachine, JointParameters, encode
+from tallystick.protocol.joint_products import JointParameters, encode
 from tallystick.roles.holders import work
 from tallystick.roles.processes.session import Parts
 from tallystick.transport.memory_holders import MemoryHolders
@@ -75,17 +75,7 @@ def _longer_list() -> None:
     AligningMachine._pass_on = longer  # type: ignore[method-assign]
 
 
-def _deals_again() -> None:
-    """A dealer that does not remember: after a restart it deals other masks."""
-
-    def forgetful(self: DealerMachine, dealt: bytes | None) -> None:
-        if dealt is not None:
-            self.deal(system_stream())
-
-    DealerMachine.restore = forgetful  # type: ignore[method-assign]
-
-
-PLANTED: dict[str, Callable[[], None]] = {"longer-list": _longer_list, "deals-again": _deals_again}
+PLANTED: dict[str, Callable[[], None]] = {"longer-list": _longer_list}
 
 
 def _started(role: str, config: Path, log: str) -> None:

@@ -1,7 +1,7 @@
 """Whether a study among institutions with different columns can be run by the parties of a consortium.
 
 What a simulation does without, because one person holds all frames, is asked for here: everybody whose columns are
-needed is a client, and must be there; an identifier tells people apart; each list has a stated length; a dealer is named.
+needed is a client, and must be there; an identifier tells people apart; each list has a length; a dealer is named.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ class HolderSection(Section):
     people: Whole | None = Field(
         default=None,
         ge=1,
-        description="between real institutions: how many people its data set names at most; the list it shows is so long",
+        description="between real institutions: the people its data set names at most; so long is the list it shows",
     )
 
 

@@ -52,5 +52,5 @@ def holders_limit(setup: Setup) -> int:
     if holders is None or not setup.study.vertical:
         return 0
     lists = max(POINT_BYTES * (held.people or 0) for held in holders.values())
-    width = setup.design.program.rows.width
+    width: int = setup.design.program.rows.width
     return _OVERHEAD + max(lists, parameters.ROWS_BYTES + ELEMENT_BYTES * width, ELEMENT_BYTES * width**2)

@@ -25,8 +25,8 @@ from tallystick.data.identifiers import Identifiers, check_shared, read_identifi
 from tallystick.engines.joint_map import JointMap, held_units
 from tallystick.engines.setup import Setup
 from tallystick.protocol import alignment, joint_products
-from tallystick.protocol.alignment.machine import SEED
 from tallystick.protocol.alignment import messages as lists
+from tallystick.protocol.alignment.machine import SEED
 from tallystick.protocol.instructions import Aborted
 from tallystick.protocol.joint_products import messages as rows
 from tallystick.protocol.study.roster import Roster
@@ -113,9 +113,9 @@ class HoldersWork:
 
     def tick(self) -> None:
         """Ask again for what has not come."""
-        for machine in (self._aligning, self._holder):
+        now, machines = self._session.process.now(), (self._aligning, self._holder)
+        for machine in machines:
             if machine is not None and not self._over:
-                now = self._session.process.now()
                 self._guarded(lambda m=machine: self._drive(m.tick(now)))  # type: ignore[misc]
 
     # -- carrying out -------------------------------------------------------------------------------------------------
