@@ -28,12 +28,12 @@ from tallystick.study import Study
 
 KILLED = {
     "bank": (
-        "study/ready-kept", "alignment-seed-kept", "alignment-people-kept", "alignment-list-0-kept", "BlindedList-sent",
-        "alignment-positions-kept", "opened-kept", "OpenedRows-sent", "seed-kept", "contribution-kept",
+        "study/ready-kept", "alignment-seed-kept", "alignment-people-kept", "alignment-list-0-kept", "blinded-list-sent",
+        "alignment-positions-kept", "opened-kept", "opened-rows-sent", "seed-kept", "contribution-kept",
         "shares-sent-to-all-servers",
     ),
-    "hospital": ("alignment-list-0-kept", "DealWanted-sent", "deal-kept", "products-shared"),
-    "dealer": ("study/start-kept", "dealt-kept", "Deal-sent"),
+    "hospital": ("alignment-list-0-kept", "deal-wanted-sent", "deal-kept", "products-shared"),
+    "dealer": ("study/start-kept", "dealt-kept", "deal-sent"),
     "server-1": ("round-kept", "partial-kept"),
     "aggregator": ("round-sent",),
 }  # fmt: skip

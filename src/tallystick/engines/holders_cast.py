@@ -29,7 +29,7 @@ def check_holders_cast(study: Study, design: Design, cast: Cast) -> None:
     if design.kind != MOMENTS:
         raise StudyError(
             f"{study.study.program} is simulated where columns are at different institutions, and not yet run between "
-            "real ones: who holds the labels would have to reduce, and deployed that is the coordinator's",
+            "real ones: whoever holds the labels reduces, and a reducer's process has no records",
             rule="vertical-is-simulated",
             remedy="Nothing was read or charged. Simulate it: tallystick simulate, or Federation.simulate(…, "
             "vertical=True); between real parties use vertical_ridge, vertical_classifier or pca.",

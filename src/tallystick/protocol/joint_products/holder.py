@@ -153,6 +153,7 @@ class HolderMachine(Machine):
         if self._kept is not None and self._kept != kept:
             raise DataError(
                 "the records have changed since they were opened to the other institutions",
+                rule="records-are-those-shown",
                 party=self.name,
                 remedy="Nothing more was sent. Propose the study as a new version; its masks will be fresh ones.",
             )

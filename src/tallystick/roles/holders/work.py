@@ -37,6 +37,11 @@ from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.wire import SEALED
 
 _log = logging.getLogger("tallystick.roles")
+_SENT = {
+    lists.BlindedList: "blinded-list-sent",
+    rows.DealWanted: "deal-wanted-sent",
+    rows.OpenedRows: "opened-rows-sent",
+}
 _LISTS, _ROWS = alignment.codec.MAGIC, joint_products.codec.MAGIC
 
 
@@ -125,7 +130,9 @@ class HoldersWork:
         pieces, _ = self._session.seals.seal(to, module.encode(message))
         raw = b"".join(bytes(p if isinstance(p, memoryview) else p.view()) for p in pieces)
         self._session.process.send(to, raw)
-        crashpoint(f"{type(message).__name__}-sent")
+        point = _SENT.get(type(message))
+        if point is not None:
+            crashpoint(point)
         if isinstance(message, (lists.Refused, rows.Refused)):
             code = (lists if isinstance(message, lists.Refused) else rows).Code(message.code)
             self._fail(RemoteProtocolError(message.cause, party=to, rule=rule_of(code)))

@@ -11,6 +11,7 @@ from typing import Any
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.engines.setup import Setup
 from tallystick.protocol.joint_products import DealerMachine, encode
+from tallystick.protocol.joint_products.messages import Deal
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.holders.facts import holders_limit, products_of
 from tallystick.roles.processes.part import ROUNDS, Driver, Part
@@ -48,4 +49,5 @@ class DealerPart(Part):
         pieces, _ = self.session.seals.seal(to, encode(message))
         raw = b"".join(bytes(p if isinstance(p, memoryview) else p.view()) for p in pieces)
         self.session.process.send(to, raw)
-        crashpoint(f"{type(message).__name__}-sent")
+        if isinstance(message, Deal):
+            crashpoint("deal-sent")
