@@ -28,8 +28,8 @@ from tallystick.study import Study
 
 KILLED = {
     "bank": (
-        "study/ready-kept", "alignment-seed-kept", "alignment-people-kept", "alignment-list-0-kept", "blinded-list-sent",
-        "alignment-positions-kept", "opened-kept", "opened-rows-sent", "seed-kept", "contribution-kept",
+        "study/ready-kept", "alignment-seed-kept", "alignment-people-kept", "alignment-list-0-kept",
+        "blinded-list-sent", "alignment-positions-kept", "opened-kept", "opened-rows-sent", "seed-kept", "contribution-kept",
         "shares-sent-to-all-servers",
     ),
     "hospital": ("alignment-list-0-kept", "deal-wanted-sent", "deal-kept", "products-shared"),
@@ -115,7 +115,8 @@ def notes(deployment: VerticalDeployment) -> list[tuple[str, str, str, str, byte
     """(who, what, to whom, digest, bytes) of all that institutions and dealer said to each other."""
     found = []
     for line in (deployment.logs / "notes").read_text().splitlines():
-        name, kind, to, digest, raw = line.split(" ")
+        name, kind, to, digest, raw, paid = line.split(" ")
+        assert paid in (["released", "committed"] if name in CLIENTS else ["-"])  # before anything leaves
         found.append((name, kind, to, digest, bytes.fromhex(raw)))
     return found
 

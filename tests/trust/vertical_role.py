@@ -38,9 +38,9 @@ def streams(hash: bytes, *labels: bytes) -> AesStream:
     return system_stream()
 
 
-def _note(folder: Path, name: str, kind: str, to: str, raw: bytes) -> None:
+def _note(folder: Path, name: str, kind: str, to: str, raw: bytes, paid: str = "-") -> None:
     fd = os.open(folder / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(fd, f"{name} {kind} {to} {hashlib.sha256(raw).hexdigest()} {raw.hex()}\n".encode())
+    os.write(fd, f"{name} {kind} {to} {hashlib.sha256(raw).hexdigest()} {raw.hex()} {paid}\n".encode())
     os.close(fd)
 
 
@@ -50,7 +50,8 @@ def _noted(folder: Path) -> None:
 
     def holder(self: Any, to: str, message: Any) -> None:
         module = work.alignment if "alignment" in type(message).__module__ else work.joint_products
-        _note(folder, self.name, type(message).__name__, to, module.encode(message))
+        paid = self._session.own.ledger.standing(self._session.study_hash)
+        _note(folder, self.name, type(message).__name__, to, module.encode(message), paid)
         send(self, to, message)
 
     def dealt(self: Any, to: str, message: Any) -> None:
