@@ -14,6 +14,7 @@ from tallystick.engines.setup import Setup
 from tallystick.protocol.alignment import AlignmentParameters
 from tallystick.protocol.joint_products import JointParameters, parameters
 from tallystick.protocol.study.roster import Roster
+from tallystick.transport.network.frames import SMALL_BYTES
 
 _OVERHEAD = 4096
 
@@ -46,11 +47,19 @@ def alignment_of(session: Any, setup: Setup, roster: Roster) -> AlignmentParamet
     )
 
 
+def longest_said(setup: Setup) -> int:
+    """What the longest message between institutions has, about; 0 where none are sent."""
+    holders, records = setup.study.data.holders, setup.study.data.records or 0
+    if holders is None:
+        return 0
+    width: int = ELEMENT_BYTES * setup.design.program.rows.width
+    lists = max(POINT_BYTES * (held.people or 0) for held in holders.values())
+    return max(lists, min(parameters.ROWS_BYTES + width, records * width))
+
+
 def holders_limit(setup: Setup) -> int:
     """No message between institutions, or of the dealer, is longer; 0 where none are sent."""
-    holders = setup.study.data.holders
-    if holders is None or not setup.study.vertical:
+    if setup.study.data.holders is None:
         return 0
-    lists = max(POINT_BYTES * (held.people or 0) for held in holders.values())
-    width: int = setup.design.program.rows.width
-    return _OVERHEAD + max(lists, parameters.ROWS_BYTES + ELEMENT_BYTES * width, ELEMENT_BYTES * width**2)
+    dealt: int = ELEMENT_BYTES * setup.design.program.rows.width**2
+    return _OVERHEAD + max(longest_said(setup), dealt, SMALL_BYTES)

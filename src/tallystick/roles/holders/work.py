@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.core.errors import DataError, RemoteProtocolError, TallystickError
+from tallystick.core.errors import DataError, NotApproved, RemoteProtocolError, TallystickError
 from tallystick.crypto.field import Vector
+from tallystick.data.encoding import Tallies
 from tallystick.data.held_columns import read_held
 from tallystick.data.identifiers import Identifiers, check_shared, read_identifiers
 from tallystick.engines.joint_map import JointMap, held_units
@@ -31,7 +32,8 @@ from tallystick.protocol.instructions import Aborted
 from tallystick.protocol.joint_products import messages as rows
 from tallystick.protocol.study.roster import Roster
 from tallystick.protocol.summing import rule_of
-from tallystick.roles.holders.facts import alignment_of, holders_limit, products_of
+from tallystick.roles.holders.facts import alignment_of, holders_limit, longest_said, products_of
+from tallystick.roles.holders.packing import least_size, pack, unpack
 from tallystick.roles.processes.part import ROUNDS, Driver
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.wire import SEALED
@@ -63,12 +65,13 @@ class HoldersWork:
         self.products = products_of(setup, roster)
         self.speakers = frozenset((self.products.dealer, *self.products.others(self.name)))
         self._drive = Driver(session, ROUNDS, send=self._send, other=self._step)
-        self._limit = holders_limit(setup)
+        self._limit, self._least = holders_limit(setup), least_size(longest_said(setup))
         self._source: str | Path = ""
         self._found: Identifiers | None = None
         self._units: NDArray[np.float64] | None = None
         self._aligning: alignment.AligningMachine | None = None
         self._holder: joint_products.HolderMachine | None = None
+        self._tallies: Tallies | None = None
         self._over = False
 
     @property
@@ -106,7 +109,7 @@ class HoldersWork:
         if kind != SEALED or self._session.seals is None:
             raise RemoteProtocolError("what institutions and their dealer say is sealed", party=sender)
         try:
-            raw = bytes(self._session.seals.open(sender, payload))
+            raw = unpack(bytes(self._session.seals.open(sender, payload)), sender)
         except RemoteProtocolError as error:
             if error.rule == "replayed":  # overtaken on its way, or repeated: it is asked for again
                 return
@@ -127,7 +130,8 @@ class HoldersWork:
 
     def _send(self, to: str, message: Any) -> None:
         module: Any = alignment if type(message).__module__.startswith(alignment.__name__) else joint_products
-        pieces, _ = self._session.seals.seal(to, module.encode(message))
+        said = pack(module.encode(message), 0 if to == self.products.dealer else self._least)
+        pieces, _ = self._session.seals.seal(to, said)
         raw = b"".join(bytes(p if isinstance(p, memoryview) else p.view()) for p in pieces)
         self._session.process.send(to, raw)
         point = _SENT.get(type(message))
@@ -146,6 +150,8 @@ class HoldersWork:
                 self._drive(self._holder.tick(self._session.process.now()))
             case joint_products.ProductShares(shares=shares) if self._units is not None:
                 self._done(JointMap(self._setup.design.program.rows, self.name, self._units, shares).vector)
+                if self._tallies is not None:
+                    self._session.tell(self._tallies)
             case Aborted(error=error):
                 self._fail(error)
             case _:
@@ -170,6 +176,7 @@ class HoldersWork:
                 remedy="Have the analyst state as many records as there may be, in a new version.",
             )
         held = read_held(study, self.name, self._source, found.rows[positions], lenient=True)
+        self._tallies = held.records.tallies
         units = held_units(self._setup.design.program, self.name, held)
         self._units = np.zeros((self.products.records, self.products.width(self.name)))
         self._units[: len(units)] = units
@@ -181,7 +188,7 @@ class HoldersWork:
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except (DataError, RemoteProtocolError) as error:
+        except (DataError, NotApproved, RemoteProtocolError) as error:
             self._fail(error)
 
     def _fail(self, error: TallystickError) -> None:

@@ -34,6 +34,7 @@ from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.batches import StreamMap
 from tallystick.roles.streams.ticks import TICKS, SeenTicks
 from tallystick.study import Study
+from tallystick.study.holders import as_seen_by
 
 if TYPE_CHECKING:
     from tallystick.roles.processes.client import ClientProcess
@@ -257,12 +258,16 @@ class ClientSession(ParticipantSession):
         return self._map
 
     def _tell(self) -> None:
+        tallies, self._untold = self._untold, None
+        if tallies is not None:
+            self.tell(tallies)
+
+    def tell(self, tallies: Tallies) -> None:
         """Say in this machine's own log what the study has found in the records: after the answer has left, and as many
         lines for clean records as for bad ones."""
-        tallies, self._untold = self._untold, None
-        if tallies is None or self.setup is None:
+        if self.setup is None:
             return
-        found = study_quality(self.setup.study, tallies)
+        found = study_quality(as_seen_by(self.setup.study, self.own.name), tallies)
         _log.info("%s records read, %s can be used. This stays on this machine.", found.records, found.used)
         if found.left_out is not None:
             _log.warning("%s. This stays on this machine.", found.left_out)

@@ -14,6 +14,7 @@ from tallystick.protocol.joint_products import DealerMachine, encode
 from tallystick.protocol.joint_products.messages import Deal
 from tallystick.protocol.study.roster import Roster
 from tallystick.roles.holders.facts import holders_limit, products_of
+from tallystick.roles.holders.packing import pack, unpack
 from tallystick.roles.processes.part import ROUNDS, Driver, Part
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.wire import SEALED
@@ -38,7 +39,7 @@ class DealerPart(Part):
     def receive(self, sender: str, kind: int, payload: memoryview) -> None:
         if kind != SEALED or self.session.seals is None or sender not in self.machine.parameters.holders:
             raise RemoteProtocolError("a dealer is asked by holders, and what they say is sealed", party=sender)
-        raw = bytes(self.session.seals.open(sender, payload))
+        raw = unpack(bytes(self.session.seals.open(sender, payload)), sender)
         self.drive(self.machine.receive_bytes(sender, raw, self.session.process.now(), limit=self.message_limit))
 
     def tick(self) -> None:
@@ -46,7 +47,7 @@ class DealerPart(Part):
 
     def send(self, to: str, message: Any) -> None:
         """Hand over a message, sealed to its holder."""
-        pieces, _ = self.session.seals.seal(to, encode(message))
+        pieces, _ = self.session.seals.seal(to, pack(encode(message), 0))
         raw = b"".join(bytes(p if isinstance(p, memoryview) else p.view()) for p in pieces)
         self.session.process.send(to, raw)
         if isinstance(message, Deal):
