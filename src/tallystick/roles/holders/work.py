@@ -30,6 +30,7 @@ from tallystick.protocol.alignment import messages as lists
 from tallystick.protocol.alignment.machine import SEED
 from tallystick.protocol.instructions import Aborted
 from tallystick.protocol.joint_products import messages as rows
+from tallystick.protocol.patience import FIRST_SECONDS
 from tallystick.protocol.study.roster import Roster
 from tallystick.protocol.summing import rule_of
 from tallystick.roles.holders.facts import alignment_of, holders_limit, longest_said, products_of
@@ -100,7 +101,7 @@ class HoldersWork:
         )
         self._drive(first)
         self._drive(self._aligning.start(self._found.names))
-        self._drive(self._aligning.tick(process.now()))
+        self._look_again()
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
@@ -147,7 +148,7 @@ class HoldersWork:
                 self._read(positions)
             case joint_products.OwnRows() if self._holder is not None and self._units is not None:
                 self._drive(self._holder.open_rows(self._units))
-                self._drive(self._holder.tick(self._session.process.now()))
+                self._look_again()
             case joint_products.ProductShares(shares=shares) if self._units is not None:
                 self._done(JointMap(self._setup.design.program.rows, self.name, self._units, shares).vector)
                 if self._tallies is not None:
@@ -183,7 +184,12 @@ class HoldersWork:
         records = self._records()
         self._holder = joint_products.HolderMachine(self.products, self.name, opened=records.get("opened"))
         self._drive(self._holder.begin(records.get("deal")))
-        self._drive(self._holder.tick(self._session.process.now()))
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """In a moment: what others say unasked is on its way, and need not come twice."""
+        process = self._session.process
+        process.wake(process.now() + FIRST_SECONDS, self._session, ROUNDS)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:
