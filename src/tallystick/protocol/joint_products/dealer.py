@@ -12,11 +12,12 @@ from enum import Enum
 from struct import Struct
 from typing import Any, ClassVar
 
-from tallystick.core.errors import LocalProtocolError, VerificationError
+from tallystick.core.errors import LocalProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.field import to_bytes
 from tallystick.crypto.field_matrix import transposed_product
 from tallystick.crypto.prg import SEED_BYTES
+from tallystick.protocol.fields import damaged
 from tallystick.protocol.instructions import Persist, Send
 from tallystick.protocol.joint_products.codec import decode, encode
 from tallystick.protocol.joint_products.masks import later_share, mask, minus
@@ -76,9 +77,10 @@ class DealerMachine(Machine):
         self._move(DealerEvent.DEAL)
         for name, raw in zip(self.parameters.holders, _unpacked(dealt)):
             deal = decode(raw)
-            if not isinstance(deal, Deal) or deal.study_hash != self.study_hash:
-                raise VerificationError("what was dealt is not what was kept", party=self.name)
-            self._deals[name] = deal
+            if isinstance(deal, Deal) and deal.study_hash == self.study_hash:
+                self._deals[name] = deal
+        if set(self._deals) != set(self.parameters.holders):
+            raise damaged()
 
     def _tell(self, sender: str, message: DealWanted, now: float) -> list[Any]:
         if sender not in self.parameters.holders:
@@ -100,7 +102,7 @@ def _packed(deals: Sequence[bytes]) -> bytes:
 
 def _unpacked(kept: bytes) -> Iterator[bytes]:
     at = 0
-    while at < len(kept):
+    while at + _LENGTH.size <= len(kept):
         (size,) = _LENGTH.unpack_from(kept, at)
         at += _LENGTH.size + size
         yield kept[at - size : at]
