@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from tallystick.algorithms.user_programs.allow_list import REFUSED
+from tallystick.protocol.alignment.messages import Code as AlignmentCode
 from tallystick.protocol.encrypted_sum.messages import Code as EncryptedCode
 from tallystick.protocol.governance.policy import UNREAD
 from tallystick.protocol.governance.standing import STATES
+from tallystick.protocol.joint_products.messages import Code as ProductsCode
 from tallystick.protocol.masked_sum.messages import Code as MaskedCode
 from tallystick.protocol.secure_sum.messages import Code
 from tallystick.protocol.study.messages import StudyCode
@@ -76,6 +78,8 @@ def source_rules() -> dict[str, str]:
         "Code": [code.name.lower().replace("_", "-") for code in Code],
         "encrypted_sum.Code": [code.name.lower().replace("_", "-") for code in EncryptedCode],
         "masked_sum.Code": [code.name.lower().replace("_", "-") for code in MaskedCode],
+        "alignment.Code": [code.name.lower().replace("_", "-") for code in AlignmentCode],
+        "joint_products.Code": [code.name.lower().replace("_", "-") for code in ProductsCode],
         "StudyCode": [code.name.lower().replace("_", "-") for code in StudyCode],
         "standing.STATES": [f"study-{state}" for state in STATES],
         "allow_list": [rule for rule, *_ in REFUSED.values()] + ["construct"],

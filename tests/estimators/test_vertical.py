@@ -10,7 +10,6 @@ import pytest
 
 import tallystick as ts
 from tallystick.core.errors import DataError
-from tallystick.engines.setup import set_up
 from tallystick.study import Study
 
 SCHEMA = ts.Schema(
@@ -222,11 +221,3 @@ def test_an_answer_says_what_the_promise_leaves_out() -> None:
     assert "in common" in notes
     assert any("follow the protocol" in note for note in model.plan_.notes)
     assert model.plan_.details["norms"].keys() == {"bank", "hospital"}
-
-
-def test_between_real_parties_it_is_refused_by_name_before_anything_is_read() -> None:
-    study = ts.VerticalClassifier().study_for(federation(*frames(), identifier="id"), target="ill", features=None)
-    setup = set_up(study.replace("data", records=N).canonical(), "")
-    with pytest.raises(ts.StudyError, match="not yet run between real parties") as caught:
-        setup.check_cast(None)  # type: ignore[arg-type]  # nobody is asked
-    assert caught.value.rule == "vertical-is-simulated"

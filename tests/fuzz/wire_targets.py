@@ -53,6 +53,7 @@ from tallystick.roles.analyst.connected import _told
 from tallystick.roles.governance.messages import unpack_head, unpack_parts
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.governance.results import is_interim
+from tallystick.roles.holders import packing
 from tallystick.roles.ledger.account import Account
 from tallystick.roles.ledger.report import check_export
 from tallystick.study.proposed import proposed_study
@@ -162,6 +163,8 @@ def alignment(raw: bytes) -> None:
 def joint_products(raw: bytes) -> None:
     with contextlib.suppress(RemoteProtocolError):
         assert products.encode(products.decode(raw, limit=LIMIT)) == raw
+    with contextlib.suppress(RemoteProtocolError):
+        assert packing.pack(packing.unpack(raw, "bank"), len(raw)) == raw
 
 
 def study_layer(raw: bytes) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tallystick.core.errors import LocalProtocolError, RemoteProtocolError
+from tallystick.core.errors import DataError, LocalProtocolError, RemoteProtocolError
 from tallystick.crypto.blinded_identifiers import BlindingKey, points_of
-from tallystick.crypto.prg import AesStream, derive
+from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.identifiers import aligned_rows, usable_identifiers
 from tallystick.protocol.alignment import Aligned, AligningMachine, AlignmentParameters, decode, encode
-from tallystick.protocol.alignment.messages import BlindedList, Code, Refused
-from tallystick.protocol.instructions import Send
+from tallystick.protocol.alignment.messages import BlindedList, Code, Refused, Wanted
+from tallystick.protocol.instructions import Aborted, Persist, Send
 from tallystick.protocol.machine import transition_table
 from tallystick.study.sections import IdentifierSection
 
@@ -31,6 +31,10 @@ def source(label: str) -> AesStream:
     return AesStream(derive(bytes(32), label.encode()))
 
 
+def seed_of(label: str) -> bytes:
+    return derive(bytes(32), label.encode())
+
+
 def parameters(people: dict[str, list[str]], **other: Any) -> AlignmentParameters:
     facts = {
         "study_hash": STUDY,
@@ -44,7 +48,7 @@ def parameters(people: dict[str, list[str]], **other: Any) -> AlignmentParameter
 def run(people: dict[str, list[str]], keys: str = "") -> tuple[dict[str, np.ndarray], list[tuple[str, str, bytes]]]:
     """Everybody's positions, and every byte that was said to whom."""
     p = parameters(people)
-    machines = {n: AligningMachine(p, n, key=BlindingKey.generate(source(f"key {n}{keys}"))) for n in people}
+    machines = {n: AligningMachine(p, n, seed=seed_of(f"{n}{keys}")) for n in people}
     queue: deque[tuple[str, str, bytes]] = deque()
     found: dict[str, np.ndarray] = {}
     transcript = []
@@ -58,7 +62,7 @@ def run(people: dict[str, list[str]], keys: str = "") -> tuple[dict[str, np.ndar
                 found[name] = step.positions
 
     for name, machine in machines.items():
-        carry_out(name, machine.start(people[name], source(f"order {name}{keys}")))
+        carry_out(name, machine.start(people[name]))
     while queue:
         sender, to, raw = queue.popleft()
         transcript.append((sender, to, raw))
@@ -118,14 +122,14 @@ def test_order_of_keys_does_not_matter() -> None:
 def test_a_list_is_bound_to_its_data_set_and_size() -> None:
     people = {name: PEOPLE[name] for name in ("bank", "hospital")}
     p = parameters(people)
-    key = BlindingKey.generate(source("key"))
 
     def started() -> AligningMachine:
-        machine = AligningMachine(p, "hospital", key=key)
-        machine.start(people["hospital"], source("order"))
+        machine = AligningMachine(p, "hospital", seed=seed_of("key"))
+        machine.start(people["hospital"])
         return machine
 
-    (sent,) = AligningMachine(p, "bank", key=BlindingKey.generate(source("other"))).start(people["bank"], source("o"))
+    *kept, sent = AligningMachine(p, "bank", seed=seed_of("other")).start(people["bank"])
+    assert all(isinstance(step, Persist) for step in kept)  # before it leaves
     good = sent.message
 
     def code(sender: str, **changed: Any) -> Code:
@@ -143,17 +147,124 @@ def test_a_list_is_bound_to_its_data_set_and_size() -> None:
     machine = started()
     assert machine.receive("bank", good, 0.0)
     assert machine.receive("bank", good, 0.0) == []  # blinded once
-    with pytest.raises(LocalProtocolError, match="bound to 25 people"):
-        AligningMachine(p, "hospital", key=key).start(people["hospital"][1:], source("x"))
+    with pytest.raises(DataError, match="list to 25") as caught:
+        AligningMachine(p, "hospital", seed=seed_of("key")).start([*people["hospital"], "one more"])
+    assert caught.value.rule == "lists-have-lengths"
     with pytest.raises(LocalProtocolError, match="twice"):
-        AligningMachine(p, "hospital", key=key).start([*people["hospital"][1:], "p21"], source("x"))
+        AligningMachine(p, "hospital", seed=seed_of("key")).start([*people["hospital"][1:], "p21"])
     assert parameters(people, data_sets=(b"x" * 32, b"y" * 32)).context != p.context
+
+
+def test_a_shorter_list_is_filled_up() -> None:
+    """How many people an institution names is not to be seen; whom they share is the same."""
+    people = {name: PEOPLE[name] for name in ("bank", "hospital")}
+    p = parameters(people, sizes=(40, 50))
+    machines = {name: AligningMachine(p, name, seed=seed_of(name)) for name in people}
+    found, said = talk(machines, {name: machine.start(people[name]) for name, machine in machines.items()})
+    assert {len(message.points) // 32 for _, _, message in said} == {40, 50}
+    there = [[people[name][at] for at in found[name]] for name in people]
+    assert there[0] == there[1]
+    assert len(there[0]) == 10
+
+
+def talk(
+    machines: dict[str, AligningMachine],
+    first: dict[str, list[Any]],
+    kept: dict[str, dict[str, bytes]] | None = None,
+    lost: int = -1,
+) -> tuple[dict[str, np.ndarray], list[tuple[str, str, Any]]]:
+    """Until nobody says anything; ``lost``: this one of the messages does not come, nor any after it."""
+    queue: deque[tuple[str, str, Any]] = deque()
+    found: dict[str, np.ndarray] = {}
+    said = []
+
+    def carry_out(name: str, steps: list[Any]) -> None:
+        for step in steps:
+            if isinstance(step, Send):
+                queue.append((name, step.to, step.message))
+            elif isinstance(step, Persist) and kept is not None:
+                assert step.secret
+                kept[name][step.key] = step.record
+            elif isinstance(step, Aligned):
+                found[name] = step.positions
+
+    for name, steps in first.items():
+        carry_out(name, steps)
+    while queue:
+        sender, to, message = queue.popleft()
+        said.append((sender, to, message))
+        if lost < 0 or len(said) <= lost:
+            carry_out(to, machines[to].receive(sender, message, 0.0))
+    return found, said
+
+
+@pytest.mark.parametrize("lost", range(12))
+def test_killed_at_any_message_it_says_the_same_again(lost: int) -> None:
+    """Everybody is killed when so many messages have come. What is said afterwards was said before, or is new."""
+    people = {name: PEOPLE[name] for name in ("hospital", "school", "bank")}
+    p, kept = parameters(people), {name: dict[str, bytes]() for name in people}
+
+    def restored() -> tuple[dict[str, AligningMachine], dict[str, list[Any]]]:
+        machines, first = {}, {}
+        for name in people:
+            machines[name], steps = AligningMachine.restore(p, name, kept[name], system_stream())
+            for step in steps:
+                kept[name][step.key] = step.record
+        for name, machine in machines.items():
+            first[name] = [*machine.start(people[name]), *machine.tick(0.0)]
+        return machines, first
+
+    _, before = talk(*restored(), kept, lost)
+    found, after = talk(*restored(), kept)
+    there = [[people[name][at] for at in found[name]] for name in people]
+    assert all(one == there[0] for one in there)
+    assert len(there[0]) > 3
+    said: dict[tuple[str, int, int], set[bytes]] = {}
+    for sender, _, message in (*before, *after):
+        if isinstance(message, BlindedList):
+            said.setdefault((sender, message.owner, message.hops), set()).add(message.points)
+    assert all(len(lists) == 1 for lists in said.values())
+
+
+def test_after_a_restart_nobody_has_a_second_list_blinded() -> None:
+    people = {name: PEOPLE[name] for name in ("bank", "hospital")}
+    p, records = parameters(people), dict[str, bytes]()
+    bank = AligningMachine(p, "bank", seed=seed_of("bank"))
+    (*_, sent), other = bank.start(people["bank"]), AligningMachine(p, "bank", seed=seed_of("tries names"))
+    (*_, tried) = other.start([f"tried-{i}" for i in range(30)])
+    hospital, steps = AligningMachine.restore(p, "hospital", records, source("seed"))
+    steps += hospital.start(people["hospital"]) + hospital.receive("bank", sent.message, 0.0)
+    records |= {step.key: step.record for step in steps if isinstance(step, Persist)}
+    again, first = AligningMachine.restore(p, "hospital", records, source("another"))
+    assert first == []  # the seed is the one it had
+    again.start(people["hospital"])
+    assert again.receive("bank", tried.message, 0.0) == []
+    forgetful, _ = AligningMachine.restore(  # planted: what it had blinded is not remembered
+        p, "hospital", {k: v for k, v in records.items() if "list" not in k}, source("another")
+    )
+    forgetful.start(people["hospital"])
+    assert any(isinstance(step, Send) for step in forgetful.receive("bank", tried.message, 0.0))
+
+
+def test_identifiers_that_changed_after_the_list_was_shown_are_refused() -> None:
+    people = {name: PEOPLE[name] for name in ("bank", "hospital")}
+    p = parameters(people)
+    machine, steps = AligningMachine.restore(p, "bank", {}, source("seed"))
+    steps += machine.start(people["bank"])
+    records = {step.key: step.record for step in steps if isinstance(step, Persist)}
+    again, _ = AligningMachine.restore(p, "bank", records, source("x"))
+    with pytest.raises(DataError, match="have changed") as caught:
+        again.start([*people["bank"][1:], "somebody"])
+    assert caught.value.rule == "records-are-those-shown"
+    refused = again.receive("hospital", Refused(study_hash=STUDY, code=Code.WRONG_SIZE, cause="too long"), 0.0)
+    assert [type(step) for step in refused] == [Aborted]
 
 
 def test_a_message_has_one_encoding() -> None:
     for message in (
         BlindedList(study_hash=STUDY, owner=1, hops=2, data_set=bytes(32), points=bytes(64)),
         Refused(study_hash=STUDY, code=Code.WRONG_SIZE, cause="no"),
+        Wanted(study_hash=STUDY, owner=1, hops=2),
     ):
         raw = encode(message)
         assert decode(raw) == message

@@ -15,13 +15,13 @@ from tallystick.protocol.joint_products import (
     DealerMachine,
     HolderMachine,
     JointParameters,
+    OwnRows,
     ProductShares,
-    RowsWanted,
     decode,
     encode,
 )
 from tallystick.protocol.joint_products import parameters as limits
-from tallystick.protocol.joint_products.messages import Code, Deal, OpenedRows, Refused
+from tallystick.protocol.joint_products.messages import Code, Deal, DealWanted, OpenedRows, Refused, RowsWanted
 from tallystick.protocol.machine import transition_table
 from tallystick.transport.memory_holders import MemoryHolders
 
@@ -50,7 +50,15 @@ def rows(p: JointParameters, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def dealt(p: JointParameters, label: bytes = b"deal") -> dict[str, Deal]:
-    return {step.to: step.message for step in DealerMachine(p).deal(source(label)) if isinstance(step, Send)}
+    dealer = DealerMachine(p)
+    dealer.deal(source(label))
+    return {name: asked(dealer, name) for name in p.holders}
+
+
+def asked(dealer: DealerMachine, name: str) -> Any:
+    (told,) = dealer.receive(name, DealWanted(study_hash=STUDY), 0.0)
+    assert told.to == name
+    return told.message
 
 
 def opened(p: JointParameters, name: str, units: np.ndarray, label: bytes = b"deal") -> tuple[HolderMachine, list[Any]]:
@@ -110,14 +118,19 @@ def test_a_mask_used_twice_gives_the_difference_away() -> None:
 def test_rows_are_opened_once_and_masks_dealt_once() -> None:
     p = parameters()
     dealer = DealerMachine(p)
+    assert dealer.receive("bank", DealWanted(study_hash=STUDY), 0.0) == []  # nothing is dealt yet
     first = dealer.deal(source())
-    assert isinstance(first[0], Persist)  # that it was dealt is kept before anything leaves
+    assert [type(step) for step in first] == [Persist]  # all of it is kept before anything leaves
+    assert first[0].secret
     with pytest.raises(LocalProtocolError, match="serve once"):
         dealer.deal(source(b"again"))
     again = DealerMachine(p)
     again.restore(first[0].record)
     with pytest.raises(LocalProtocolError, match="serve once"):
         again.deal(source())
+    assert [asked(again, name) for name in p.holders] == [asked(dealer, name) for name in p.holders]
+    (stranger,) = again.receive("server-1", DealWanted(study_hash=STUDY), 0.0)
+    assert stranger.message.code == Code.WRONG_PARTY
     machine, sent = opened(p, "bank", rows(p)["bank"])
     assert isinstance(sent[0], Persist)
     assert sent[0].key == "opened"
@@ -142,6 +155,39 @@ def test_after_a_crash_the_same_rows_are_sent_and_no_others() -> None:
         other.open_rows(units + 1)
 
 
+def test_a_restart_in_the_middle_opens_the_same_rows_and_no_second_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed when it has opened and heard half: with what it kept it says the same and asks for the rest."""
+    monkeypatch.setattr(limits, "ROWS_BYTES", 300)
+    p = parameters(("bank", "hospital"))
+    units, deals = rows(p), dealt(p)
+    records: dict[str, bytes] = {}
+
+    def kept(steps: list[Any]) -> list[Any]:
+        records.update({step.key: step.record for step in steps if isinstance(step, Persist)})
+        return [step.message for step in steps if isinstance(step, Send)]
+
+    bank, hospital = HolderMachine(p, "bank"), HolderMachine(p, "hospital")
+    kept(bank.receive("dealer", deals["bank"], 0.0))
+    (first,) = kept(bank.open_rows(units["bank"]))
+    hospital.receive("dealer", deals["hospital"], 0.0)
+    hospital.open_rows(units["hospital"])
+    bank.receive("hospital", hospital.receive("bank", RowsWanted(study_hash=STUDY, first=0), 0.0)[0].message, 0.0)
+    again = HolderMachine(p, "bank", opened=records["opened"])
+    assert any(isinstance(step, OwnRows) for step in again.begin(records["deal"]))
+    (refused,) = again.receive("dealer", dealt(p, b"again")["bank"], 0.0)  # a dealer that forgot
+    assert refused.message.code == Code.TWO_DEALS
+    assert kept(again.open_rows(units["bank"])) == [first]
+    for _ in range(ROWS):
+        for wanted in [s.message for s in again.tick(1e9) if isinstance(s, Send)]:
+            for said in hospital.receive("bank", wanted, 0.0):
+                steps = again.receive("hospital", said.message, 0.0)
+                if any(isinstance(step, ProductShares) for step in steps):
+                    return
+        again._patience.heard()
+        again._patience.until = 0.0
+    raise AssertionError("it did not end")
+
+
 def test_rows_that_come_early_wait_for_the_mask() -> None:
     p = parameters(("bank", "hospital"))
     units = rows(p)
@@ -150,7 +196,7 @@ def test_rows_that_come_early_wait_for_the_mask() -> None:
     for step in sent:
         if isinstance(step, Send):
             assert machine.receive("hospital", step.message, 0.0) == []
-    assert any(isinstance(s, RowsWanted) for s in machine.receive("dealer", dealt(p)["bank"], 0.0))
+    assert any(isinstance(s, OwnRows) for s in machine.receive("dealer", dealt(p)["bank"], 0.0))
     assert any(isinstance(s, ProductShares) for s in machine.open_rows(units["bank"]))
 
 
@@ -179,15 +225,17 @@ def test_strangers_and_wrong_shapes_are_refused() -> None:
     machine, _ = opened(p, "bank", units["bank"])
     rows_of = next(s.message for s in opened(p, "hospital", units["hospital"])[1] if isinstance(s, Send))
     assert code(machine, "dealer", rows_of) == Code.WRONG_PARTY  # the dealer has no other part
-    assert code(machine, "hospital", OpenedRows(study_hash=STUDY, first=3, rows=rows_of.rows)) == Code.WRONG_SHAPE
+    assert machine.receive("hospital", OpenedRows(study_hash=STUDY, first=3, rows=rows_of.rows), 0.0) == []
+    assert code(machine, "dealer", RowsWanted(study_hash=STUDY, first=0)) == Code.WRONG_PARTY
+    assert code(machine, "hospital", RowsWanted(study_hash=STUDY, first=ROWS)) == Code.WRONG_SHAPE
     assert code(machine, "hospital", OpenedRows(study_hash=STUDY, first=0, rows=rows_of.rows[:-8])) == Code.MALFORMED
     assert (
         code(machine, "hospital", OpenedRows(study_hash=STUDY, first=0, rows=b"\xff" * len(rows_of.rows)))
         == Code.MALFORMED
     )
     flood = HolderMachine(p, "bank")
-    flood.receive("hospital", rows_of, 0.0)
-    assert code(flood, "hospital", rows_of) == Code.WRONG_SHAPE  # no more is kept than the study has
+    longer = OpenedRows(study_hash=STUDY, first=0, rows=bytes(limits.ROWS_BYTES + 8))
+    assert code(flood, "hospital", longer) == Code.WRONG_SHAPE  # no more is kept than a message has
 
 
 def test_a_dealer_is_nobody_else() -> None:
@@ -203,6 +251,8 @@ def test_a_dealer_is_nobody_else() -> None:
         Deal(study_hash=STUDY, records=3, seed=bytes(32), shares=b"12345678"),
         OpenedRows(study_hash=STUDY, first=9, rows=b"abc"),
         Refused(study_hash=STUDY, code=Code.WRONG_SHAPE, cause="no"),
+        DealWanted(study_hash=STUDY),
+        RowsWanted(study_hash=STUDY, first=3),
     ],
 )
 def test_a_message_has_one_encoding(message: Any) -> None:

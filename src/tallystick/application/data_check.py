@@ -27,6 +27,7 @@ from tallystick.roles.ledger.registration import engine_of, own_dataset, registe
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.steward.acceptances import Acceptances
 from tallystick.study import Study
+from tallystick.study.holders import as_seen_by
 from tallystick.study.read_columns import columns_read
 
 
@@ -77,7 +78,7 @@ def _accept(files: PartyFiles, ledger: LedgerStore, study: Study, by: str) -> No
         raise StudyError(f"nobody is called {by!a}", rule="decided-by", remedy="Give the name of who decides: --by.")
     known = own_dataset(files.config, ledger) or register_own(files.config, ledger)
     with closing(Acceptances(files.config.state / STATEMENTS, party=files.config.name)) as kept:
-        kept.accept(known.ident, columns_read(study), by=by, at=unix_time())
+        kept.accept(known.ident, columns_read(study, files.config.name), by=by, at=unix_time())
 
 
 def _study(name: str, files: PartyFiles | None) -> Study:
@@ -93,8 +94,17 @@ def _study(name: str, files: PartyFiles | None) -> Study:
 
 
 def _told(study: Study, source: str, *, party: str | None, engine: RecordEngine | None = None) -> dict[str, Any]:
+    seen = as_seen_by(study, party)
+    if seen.vertical:
+        raise StudyError(
+            "the study's columns are at different institutions, and these are whose?"
+            if party is None
+            else f"{party!r} holds no column of this study",
+            rule="holders-are-the-institutions",
+            remedy=f"Look with the role file of one of them: {', '.join(study.data.holders or {})}.",
+        )
     found: DataQuality = study_quality(
-        study, (engine or LocalEngine()).records(study, source, party=party, lenient=True).tallies
+        seen, (engine or LocalEngine()).records(seen, source, party=party, lenient=True).tallies
     )
     return {
         "action": "check",

@@ -17,7 +17,7 @@ RoleOption = Annotated[
     str,
     typer.Option(
         help="client, analyst, or a role of the trust model: server, aggregator; party, aggregator; reducer; "
-        "peer, relay; proxy, data-user."
+        "dealer; peer, relay; proxy, data-user."
     ),
 ]
 AddressOption = Annotated[

@@ -12,7 +12,7 @@ from tallystick.data.sources import column_names
 from tallystick.engines.data_check import check_tallies, refuse_or_warn
 from tallystick.study import Study
 from tallystick.study.columns import Missing
-from tallystick.study.holders import check_disjoint, label_holder, norms_of, own_columns
+from tallystick.study.holders import as_seen_by, check_disjoint, norms_of, own_columns
 from tallystick.study.schema import Schema
 
 
@@ -86,10 +86,7 @@ def simulated_held(study: Study, frames: Mapping[str, Any]) -> dict[str, HeldCol
     for name, one in held.items():
         own = own_columns(study, name)
         if own:
-            target = study.study.target if name == label_holder(study) else None
-            refuse_or_warn(
-                check_tallies(_own_study(study, own, target), {name: one.records.tallies}), refuse_useless=False
-            )
+            refuse_or_warn(check_tallies(as_seen_by(study, name), {name: one.records.tallies}), refuse_useless=False)
     if study.data.identifier is None:
         warnings.warn(
             "rows were taken to belong together by their place: between institutions an identifier says so",
@@ -97,12 +94,3 @@ def simulated_held(study: Study, frames: Mapping[str, Any]) -> dict[str, HeldCol
             stacklevel=5,
         )
     return held
-
-
-def _own_study(study: Study, own: Sequence[str], target: str | None) -> Study:
-    """What one institution's columns would be a study of: for looking at them."""
-    raw = study.model_dump()
-    raw["study"] = {**raw["study"], "program": "summary", "features": list(own), "target": target}
-    raw["data"] = {**raw["data"], "holders": None, "identifier": None}
-    raw["program"] = {}
-    return Study.from_dict(raw)

@@ -33,7 +33,9 @@ def held_units(program: JointMoments, holder: str, held: HeldColumns) -> NDArray
     return held.spread(program.rows.units(holder, records.features, program.encoded_target(records.target)))
 
 
-def joint_parameters(program: JointMoments, study_hash: bytes, records: int) -> JointParameters:
+def joint_parameters(
+    program: JointMoments, study_hash: bytes, records: int, *, dealer: str | None = None
+) -> JointParameters:
     """Who multiplies what."""
     rows = program.rows
     names = tuple(name for name, *_ in rows.holders)
@@ -42,7 +44,7 @@ def joint_parameters(program: JointMoments, study_hash: bytes, records: int) -> 
         holders=names,
         widths=tuple(len(rows.places(name)) for name in names),
         records=records,
-        dealer=DEALER,
+        dealer=dealer or DEALER,
     )
 
 
@@ -55,14 +57,14 @@ class JointMap:
         self, rows: JointRows, holder: str, units: NDArray[np.float64], shares: Mapping[tuple[str, str], Matrix]
     ) -> None:
         self.mapped = len(units)
-        self._vector: Vector = encode_signed(own_products(rows, holder, units))
+        self.vector: Vector = encode_signed(own_products(rows, holder, units))
         for pair, places in cross_places(rows).items():
             if holder in pair:
-                self._vector[places.reshape(-1)] = shares[pair].reshape(-1)
+                self.vector[places.reshape(-1)] = shares[pair].reshape(-1)
 
     def contribute(self, model: bytes, plan: RoundPlan, round: int = 0) -> Vector:
         """Field elements, as long as the round's coordinates."""
-        return self._vector
+        return self.vector
 
 
 def simulated_joint_maps(simulated: SimulatedStudy) -> tuple[dict[str, JointMap], MemoryHolders]:
@@ -70,6 +72,8 @@ def simulated_joint_maps(simulated: SimulatedStudy) -> tuple[dict[str, JointMap]
     program = simulated.design.program
     units = {name: held_units(program, name, held) for name, held in simulated.held.items()}
     records = next(iter(simulated.held.values())).aligned
-    parties = MemoryHolders(joint_parameters(program, simulated.study.hash, records), units, simulated.keyed(b"deal"))
+    dealer = getattr(simulated.study.trust, "dealer", None)
+    facts = joint_parameters(program, simulated.study.hash, records, dealer=dealer)
+    parties = MemoryHolders(facts, units, simulated.keyed(b"deal"))
     shares = parties.run()
     return {name: JointMap(program.rows, name, units[name], shares[name]) for name in units}, parties

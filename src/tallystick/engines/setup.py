@@ -13,6 +13,7 @@ from tallystick.algorithms.design import Design
 from tallystick.algorithms.program import Public, State
 from tallystick.core.errors import LocalProtocolError, StudyError, TallystickError
 from tallystick.engines.designs import design_of, program_of
+from tallystick.engines.holders_cast import check_holders_cast
 from tallystick.engines.planning import DEFAULT_MIN_CLIENTS, layout_of, plan_study, public_facts
 from tallystick.engines.round_vectors import result_limit
 from tallystick.engines.sandbox.program import SandboxedProgram
@@ -56,13 +57,7 @@ class Setup:
 
     def check_cast(self, cast: Cast) -> None:
         """Refuse a study that was planned for other parties than there are."""
-        if self.study.vertical:
-            raise StudyError(
-                "institutions with different columns are simulated, and not yet run between real parties",
-                rule="vertical-is-simulated",
-                remedy="Nothing was read or charged. Simulate it: tallystick simulate, or Federation.simulate(…, "
-                "vertical=True); see docs/roadmap.md.",
-            )
+        check_holders_cast(self.study, self.design, cast)
         if self.design.only_simulated is not None:
             raise self.design.only_simulated
         cast.model.check_cast(self.study.trust, cast.counts())

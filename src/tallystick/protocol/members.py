@@ -76,8 +76,12 @@ class Members:
 
     @cached_property
     def helpers_by_model(self) -> tuple[tuple[str, ...], ...]:
-        """Who must be there in a study, for each trust model."""
-        return tuple(tuple(n for role in model.helpers for n in self.of(role)) for model in registered())
+        """Who must be there in a study, for each trust model, without a dealer and with each of them."""
+        found = []
+        for model in registered():
+            always = tuple(n for role in model.helpers for n in self.of(role))
+            found += [always, *((*always, dealer) for dealer in self.of(model.dealer))]
+        return tuple(found)
 
     @cached_property
     def coordinators(self) -> tuple[str, ...]:
@@ -102,12 +106,15 @@ class Members:
                 remedy=f"Enrol exactly one {model.coordinator}.",
             )
         witnesses, needed = model.witnesses_of(section or {}, self.of(model.witnesses))
+        named = (section or {}).get("dealer")
+        dealer = named if isinstance(named, str) and named in self.of(model.dealer) else None
         return Cast(
             members=self,
             model=model,
             coordinator=coordinators[0],
             clients=self.of(model.holders),
-            helpers=tuple(name for role in model.helpers for name in self.of(role)),
+            helpers=(*(n for role in model.helpers for n in self.of(role)), *([] if dealer is None else [dealer])),
+            dealer=dealer,
             witnesses=witnesses,
             countersigners=needed,
             makers=tuple(name for role in model.maker_roles for name in self.of(role)),
@@ -130,12 +137,15 @@ class Cast:
     """They countersign every client's ledger before anything of it leaves."""
     makers: tuple[str, ...]
     """They add noise, and attest to it."""
+    dealer: str | None = None
+    """One of the helpers: it deals masks to institutions with different columns."""
     countersigners: int | None = None
     """How many of the witnesses have to countersign a ledger; all, unless the trust model says otherwise."""
 
     def among(self, members: Members) -> Cast:
         """The same study's among other members."""
-        return replace(members.cast(self.model), witnesses=self.witnesses, countersigners=self.countersigners)
+        there = members.cast(self.model, {"dealer": self.dealer})
+        return replace(there, witnesses=self.witnesses, countersigners=self.countersigners)
 
     def witnesses_of(self, client: str) -> tuple[str, ...]:
         """Who may countersign a client's ledger: nobody its own."""

@@ -60,6 +60,20 @@ def label_holder(study: Study) -> str | None:
     return next((name for name, held in holders.items() if study.study.target in held.columns), None)
 
 
+def as_seen_by(study: Study, holder: str | None) -> Study:
+    """What one institution's own columns would be a study of: for looking at them, and at how they are read. A study of
+    whole records is its own."""
+    if holder is None or holder not in (study.data.holders or {}):
+        return study
+    own, target = own_columns(study, holder), study.study.target if holder == label_holder(study) else None
+    raw = study.model_dump()
+    named = {"features": list(own), "target": target} if own else {"features": [target], "target": None}
+    raw["study"] = {**raw["study"], "program": "summary", **named}
+    raw["data"] = {**raw["data"], "holders": None, "identifier": None}
+    raw["program"] = {}
+    return type(study).from_dict(raw)
+
+
 def check_holders(study: Study, schema: Schema) -> None:
     """Refuse a study among holders that cannot be one; each finding by its own rule."""
     holders = study.data.holders

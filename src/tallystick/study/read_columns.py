@@ -10,12 +10,18 @@ import json
 from typing import Any
 
 from tallystick.core.identifiers import digest
+from tallystick.study.holders import as_seen_by
 from tallystick.study.missing_values import missing_rule
 from tallystick.study.study import Study
 
 
-def columns_read(study: Study) -> list[tuple[str, bytes]]:
-    """(column, digest of its reading), from public facts alone: the same for whatever the data hold."""
+def columns_read(study: Study, holder: str | None = None) -> list[tuple[str, bytes]]:
+    """(column, digest of its reading), from public facts alone: the same for whatever the data hold.
+
+    Where institutions hold different columns: those that are read at ``holder``, and the identifier.
+    """
+    named_by = study.data.identifier
+    study = as_seen_by(study, holder)
     schema, policy = study.schema_of_data(), study.missing_policy()
     layout = schema.layout(study.study.features, target=study.study.target, missing=policy)
     named = [*layout.columns, *([layout.target] if layout.target is not None else [])]
@@ -28,6 +34,8 @@ def columns_read(study: Study) -> list[tuple[str, bytes]]:
         found.append((study.privacy.person, "person"))
     if study.stream is not None and study.stream.time is not None:
         found.append((study.stream.time, "time"))
+    if named_by is not None:
+        found.append((named_by.column, ["identifier", named_by.case, named_by.blanks, named_by.duplicates]))
     return [(name, _digest([name, how])) for name, how in found]
 
 

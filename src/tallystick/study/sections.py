@@ -212,6 +212,11 @@ class HolderSection(Section):
     norm: Real | None = Field(
         default=None, description="the largest length of the encoded columns of one record there; longer are shortened"
     )
+    people: Whole | None = Field(
+        default=None,
+        ge=1,
+        description="between real institutions: the people its data set names at most; so long is the list it shows",
+    )
 
 
 class DataSection(Section):

@@ -113,6 +113,11 @@ class Study(Section):
         for key in ("identifier", "holders"):
             if raw["data"][key] is None:
                 del raw["data"][key]
+        for held in (raw["data"].get("holders") or {}).values():
+            if held["people"] is None:
+                del held["people"]
+        if raw["trust"].get("dealer", "") is None:
+            del raw["trust"]["dealer"]
         for column in raw["data"]["columns"].values():
             if column["missing"] is None:
                 del column["missing"]

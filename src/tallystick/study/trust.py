@@ -68,6 +68,9 @@ class TrustModel(ABC):
     holders: ClassVar[str] = CLIENT
     vouch_for_themselves: ClassVar[bool] = False
     """Whether each noise maker's noise is on its own records alone: it attests to its own part, before that leaves."""
+    dealer: ClassVar[str] = ""
+    """The role that deals masks to institutions with different columns, if there is one. Only who is named by a study's
+    section, under ``dealer``, takes part in it; it then is a helper, the last of them."""
     computes: ClassVar[tuple[str, ...]] = ("sums",)
     """The kinds of designs it carries out: ``"sums"`` of the records' vectors in rounds, or what else it can."""
     whole_noise: ClassVar[bool] = True

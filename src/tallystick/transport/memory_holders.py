@@ -13,8 +13,14 @@ from tallystick.core.errors import LocalProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.field_matrix import Matrix
 from tallystick.protocol.instructions import Send
-from tallystick.protocol.joint_products import DealerMachine, HolderMachine, JointParameters, ProductShares, encode
-from tallystick.protocol.joint_products.holder import RowsWanted
+from tallystick.protocol.joint_products import (
+    DealerMachine,
+    HolderMachine,
+    JointParameters,
+    OwnRows,
+    ProductShares,
+    encode,
+)
 from tallystick.protocol.joint_products.messages import Refused
 
 
@@ -34,9 +40,13 @@ class MemoryHolders:
         """Every holder's shares."""
         dealer = DealerMachine(self.parameters)
         self._carry_out(self.parameters.dealer, dealer.deal(self._source))
+        for name, holder in self._holders.items():
+            self._carry_out(name, holder.begin())
         while self._queue:
             sender, to, raw = self._queue.popleft()
-            if to in self._holders:
+            if to == self.parameters.dealer:
+                self._carry_out(to, dealer.receive_bytes(sender, raw, 0.0))
+            else:
                 self.bytes_down[to] += len(raw)
                 self._carry_out(to, self._holders[to].receive_bytes(sender, raw, 0.0))
         if len(self._shares) < len(self._holders):
@@ -53,7 +63,7 @@ class MemoryHolders:
                     self._queue.append((name, to, raw))
                     if name in self.bytes_up:
                         self.bytes_up[name] += len(raw)
-                case RowsWanted():
+                case OwnRows():
                     self._carry_out(name, self._holders[name].open_rows(self._units[name]))
                 case ProductShares(shares=shares):
                     self._shares[name] = shares

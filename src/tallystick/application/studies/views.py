@@ -108,6 +108,8 @@ def _contents(proposal: Statement) -> dict[str, Any]:
         "target": study.text("study", "target") or None,
         "columns": study.columns,
         "options": dict(study.fit_to_show("program")),
+        "holders": dict(study.fit_to_show("data").get("holders") or {}),
+        "identifier": study.fit_to_show("data").get("identifier"),
         "privacy": dict(study.fit_to_show("privacy")),
         "trust": dict(study.fit_to_show("trust")),
         "visible_to": study.texts("results", "visible_to") or [proposal.signer],

@@ -114,6 +114,7 @@ def show(found: dict[str, Any]) -> str:
     program = f"{found['program']}" + (f" of {inside['target']}" if inside["target"] else "")
     rounds = "one round" if inside["rounds"] == 1 else f"at most {inside['rounds']} rounds"
     lines.append(paragraph(f"{program}, in {rounds}, from the columns {', '.join(inside['columns'])}."))
+    lines += [paragraph(told) for told in _apart(inside)]
     if inside["options"]:
         lines.append(paragraph(f"Its settings: {_settings(inside['options'])}."))
     lines.append(paragraph(f"The result is shown to {', '.join(inside['visible_to'])}; everybody gets the receipt."))
@@ -129,6 +130,32 @@ def show(found: dict[str, Any]) -> str:
         lines += ["", *_own(found)]
     lines += ["", "Who has decided", *_decisions(found)]
     return "\n".join(lines)
+
+
+def _apart(inside: dict[str, Any]) -> list[str]:
+    """Where institutions hold different columns: who has which, how long a record is there, who learns who is shared.
+    The proposer may have written anything."""
+    holders, identifier = inside["holders"], inside["identifier"]
+    if not isinstance(holders, dict) or not holders:
+        return []
+    column = identifier.get("column") if isinstance(identifier, dict) else identifier
+    said = ["The columns are at different institutions, which hold them of the same people."]
+    for name, held in holders.items():
+        told = held if isinstance(held, dict) else {}
+        columns = ", ".join(map(str, told.get("columns") or ())) or "nothing"
+        norm, people = told.get("norm"), told.get("people")
+        cut = f"; a record's encoded columns there are cut to length {norm}" if norm is not None else ""
+        listed = f"; its list of people is {people} long" if people is not None else ""
+        said.append(one_line(f"{name} holds {columns}{cut}{listed}."))
+    said.append(
+        one_line(
+            f"Before the round they find whom all of them have, by the column {column}, without showing each other "
+            "anybody else: your institution learns which of its own people the others have, and they learn the same of "
+            "theirs. No noise hides that. What is hidden is everybody's values, from institutions that follow the "
+            "protocol, as long as the dealer tells none of them its masks."
+        )
+    )
+    return said
 
 
 def _settings(options: dict[str, Any]) -> str:

@@ -35,6 +35,15 @@ class BlindedList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Whoever is to blind a list, or to compare it, has not got it: said again until it comes."""
+
+    study_hash: bytes
+    owner: int
+    hops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A message was not taken, and why."""
 
@@ -43,4 +52,4 @@ class Refused:
     cause: str
 
 
-Message = BlindedList | Refused
+Message = BlindedList | Wanted | Refused

@@ -5,7 +5,7 @@ See ``docs/protocols/vertical.md``.
 
 from tallystick.protocol.joint_products.codec import decode, encode
 from tallystick.protocol.joint_products.dealer import DealerMachine
-from tallystick.protocol.joint_products.holder import HolderMachine, ProductShares, RowsWanted
+from tallystick.protocol.joint_products.holder import HolderMachine, OwnRows, ProductShares
 from tallystick.protocol.joint_products.parameters import JointParameters
 
-__all__ = ["DealerMachine", "HolderMachine", "JointParameters", "ProductShares", "RowsWanted", "decode", "encode"]
+__all__ = ["DealerMachine", "HolderMachine", "JointParameters", "OwnRows", "ProductShares", "decode", "encode"]

@@ -8,6 +8,7 @@ uniform mask it does not know; its share of a product is uniform too, being hidd
 a mask and what it hides has the records: the dealer together with any other holder.
 
 Before rows leave, their digest is kept: after a crash the same records give the same bytes, and others are refused.
+A holder hands over its first rows when it has opened them, and each further piece when the other has taken the last.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from tallystick.core.errors import DataError, LocalProtocolError, RemoteProtocol
 from tallystick.core.identifiers import digest
 from tallystick.crypto.field import ELEMENT_BYTES, add_into, encode_signed, to_bytes
 from tallystick.crypto.field_matrix import Matrix, mixed_product, transposed_product
-from tallystick.protocol.instructions import Forget, Persist, Send
+from tallystick.protocol.instructions import Aborted, Persist, Send, Wake
 from tallystick.protocol.joint_products.codec import decode, encode
 from tallystick.protocol.joint_products.masks import later_share, mask, matrix_from, minus
-from tallystick.protocol.joint_products.messages import Code, Deal, OpenedRows, Refused
+from tallystick.protocol.joint_products.messages import Code, Deal, DealWanted, OpenedRows, Refused, RowsWanted
 from tallystick.protocol.joint_products.parameters import JointParameters
 from tallystick.protocol.machine import Machine
+from tallystick.protocol.patience import Patience
+from tallystick.protocol.summing import rule_of
 
 
 class HolderState(Enum):
@@ -46,7 +49,7 @@ class HolderEvent(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RowsWanted:
+class OwnRows:
     """The mask is there: hand over the rows (:meth:`HolderMachine.open_rows`)."""
 
 
@@ -78,9 +81,23 @@ class HolderMachine(Machine):
         self._units: NDArray[np.float64] | None = None
         self._mask: Matrix | None = None
         self._shares: dict[tuple[str, str], Matrix] = {}
+        self._opened = b""
+        self._patience = Patience()
         self._heard = dict.fromkeys(parameters.others(name), 0)
-        self._early: list[tuple[str, OpenedRows]] = []
-        self._handlers = {Deal: self._take_deal, OpenedRows: self._take_rows, Refused: lambda *_: []}
+        self._early: dict[str, OpenedRows] = {}
+        self._handlers = {
+            Deal: self._take_deal,
+            OpenedRows: self._take_rows,
+            RowsWanted: self._hand_over,
+            Refused: self._was_refused,
+        }
+
+    def begin(self, deal: bytes | None = None) -> list[Any]:
+        """Ask for the mask; or, after a restart, take up the one that was kept."""
+        p = self.parameters
+        if deal is None:
+            return [Send(p.dealer, DealWanted(study_hash=p.study_hash))]
+        return self.receive(p.dealer, decode(deal), 0.0)
 
     # -- the dealer -------------------------------------------------------------------------------------------------
 
@@ -101,7 +118,7 @@ class HolderMachine(Machine):
             return self._refuse(sender, message, Code.MALFORMED, error.cause)
         self._deal = message
         self._move(HolderEvent.DEAL)
-        return [Persist("deal", encode(message), secret=True), RowsWanted()]
+        return [Persist("deal", encode(message), secret=True), OwnRows()]
 
     def _split_shares(self, deal: Deal) -> None:
         p, at = self.parameters, 0
@@ -136,47 +153,65 @@ class HolderMachine(Machine):
         if self._kept is not None and self._kept != kept:
             raise DataError(
                 "the records have changed since they were opened to the other institutions",
+                rule="records-are-those-shown",
                 party=self.name,
                 remedy="Nothing more was sent. Propose the study as a new version; its masks will be fresh ones.",
             )
         self._move(HolderEvent.OPEN)
+        self._opened = raw
         out: list[Any] = [Persist("opened", kept)]
-        step, width = p.rows_per_message(self.name), ELEMENT_BYTES * p.width(self.name)
-        for first in range(0, p.records, step):
-            part = raw[first * width : (first + step) * width]
-            message = OpenedRows(study_hash=p.study_hash, first=first, rows=part)
-            out += [Send(other, message) for other in p.others(self.name)]
-        early, self._early = self._early, []
-        for sender, message in early:
+        out += [Send(other, self._rows_from(0)) for other in p.others(self.name)]
+        early, self._early = self._early, {}
+        for sender, message in early.items():
             out += self._take_rows(sender, message, 0.0)
         return out
+
+    def _rows_from(self, first: int) -> OpenedRows:
+        p = self.parameters
+        width = ELEMENT_BYTES * p.width(self.name)
+        part = self._opened[first * width : (first + p.rows_per_message(self.name)) * width]
+        return OpenedRows(study_hash=p.study_hash, first=first, rows=part)
+
+    def _hand_over(self, sender: str, message: RowsWanted, now: float) -> list[Any]:
+        if sender not in self._heard:
+            return self._refuse(sender, message, Code.WRONG_PARTY, "only the other holders are shown opened rows")
+        if not self._opened:
+            return []  # they will be, and its first piece goes to everybody
+        if message.first >= self.parameters.records:
+            return self._refuse(sender, message, Code.WRONG_SHAPE, "the study has no such rows")
+        return [Send(sender, self._rows_from(message.first))]
 
     def _take_rows(self, sender: str, message: OpenedRows, now: float) -> list[Any]:
         p = self.parameters
         if sender not in self._heard:
             return self._refuse(sender, message, Code.WRONG_PARTY, "only the other holders open rows")
         if self.state in (HolderState.WAITING, HolderState.DEALT):
-            self._early.append((sender, message))  # at most what the study's rows are: later ones are refused
-            if sum(len(m.rows) for who, m in self._early if who == sender) > self._rows_bytes(sender):
-                self._early.pop()
-                return self._refuse(sender, message, Code.WRONG_SHAPE, "more rows than the study has")
+            if len(message.rows) > p.rows_per_message(sender) * p.width(sender) * ELEMENT_BYTES:
+                return self._refuse(sender, message, Code.WRONG_SHAPE, "more rows than a message has")
+            self._early[sender] = message  # the newest one only; what is missing is asked for
             return []
-        if message.first < self._heard[sender]:
-            return []  # sent again
+        if message.first != self._heard[sender]:
+            return []  # sent again, or before what is missing: that is asked for
         rows = min(p.rows_per_message(sender), p.records - message.first)
-        if message.first != self._heard[sender] or rows < 1:
-            return self._refuse(sender, message, Code.WRONG_SHAPE, "rows come in order, and all of them")
         try:
             opened = matrix_from(message.rows, rows, p.width(sender), party=sender)
         except RemoteProtocolError as error:
             return self._refuse(sender, message, Code.MALFORMED, error.cause)
         self._multiply(sender, message.first, opened)
         self._heard[sender] += rows
+        self._patience.heard()
         if any(heard < p.records for heard in self._heard.values()):
-            return []
+            return self._asking(sender)
         self._move(HolderEvent.COMPLETE)
         self._units = self._mask = None
-        return [Forget("deal"), ProductShares(self._shares)]
+        # The deal stays with the study's other secrets: whoever has not heard all rows is told the same ones again.
+        return [ProductShares(self._shares)]
+
+    def _asking(self, other: str) -> list[Any]:
+        first = self._heard[other]
+        if first >= self.parameters.records:
+            return []
+        return [Send(other, RowsWanted(study_hash=self.study_hash, first=first))]
 
     def _multiply(self, sender: str, first: int, opened: Matrix) -> None:
         if self._units is None or self._mask is None:
@@ -189,11 +224,17 @@ class HolderMachine(Machine):
             pair, part = (sender, self.name), transposed_product(opened, self._mask[own])
         add_into(self._shares[pair].reshape(-1), part.reshape(-1))
 
-    def _rows_bytes(self, holder: str) -> int:
-        return ELEMENT_BYTES * self.parameters.records * self.parameters.width(holder)
-
     def tick(self, now: float) -> list[Any]:
-        return []
+        """Ask again for what has not come."""
+        if self.state is HolderState.DONE or not self._patience.over(now):
+            return []
+        missing = self.begin() if self.state is HolderState.WAITING else []
+        if self.state is HolderState.OPENED:
+            missing = [step for other in self._heard for step in self._asking(other)]
+        return [*missing, Wake(self._patience.until)]
+
+    def _was_refused(self, sender: str, message: Refused, now: float) -> list[Any]:
+        return [Aborted(RemoteProtocolError(message.cause, party=sender, rule=rule_of(Code(message.code))))]
 
     def _refuse(self, sender: str, message: Any, code: Any, cause: str) -> list[Any]:
         if isinstance(message, Refused):

@@ -44,6 +44,21 @@ class OpenedRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DealWanted:
+    """Holder to dealer: it has no mask yet."""
+
+    study_hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsWanted:
+    """Holder to holder: the other's rows from ``first`` on are what it needs next."""
+
+    study_hash: bytes
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
     """A message was not taken, and why."""
 
@@ -52,4 +67,4 @@ class Refused:
     cause: str
 
 
-Message = Deal | OpenedRows | Refused
+Message = Deal | OpenedRows | DealWanted | RowsWanted | Refused

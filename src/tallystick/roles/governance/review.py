@@ -109,7 +109,7 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, memb
         charge = charge_of(proposal.study_hash, setup.plan)
         for known in ledger.datasets():
             if known.name == config.dataset:
-                check_fits(known, setup.study)
+                check_fits(known, setup.study, config.name)
                 check_unit(known, ledger.datasets(), charge)
     except TallystickError as error:
         # The cause may repeat what the proposer wrote, at any length: it is cut to what can be signed and shown.
@@ -136,7 +136,7 @@ def review(proposal: Statement, config: RoleConfig, ledger: LedgerStore, *, memb
 def unaccepted(study: Study, config: RoleConfig, ledger: LedgerStore) -> list[str]:
     """The columns of a study that no person has accepted as they would be read from the data set in use here."""
     known = own_dataset(config, ledger)
-    columns = columns_read(study)
+    columns = columns_read(study, config.name)
     if known is None:
         return [name for name, _ in columns]
     with closing(Acceptances(config.state / STATEMENTS, party=config.name)) as kept:

@@ -145,8 +145,9 @@ def check_unit(dataset: DataSet, known: Iterable[DataSet], charge: Charge) -> No
             )
 
 
-def check_fits(dataset: DataSet, study: Study) -> None:
-    """Whether a study protects what the data set's steward registered as the unit, on columns registered for it."""
+def check_fits(dataset: DataSet, study: Study, holder: str | None = None) -> None:
+    """Whether a study protects what the data set's steward registered as the unit, on columns registered for it;
+    of columns that are at different institutions, those that ``holder`` has."""
     privacy = study.privacy
     if dataset.unit == "person" and (privacy.unit, privacy.person) != ("person", dataset.person):
         raise PrivacyRefused(
@@ -156,7 +157,8 @@ def check_fits(dataset: DataSet, study: Study) -> None:
         )
     if dataset.schema is not None:
         time = study.stream.time if study.stream is not None else None
-        for column in (*study.data.columns, *((time,) if time is not None else ())):
+        held = (study.data.holders or {}).get(holder or "")
+        for column in (*(study.data.columns if held is None else held.columns), *((time,) if time is not None else ())):
             if column not in dataset.schema:
                 raise PrivacyRefused(
                     f"the column {column!r} is not registered for studies here",

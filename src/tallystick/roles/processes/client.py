@@ -26,6 +26,7 @@ from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.roles.processes.client_session import ClientSession
 from tallystick.roles.processes.participant import ParticipantProcess
 from tallystick.roles.processes.process import POLL_SECONDS
+from tallystick.roles.processes.relaying import Relayed
 from tallystick.roles.processes.session import Parts
 from tallystick.roles.steward.acceptances import Acceptances
 from tallystick.roles.steward.delivery import Waiting
@@ -43,7 +44,7 @@ def result_path(parts: Parts, study_hash: bytes) -> Path:
     return parts.config.state / "results" / f"{study_hash.hex()}.packed"
 
 
-class ClientProcess(ParticipantProcess):
+class ClientProcess(Relayed, ParticipantProcess):
     """``tallystick client start``."""
 
     session = ClientSession

@@ -8,6 +8,7 @@ shown here, in full; outside it is "unavailable", because what is wrong with the
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tallystick.core.errors import (
@@ -33,6 +34,7 @@ from tallystick.roles.storage.database import is_storage_failure
 from tallystick.roles.streams.batches import StreamMap
 from tallystick.roles.streams.ticks import TICKS, SeenTicks
 from tallystick.study import Study
+from tallystick.study.holders import as_seen_by
 
 if TYPE_CHECKING:
     from tallystick.roles.processes.client import ClientProcess
@@ -221,16 +223,27 @@ class ClientSession(ParticipantSession):
         try:
             self.part.answer(step, self._records())
         except DataError as error:
-            _log.error("the data of this client cannot be used: %s", error)
-            self.part.withdraw(step.round)
+            self.cannot_answer(step.round, error)
         except RoundAborted as error:  # of a program with a memory: it was away in the round before
             _log.error("this client sits the round out: %s", error)
             self.part.withdraw(step.round)
         else:
             self._tell()
 
-    def _records(self) -> AnyMap | StreamMap:
-        """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick."""
+    def cannot_answer(self, round: int, error: TallystickError) -> None:
+        """What is wrong is said on this machine; outside, this client is unavailable."""
+        what = "the data of this client cannot be used" if isinstance(error, DataError) else "this client sits it out"
+        _log.error("%s: %s", what, error)
+        if self.part is not None:
+            self.part.withdraw(round)
+
+    def _records(self) -> AnyMap | StreamMap | str | Path:
+        """The records, read when the first round asks for them, and kept for the study; a stream's tick by tick.
+
+        Of columns that are to be aligned with others', where they are: which rows are read is not known yet.
+        """
+        if self.setup is not None and self.setup.study.vertical:
+            return self.own.source()
         if self._map is None:
             if self.setup is None or self.part is None:
                 raise StudyError("the study has not started")
@@ -245,12 +258,16 @@ class ClientSession(ParticipantSession):
         return self._map
 
     def _tell(self) -> None:
+        tallies, self._untold = self._untold, None
+        if tallies is not None:
+            self.tell(tallies)
+
+    def tell(self, tallies: Tallies) -> None:
         """Say in this machine's own log what the study has found in the records: after the answer has left, and as many
         lines for clean records as for bad ones."""
-        tallies, self._untold = self._untold, None
-        if tallies is None or self.setup is None:
+        if self.setup is None:
             return
-        found = study_quality(self.setup.study, tallies)
+        found = study_quality(as_seen_by(self.setup.study, self.own.name), tallies)
         _log.info("%s records read, %s can be used. This stays on this machine.", found.records, found.used)
         if found.left_out is not None:
             _log.warning("%s. This stays on this machine.", found.left_out)

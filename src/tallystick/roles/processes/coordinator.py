@@ -35,6 +35,7 @@ from tallystick.roles.identity.consortium_watch import change_of_members, left
 from tallystick.roles.processes.part import CoordinatorPart, Driver
 from tallystick.roles.processes.pausable_rounds import PausableRounds
 from tallystick.roles.processes.process import RoleProcess
+from tallystick.roles.processes.relaying import Relay
 from tallystick.roles.processes.session import Session
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.study import Study, study_digest
@@ -319,10 +320,15 @@ class CoordinatorSession(PausableRounds):
         attest(self.process.exchange, self.process.store, self.study_hash, setup, self._notes())
 
 
-class CoordinatorProcess(RoleProcess):
+class CoordinatorProcess(Relay):
     """``tallystick aggregator start``."""
 
     session = CoordinatorSession
+
+    def passes_on(self, study_hash: bytes) -> bool:
+        session = self.sessions.get(study_hash)
+        setup = session.setup if isinstance(session, CoordinatorSession) else None
+        return setup is not None and setup.study.vertical
 
     def resume(self) -> None:
         crashpoint("boot-counted")

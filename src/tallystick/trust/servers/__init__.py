@@ -41,7 +41,13 @@ class Servers(TrustModel):
             words="Adds the servers' noisy sums and runs the program.",
             process="tallystick.roles.processes.coordinator:CoordinatorProcess",
         ),
+        Role(
+            name="dealer",
+            words="Deals masks to institutions that hold different columns; has no other part in a study.",
+            process="tallystick.roles.processes.helper:HelperProcess",
+        ),
     )
+    dealer = "dealer"
     computes = ("sums", "joint moments")
     helpers = ("server",)
     coordinator = board = "aggregator"
@@ -51,12 +57,14 @@ class Servers(TrustModel):
         "client": "tallystick.trust.servers.parts:ServersClientPart",
         "server": "tallystick.trust.servers.server:ServerPart",
         "aggregator": "tallystick.trust.servers.parts:AggregatorPart",
+        "dealer": "tallystick.trust.servers.dealer:DealerPart",
     }
     unsigned = "tallystick.trust.servers.vouchers:unsigned"
 
     def trust(self, section: ServersSection) -> Trust:
         m, t = section.servers, section.coalition
         honest = honest_servers(m, t)
+        dealer = () if section.dealer is None else (("dealer", section.dealer),)
         group = "any one of the" if t <= 1 else f"any {t} of the"
         words = (
             f"holds against the aggregator, every client and {group} {m} servers together, whatever they do; "
@@ -64,7 +72,7 @@ class Servers(TrustModel):
         )
         return Trust(
             makers=NoiseMakers(count=m, honest=honest),
-            facts=(("model", self.name), ("servers", m), ("colluding", t), ("honest", honest)),
+            facts=(("model", self.name), ("servers", m), ("colluding", t), ("honest", honest), *dealer),
             words=words,
             among_holders=(
                 f"holds against the aggregator and {group} {m} servers together, whatever they do, and against every "
@@ -94,9 +102,10 @@ class Servers(TrustModel):
         return {"servers": cast["server"]}
 
     def describe(self, facts: Mapping[str, Any]) -> str:
+        dealer = f"; {facts['dealer']} deals the masks" if "dealer" in facts else ""
         return (
             f"{facts['servers']} servers, {facts['colluding']} may collude, "
-            f"{facts['honest']} honest server(s) carry the noise"
+            f"{facts['honest']} honest server(s) carry the noise{dealer}"
         )
 
 

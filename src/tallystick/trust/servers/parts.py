@@ -12,20 +12,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.algorithms.joint_moments.program import JointDesign
 from tallystick.algorithms.program import pack_state
-from tallystick.core.errors import RemoteProtocolError
-from tallystick.crypto.field import HALF, encode_signed
+from tallystick.core.errors import RemoteProtocolError, TallystickError
+from tallystick.crypto.field import HALF, Vector, encode_signed
+from tallystick.engines.client_map import padded
 from tallystick.engines.round_vectors import result_limit
 from tallystick.engines.setup import Setup
 from tallystick.protocol import secure_sum as sums
+from tallystick.protocol.instructions import Compute
 from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.machine import SumMachine
 from tallystick.protocol.secure_sum.messages import Confirmed, Message, Share
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.study.roster import Roster
+from tallystick.roles.holders.facts import holders_limit
+from tallystick.roles.holders.work import HoldersWork
 from tallystick.roles.processes.part import ROUNDS, CoordinatorPart, Driver, Part
 from tallystick.roles.processes.sum_client import SumClientPart
 from tallystick.roles.storage.crash_points import crashpoint
+from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
 
 _log = logging.getLogger("tallystick.roles")
@@ -33,13 +39,16 @@ RETRY_SECONDS = 2.0
 LEAST_AGREEMENT_SECONDS = 10.0  # a server that crashed may take so long to be back, however short the rounds are
 
 
-def sum_parameters(roster: Roster, **facts: Any) -> SumParameters:
-    """The secure sum among those in the roster; ``facts`` are further fields, the same at every party of the study."""
+def sum_parameters(roster: Roster, *, dealer: str | None = None, **facts: Any) -> SumParameters:
+    """The secure sum among those in the roster, where all helpers but a dealer are servers; ``facts`` are further
+    fields, the same at every party of the study."""
+    identities = dict(zip(roster.helpers, roster.helper_identities))
+    identities.pop(dealer or "", None)
     return SumParameters(
         study_hash=roster.session,
-        servers=roster.helpers,
+        servers=tuple(identities),
         clients=roster.clients,
-        server_keys=roster.helper_identities,
+        server_keys=tuple(identities.values()),
         min_clients=roster.min_clients,
         aggregator=roster.coordinator,
         **facts,
@@ -52,6 +61,7 @@ def parameters_of(setup: Setup, roster: Roster) -> SumParameters:
     limit = HALF if records is None else result_limit(setup.sum_plan, records)
     return sum_parameters(
         roster,
+        dealer=section.dealer,  # type: ignore[attr-defined]
         size=setup.size,
         honest=setup.sum_plan.honest,
         colluding=section.coalition,  # type: ignore[attr-defined]
@@ -74,7 +84,7 @@ class SumPart(Part):
     def __init__(self, session: Any, setup: Setup, roster: Roster) -> None:
         super().__init__(session, setup, roster)
         self.parameters = parameters_of(setup, roster)
-        self.message_limit = self.parameters.message_limit
+        self.message_limit = max(self.parameters.message_limit, holders_limit(setup))
         self.drive = Driver(session, ROUNDS, send=self.send, other=self.step)
 
     @property
@@ -129,6 +139,66 @@ class ServersClientPart(SumClientPart, SumPart):
         self.machine, self.first = sums.ClientMachine.restore(
             self.parameters, process.name, process.store.records(session.study_hash)
         )
+        self.apart: HoldersWork | None = None
+        if isinstance(setup.design, JointDesign):
+            self.apart = HoldersWork(session, setup, roster, done=self._multiplied, failed=self._gave_up)
+        self._asked = 0
+        self._vector: Vector | None = None
+        self._failure: TallystickError | None = None
+
+    # -- where institutions hold different columns --------------------------------------------------------------------
+
+    def begin(self) -> None:
+        super().begin()
+        if self.apart is not None and self.apart.had_begun:
+            self.apart.begin(self.session.own.source())
+
+    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
+        if self.apart is not None and sender in self.apart.speakers:
+            self.apart.receive(sender, kind, payload)
+        else:
+            super().receive(sender, kind, payload)
+
+    def sink(self, sender: str, length: int) -> Sink | None:
+        if self.apart is not None and sender in self.apart.speakers:
+            return None  # in memory
+        return super().sink(sender, length)
+
+    def tick(self) -> None:
+        super().tick()
+        if self.apart is not None:
+            self.apart.tick()
+
+    def answer(self, step: Compute, prepared: Any) -> None:
+        if self.apart is None:
+            super().answer(step, prepared)
+            return
+        self._asked = step.round
+        self.apart.begin(prepared)
+        self._go_on()
+
+    def _multiplied(self, vector: Vector) -> None:
+        self._vector = vector
+        crashpoint("products-shared")
+        self._go_on()
+
+    def _gave_up(self, error: TallystickError) -> None:
+        self._failure = error
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Once the round has asked and the vector is there, in whichever order."""
+        round, self._asked = self._asked, 0
+        if round and self._failure is not None:
+            self.session.cannot_answer(round, self._failure)
+        elif round and self._vector is not None:
+            now = self.session.process.now()
+            self._shares_out = 0
+            self.drive(self.machine.contribute(round, padded(self._vector, self.setup.size), self.source(round), now))
+        else:
+            self._asked = round
+
+    # -- shares -------------------------------------------------------------------------------------------------------
 
     def contribute(self, round: int, values: NDArray[np.int64]) -> None:
         self._shares_out = 0
@@ -143,7 +213,7 @@ class ServersClientPart(SumClientPart, SumPart):
         if isinstance(message, Share):
             self._shares_out += 1
             crashpoint("share-sent-to-one-server")
-            if self._shares_out == len(self.roster.helpers):
+            if self._shares_out == len(self.parameters.servers):
                 self.session.process.health.rounds = message.round
                 crashpoint("shares-sent-to-all-servers")
 
@@ -167,7 +237,7 @@ class AggregatorPart(SumPart, CoordinatorPart):
             self.session.ended_before(step.result if isinstance(step, sums.Finished) else step.error)
 
     def connected(self, peer: str) -> None:
-        if peer in self.roster.helpers:  # clients inquire by themselves
+        if peer in self.parameters.servers:  # clients inquire by themselves
             self.tick()
 
     def open_round(self, round: int, model: bytes) -> None:

@@ -17,6 +17,9 @@ class ServersSection(TrustSection):
     colluding: Whole | None = Field(default=None, description="servers that may collude; servers - 1 if left out")
     parties: Whole = 3  # of no meaning here; it is in the hash of every study that was ever approved
     min_clients: Whole | None = Field(default=None, description="fewer clients abort the round; 3 if left out")
+    dealer: str | None = Field(
+        default=None, description="where institutions hold different columns: who deals the masks of their products"
+    )
     round_timeout_s: Real = Field(default=60, description="seconds a round waits for shares")
 
     @property

@@ -30,11 +30,11 @@ def unsigned(
         yield cast.coordinator, f"it is about {len(vouchers)} rounds, and {len(participants)} were done."
         return
     for number, (names, voucher) in enumerate(zip(participants, vouchers), start=1):
-        for index, server in enumerate(roster.helpers if names else ()):
+        for index, server in enumerate(cast.makers if names else ()):
             try:
                 clients = tuple(sorted(roster.clients.index(name) for name in names))
                 agreement = voucher_of(voucher, session=roster.session, round=number, honest=honest, clients=clients)
                 signature = bytes.fromhex(voucher["signatures"][server])
-                roster.helper_identities[index].verify(replace(agreement, server=index).signed_part(), signature)
+                cast.identities[server].verify(replace(agreement, server=index).signed_part(), signature)
             except (TallystickError, LookupError, TypeError, ValueError):
                 yield server, f"{server} has not signed for round {number} with these participants."
