@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.engines.engine_contract import EngineContract, Frame, exact, whole
+from tests.engines.spark_clusters import CLUSTER, CONF, spark_home
 from tests.trust.test_same_bits import OWN, SCHEMA, STUDIES, frames
 
 import tallystick as ts
+from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import DataError, StudyError
+from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.content import content_digest
+from tallystick.engines.client_map import ClientMaps
+from tallystick.engines.spark.executor import summing, total_of
 from tallystick.engines.spark.records import SparkEngine
 from tallystick.engines.spark.session import job, start_session
 from tallystick.engines.spark.sources import reading_of
@@ -28,22 +31,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully suppo
 FEW = ("logistic_regression", "kmeans", "frequent_itemsets", "pca", OWN)
 IN_ORDER = 2
 """Partitions as Spark cuts a list for two executors. Others are shuffled, and programs with a memory mind the order."""
-CLUSTER = "local-cluster[2,1,1500]"
-CONF = {
-    "spark.driver.memory": "600m",
-    "spark.executor.memory": "700m",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.log.level": "OFF",
-    "spark.executorEnv.NUMBA_NUM_THREADS": "1",
-    "spark.python.worker.reuse": "true",
-}
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    pytest.importorskip("pyspark", reason='PySpark is not installed: pip install "tallystick[spark]"')
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java is not installed: make system (as root, where apt-get is)")
+    spark_home()
     session = start_session(CLUSTER, CONF)
     yield session
     session.stop()
@@ -122,6 +114,28 @@ class TestSpark(EngineContract):
             engine.frame(str(tmp_path / "nowhere"))
         assert caught.value.rule == "spark-job"
 
+    def test_a_sample_s_sum_is_that_of_one_machine_over_the_same_blocks(self) -> None:
+        from tests.engines.test_spark_sampling import order_of, sampled_study
+
+        setup = sampled_study(120)
+        made = spark_frame(self.session, {name: whole(frames())[name] for name in ("age", "ill")}, 5)
+        records = SparkEngine().records(setup.study, made, party=None, lenient=True)
+
+        def streams(*labels: bytes) -> AesStream:
+            return AesStream(derive(b"client", *labels))
+
+        mapped = ClientMaps(setup.study, setup.design.program, setup.template).of(records, streams, "a")
+        plan, model = setup.sum_plan.rounds[0], pack_state(setup.design.program.query(setup.template))
+        blocks = records.blocks.toArrow().to_batches()
+        sums = []
+        for round in (1, 2):
+            sums.append(mapped.contribute(model, plan, round).tolist())
+            coins = streams(setup.study.hash, b"coins", round.to_bytes(8, "little"), b"a").bytes(32)
+            (row,) = [row for out in summing(order_of(setup, coins))(blocks) for row in out.to_pylist()]
+            assert sums[-1] == total_of([row], plan.grid.size).tolist()
+            assert 0 < mapped.mapped == row["mapped"] < 120
+        assert sums[0] != sums[1]
+
     def test_an_executor_that_is_killed_changes_nothing(self) -> None:
         parts, model = frames(), ts.LogisticRegression(rounds=4)
         fed = self.federation(parts)
@@ -185,46 +199,6 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-@pytest.mark.audit
-def test_a_standalone_master_with_two_workers_one_of_whose_executors_is_killed() -> None:
-    home = Path(pytest.importorskip("pyspark", reason="PySpark is not installed").__file__).parent
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java is not installed: make system (as root, where apt-get is)")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    here = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    run, quiet = str(home / "bin" / "spark-class"), {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    deploy = "org.apache.spark.deploy"
-    master = [run, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-    worker = [
-        run,
-        f"{deploy}.worker.Worker",
-        address,
-        "--host",
-        "127.0.0.1",
-        "-c",
-        "1",
-        "-m",
-        "800m",
-        "--webui-port",
-        "0",
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        started = [subprocess.Popen(master, env=here, **quiet)]
-        started += [subprocess.Popen([*worker, "-d", f"{folder}/{i}"], env=here, **quiet) for i in range(2)]
-        try:
-            client = [sys.executable, "-m", "tests.engines.standalone_client", address]
-            root = Path(__file__).parents[2]
-            done = subprocess.run(client, cwd=root, env=here, capture_output=True, text=True, timeout=400, check=False)
-            assert "executors 2 equal True" in done.stdout, done.stderr[-2000:]
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
-
-
 # -- without a cluster -------------------------------------------------------------------------------------------------
 
 
@@ -235,12 +209,18 @@ def test_what_a_source_s_text_means(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reading_of("delta:/srv/x")[:2] == ("delta", "/srv/x")
     assert reading_of("/srv/x.csv").options["header"] == "true"
     monkeypatch.setenv("PW", "a/b")
-    jdbc = reading_of("postgresql+psycopg://reader:${PW}@db:5432/clinic#SELECT 1")
-    assert jdbc == (
-        "jdbc",
-        None,
-        {"url": "jdbc:postgresql://db:5432/clinic", "query": "SELECT 1", "user": "reader", "password": "a/b"},
-    )
+    jdbc = reading_of("postgresql+psycopg://reader:${PW}@db:5432/clinic?sslmode=verify-full#SELECT 1")
+    assert jdbc[:2] == ("jdbc", None)
+    assert jdbc.options == {
+        "url": "jdbc:postgresql://db:5432/clinic?sslmode=verify-full",
+        "query": "SELECT 1",
+        "user": "reader",
+        "password": "a/b",
+        "fetchsize": "10000",
+        "readOnly": "true",
+    }
+    assert reading_of("postgresql://db/clinic#Ward.Patients").options["dbtable"] == '"Ward"."Patients"'
+    assert reading_of("mysql://db/clinic#ward.patients").options["dbtable"] == "ward.patients"
 
 
 def test_without_java_or_pyspark_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

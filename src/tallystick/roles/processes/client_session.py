@@ -236,6 +236,12 @@ class ClientSession(ParticipantSession):
                 raise StudyError("the study has not started")
             study, source = self.setup.study, self.own.source()
             if study.stream is not None:
+                if self.own.parts.config.spark is not None:
+                    raise DataError(
+                        "a stream reads what is appended to a file, and the records of this client are with Spark",
+                        rule="spark-records-stay",
+                        remedy='Give the records as a file, with engine = "local".',
+                    )
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
             records = self.own.open_records(study)
