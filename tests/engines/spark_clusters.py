@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
+"""Where Debian's package (libpostgresql-jdbc-java) puts it."""
 CLUSTER = "local-cluster[2,1,1500]"
 CONF = {
     "spark.driver.memory": "600m",
@@ -24,6 +26,7 @@ CONF = {
     "spark.log.level": "OFF",
     "spark.executorEnv.NUMBA_NUM_THREADS": "1",
     "spark.python.worker.reuse": "true",
+    **({"spark.jars": str(JDBC_DRIVER)} if JDBC_DRIVER.exists() else {}),
 }
 STANDALONE = {
     **CONF,

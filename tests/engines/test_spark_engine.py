@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from tests.engines.engine_contract import EngineContract, Frame, exact, whole
-from tests.engines.spark_clusters import CLUSTER, CONF, spark_home
+from tests.data.postgres_server import WORD, postgresql
+from tests.engines.spark_clusters import CLUSTER, CONF, JDBC_DRIVER, free_port, spark_home
 from tests.trust.test_same_bits import OWN, SCHEMA, STUDIES, frames
 
 import tallystick as ts
@@ -23,9 +24,11 @@ from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.content import content_digest
 from tallystick.engines.client_map import ClientMaps
 from tallystick.engines.spark.executor import summing, total_of
+from tallystick.engines.spark import session as sessions
 from tallystick.engines.spark.records import SparkEngine
 from tallystick.engines.spark.session import job, start_session
 from tallystick.engines.spark.sources import reading_of
+from tallystick.roles.ledger.fingerprints import fingerprint
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")  # none is handed to it
 FEW = ("logistic_regression", "kmeans", "frequent_itemsets", "pca", OWN)
@@ -98,21 +101,71 @@ class TestSpark(EngineContract):
             {name: [c.item() if hasattr(c, "item") else c for c in cells] for name, cells in frame.items()}
         )
 
-    def test_parquet_and_csv_by_path_and_tables_by_name(self, tmp_path: Path) -> None:
+    def test_parquet_csv_and_orc_by_path_and_tables_by_name(self, tmp_path: Path) -> None:
         part = {name: cells for name, cells in frames()[0].items() if name != "drugs"}
         made = spark_frame(self.session, part, 2)
         made.write.parquet(str(tmp_path / "p"))
         made.write.csv(str(tmp_path / "c.csv"), header=True)
+        made.write.orc(str(tmp_path / "o.orc"))
         made.createOrReplaceTempView("patients")
         engine, model = SparkEngine(master=CLUSTER, conf=CONF), ts.LogisticRegression(rounds=2)
         expected = exact(self.memory([part]), model, features=["age", "dose"])
-        for source in (str(tmp_path / "p"), str(tmp_path / "c.csv"), "table:patients"):
+        paths = [str(tmp_path / name) for name in ("p", "c.csv", "o.orc")]
+        for source in (*paths, f"orc:{paths[2]}", "table:patients"):
             fed = ts.Federation.simulate([source], schema=SCHEMA, seed=11)
             fed.engine = engine
             assert exact(fed, model, features=["age", "dose"]) == expected
-        with pytest.raises(DataError, match="Spark could not finish: opening the source") as caught:
-            engine.frame(str(tmp_path / "nowhere"))
-        assert caught.value.rule == "spark-job"
+
+    def test_a_table_and_a_query_of_postgresql_through_jdbc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With the password that the client's environment has, asked for by the database."""
+        sqlalchemy = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
+        pytest.importorskip("pg8000", reason="the driver pg8000 is not installed")
+        if not JDBC_DRIVER.exists():
+            pytest.skip("PostgreSQL's driver for Java is not installed: make system (as root, where apt-get is)")
+        monkeypatch.setenv(WORD, "hunter2")
+        part, names = frames()[0], ["age", "dose"]
+        expected = exact(self.memory([part]), ts.LogisticRegression(rounds=2), features=names)
+        port = free_port()
+        with postgresql(port=port, password="hunter2"):
+            where = f"postgresql://reader:${{{WORD}}}@127.0.0.1:{port}/postgres"
+            made = sqlalchemy.create_engine(f"postgresql+pg8000://reader:hunter2@127.0.0.1:{port}/postgres")
+            with made.begin() as there:
+                there.exec_driver_sql('CREATE TABLE "Patients" (age integer, dose double precision, ill text)')
+                rows = zip(part["age"].tolist(), part["dose"].tolist(), part["ill"].tolist())
+                there.exec_driver_sql('INSERT INTO "Patients" VALUES (%s, %s, %s)', list(rows))
+                there.exec_driver_sql("CREATE SEQUENCE counter")
+            made.dispose()
+            engine = SparkEngine(master=CLUSTER, conf=CONF)
+            for asked in ("Patients", "public.Patients", 'WITH p AS (SELECT * FROM "Patients") SELECT * FROM p'):
+                fed = ts.Federation.simulate([f"{where}#{asked}"], schema=SCHEMA, seed=11)
+                fed.engine = engine
+                assert exact(fed, ts.LogisticRegression(rounds=2), features=names) == expected
+            digest = engine.content_digest(f"{where}#Patients")
+            assert digest == fingerprint(f"postgresql+pg8000{where.removeprefix('postgresql')}#Patients").content
+            with pytest.raises(DataError) as caught:  # read only
+                engine.content_digest(f"{where}#SELECT nextval('counter')")
+            assert "hunter2" not in str(caught.value)
+
+    def test_what_is_not_there_is_named(self, tmp_path: Path) -> None:
+        engine = SparkEngine(master=CLUSTER, conf=CONF)
+        for source, words in (
+            (str(tmp_path / "nowhere"), "sees no such file or folder"),
+            ("table:nowhere", "catalogue has no such table"),
+            ("delta:/srv/x", "no package here for records of this format"),
+            ("iceberg:/srv/x", "no package here for records of this format"),
+            ("mysql://reader@127.0.0.1/db#patients", "no driver here for this database"),
+        ):
+            with pytest.raises(DataError, match=words) as caught:
+                engine.frame(source)
+            assert caught.value.rule == "spark-source"
+
+    def test_executors_with_another_tallystick_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        frame = spark_frame(self.session, {"age": [1]}, 1)
+        monkeypatch.setattr(sessions, "_checked", set())
+        monkeypatch.setattr("tallystick.__version__", "0.0.1")
+        with pytest.raises(DataError, match=r"executors have tallystick .* this process 0\.0\.1 on") as caught:
+            SparkEngine().content_digest(frame)
+        assert caught.value.rule == "spark-versions"
 
     def test_a_sample_s_sum_is_that_of_one_machine_over_the_same_blocks(self) -> None:
         from tests.engines.test_spark_sampling import order_of, sampled_study
