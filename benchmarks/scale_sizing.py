@@ -6,7 +6,7 @@ Every trust model runs one round in this process, with the machines, messages an
 numbers of clients: what a client costs there (bytes it sends and receives, CPU seconds of all parties together for it),
 and whether that grows with the number of clients, which a line then continues. What a record costs is one client's map
 over a large table. Models that sum take a summary of two columns; ``parties`` draw the most frequent of ten values;
-under ``gossip`` every peer publishes one record of two columns, all of them reach every peer, and each learns from them.
+under ``gossip`` every peer publishes one record of two columns, which reaches all peers, and each learns from them all.
 Left out: TLS, seals, disks and waiting; the parties' work is added up as if one core did it. Of gossip's exchanges only
 the publications are counted, not that some come twice.
 """
@@ -78,7 +78,7 @@ def frames_of(model: str, clients: int, records: int) -> list[dict[str, Any]]:
     return [{k: v[i * records : (i + 1) * records] for k, v in columns.items()} for i in range(clients)]
 
 
-def fit(model: str, fed: ts.Federation) -> Any:
+def fit(model: str, fed: Any) -> Any:
     """The round that stands for a trust model."""
     if model == "parties":
         return ts.Mode(column="c").fit(fed)

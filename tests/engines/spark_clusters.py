@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
@@ -37,6 +38,8 @@ STANDALONE = {
     "spark.cores.max": "2",
 }
 """Two executors, one on each worker, and room for other applications beside them."""
+
+_started: list[subprocess.Popen[bytes]] = []
 
 
 def spark_home() -> Path:
@@ -75,10 +78,12 @@ def _start(*command: str) -> None:
         "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": sys.executable,
     }
-    subprocess.Popen(
+    started = subprocess.Popen(
         command, env=here, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),  # PR_SET_PDEATHSIG, kept through exec
     )  # fmt: skip
+    _started.append(started)
+    atexit.register(started.kill)
 
 
 def executors_of(driver_port: Any) -> list[int]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engines.engine_contract import EngineContract, Frame, exact, whole
 from tests.data.postgres_server import WORD, postgresql
+from tests.engines.engine_contract import EngineContract, Frame, exact, whole
 from tests.engines.spark_clusters import CLUSTER, CONF, JDBC_DRIVER, free_port, spark_home
 from tests.trust.test_same_bits import OWN, SCHEMA, STUDIES, frames
 
@@ -23,8 +23,8 @@ from tallystick.core.errors import DataError, StudyError
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.content import content_digest
 from tallystick.engines.client_map import ClientMaps
-from tallystick.engines.spark.executor import summing, total_of
 from tallystick.engines.spark import session as sessions
+from tallystick.engines.spark.executor import summing, total_of
 from tallystick.engines.spark.records import SparkEngine
 from tallystick.engines.spark.session import job, start_session
 from tallystick.engines.spark.sources import reading_of

@@ -1,7 +1,7 @@
 """Sampling where Spark has the records: every block tosses coins of its own, from a seed of the round.
 
-No cluster is needed: what executors run are functions over Arrow batches. That a cluster gives the same sums is tried in
-``test_spark_engine``.
+No cluster is needed: what executors run are functions over Arrow batches. That a cluster gives the same sums is
+tried in ``test_spark_engine``.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ def sampled_study(records: int) -> Setup:
     return set_up(study.canonical(), "")
 
 
-def order_of(setup: Setup, coins: bytes, **others: Any) -> executor.RoundOrder:
+def order_of(setup: Setup, coins: bytes | None) -> executor.RoundOrder:
     """A round of it, as a client sends it to executors."""
     shipped = executor.Shipped(study=setup.study.canonical(), program="", lenient=True)
-    settings: dict[str, Any] = {
-        "shipped": shipped,
-        "model": pack_state(setup.design.program.query(setup.template)),
-        "plan": setup.sum_plan.rounds[0],
-        "features": len(setup.layout),
-        "targeted": True,
-        "by_person": False,
-        "coins": coins,
-    }
-    return executor.RoundOrder(**{**settings, **others})
+    return executor.RoundOrder(
+        shipped=shipped,
+        model=pack_state(setup.design.program.query(setup.template)),
+        plan=setup.sum_plan.rounds[0],
+        features=len(setup.layout),
+        targeted=True,
+        by_person=False,
+        coins=coins,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +71,7 @@ def frame(count: int, bad: int | None = None) -> pa.Table:
 def encoded(setup: Setup, table: pa.Table, part: int = 0) -> list[pa.RecordBatch]:
     """A partition's blocks, as they lie in the executors' cache."""
     pytest.importorskip("pyspark", reason='PySpark is not installed: pip install "tallystick[spark]"')
-    order = order_of(setup, b"")
+    order = order_of(setup, None)
     made = list(executor.encoding(order.shipped, len(setup.layout) + 2)(table.to_batches()))
     parts = pa.array([part], pa.int64())
     return [batch.set_column(0, "part", parts) for batch in made]
@@ -129,6 +128,6 @@ def test_partial_sums_of_a_sample_add_up_to_its_sum(setup: Setup) -> None:
     size = order.plan.grid.size
     assert (executor.total_of(rows, size) == executor.total_of([whole], size)).all()
     assert sum(row["mapped"] for row in rows) == whole["mapped"] < 3500
-    every = order_of(setup, b"", coins=None)
+    every = order_of(setup, None)
     (all_of_them,) = [row for out in executor.summing(every)([*parts[0], *parts[1]]) for row in out.to_pylist()]
     assert all_of_them["mapped"] == 3500

@@ -156,9 +156,7 @@ def check_program(
 def bench(
     name: Annotated[
         str,
-        typer.Argument(
-            help="gossip, itemsets, masks, network, noise, proxy, quantiles, scale, secure-sum or svm."
-        ),
+        typer.Argument(help="gossip, itemsets, masks, network, noise, proxy, quantiles, scale, secure-sum or svm."),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, rougher figures.")] = False,
     case: Annotated[list[str] | None, typer.Option("--case", help="Of scale: only this part (repeatable).")] = None,

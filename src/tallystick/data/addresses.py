@@ -57,7 +57,7 @@ class Address:
 
     @property
     def location(self) -> str:
-        """How it is known again: whoever asks, by whatever driver, with whatever blanks, the usual port named or not."""
+        """How it is known again: whoever asks, by whatever driver, with any blanks, the usual port named or not."""
         bare = self._bare if self.sqlite_file is None else f"sqlite:///{self.sqlite_file.resolve()}"
         scheme, _, rest = bare.partition("://")
         host, slash, name = rest.partition("/")
