@@ -19,9 +19,13 @@ import pytest
 
 JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 """Where Debian's package (libpostgresql-jdbc-java) puts it."""
+_SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Most of a JVM's work here would be to compile well what runs for seconds."""
 CLUSTER = "local-cluster[2,1,1500]"
 CONF = {
     "spark.driver.memory": "600m",
+    "spark.driver.extraJavaOptions": _SHORT_LIVED,
+    "spark.executor.extraJavaOptions": _SHORT_LIVED,
     "spark.executor.memory": "700m",
     "spark.sql.shuffle.partitions": "4",
     "spark.log.level": "OFF",
@@ -76,6 +80,7 @@ def _start(*command: str) -> None:
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": _SHORT_LIVED,
         "PYSPARK_PYTHON": sys.executable,
     }
     started = subprocess.Popen(

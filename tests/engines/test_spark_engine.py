@@ -288,3 +288,11 @@ def test_without_java_or_pyspark_the_message_says_what_to_do(monkeypatch: pytest
     with pytest.raises(DataError, match="PySpark is not installed") as caught:
         start_session("local[1]", {})
     assert "tallystick[spark]" in caught.value.remedy
+
+
+def test_without_the_packages_of_spark_connect_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    monkeypatch.setitem(sys.modules, "grpc_status", None)
+    with pytest.raises(DataError, match="Spark Connect needs packages") as caught:
+        start_session("sc://127.0.0.1:1", {})
+    assert "pyspark[connect]" in caught.value.remedy

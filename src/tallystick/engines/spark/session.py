@@ -90,7 +90,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
         settings = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", **settings}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    failed = ""
+    failed = needs = ""
     try:
         with _own_interrupts():
             session = builder.getOrCreate()
@@ -98,8 +98,14 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
                 session.stop()
                 session = builder.getOrCreate()
         return session
+    except ImportError:
+        needs = "Spark Connect needs packages that are not installed here"
     except Exception as error:  # Spark raises what its gateway finds
         failed = _kind(error)
+    if needs:
+        raise DataError(
+            needs, rule="extra-not-installed", remedy='Install them: pip install "pyspark[connect]" beside tallystick.'
+        )
     raise DataError(
         f"no Spark session could be had from {master!a} ({failed})",
         rule="spark-session",

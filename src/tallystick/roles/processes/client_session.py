@@ -222,6 +222,9 @@ class ClientSession(ParticipantSession):
             self.part.answer(step, self._records())
         except DataError as error:
             _log.error("the data of this client cannot be used: %s", error)
+            if isinstance(self._map, DistantMap):  # a cluster that has failed in this round may be there in the next
+                self._map.close()
+                self._map = None
             self.part.withdraw(step.round)
         except RoundAborted as error:  # of a program with a memory: it was away in the round before
             _log.error("this client sits the round out: %s", error)
