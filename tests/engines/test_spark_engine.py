@@ -227,18 +227,22 @@ def test_a_server_s_shares_are_summed_on_executors(
     for share in shares:
         store.put(share)
     expected = sum_shares(store, 1, agreed, 4001)
-    caplog.set_level("WARNING")
+    caplog.set_level("INFO", logger="tallystick.roles")
     with ClusterSum(CLUSTER, CONF) as summer:
         assert (summer.total(store, 1, agreed, 4001) == expected).all()
-        assert not caplog.records
-    monkeypatch.setattr("tallystick.engines.spark.pieces.start_session", _no_session)
-    assert (ClusterSum("spark://nowhere:1", {}).total(store, 1, agreed, 4001) == expected).all()
-    assert "the cluster did not sum" in caplog.text
+        assert [record.getMessage() for record in caplog.records] == ["executors summed 7 shares in 8 pieces"]
+    asked = []
+
+    def no_session(*_arguments: Any) -> Any:
+        asked.append(1)
+        raise DataError("no Spark session could be had")
+
+    monkeypatch.setattr("tallystick.engines.spark.pieces.start_session", no_session)
+    alone = ClusterSum("spark://nowhere:1", {})
+    for _ in range(2):
+        assert (alone.total(store, 1, agreed, 4001) == expected).all()
+    assert caplog.text.count("the cluster did not sum, so this server does, for 10 minutes") == len(asked) == 1
     store.close()
-
-
-def _no_session(*_arguments: Any) -> Any:
-    raise DataError("no Spark session could be had")
 
 
 def _jvm(session: Any) -> int:
