@@ -17,7 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -230,8 +230,12 @@ class _Watch:
 
     def __exit__(self, *_exception: object) -> None:
         self._over.set()
-        if self._watcher is not None:
-            self._watcher.join()
+        if self._watcher is None:
+            return
+        self._watcher.join()
+        with suppress(Exception):  # a notebook's next job is its own
+            self._context.setLocalProperty("spark.jobGroup.id", None)
+            self._context.setLocalProperty("spark.job.description", None)
 
     def _watch(self) -> None:
         tracker, idle_since = self._context.statusTracker(), time.monotonic()
