@@ -20,12 +20,13 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
-# A program that tests run, and the package it is in.
-SYSTEM := systemd-analyze=systemd java=default-jre-headless pg_ctl=postgresql
+# A program (or file) that tests use, and the package it is in.
+SYSTEM := systemd-analyze=systemd java=default-jre-headless pg_ctl=postgresql \
+	/usr/share/java/postgresql.jar=libpostgresql-jdbc-java
 
-system:  ## system packages that tests use (systemd, Java, PostgreSQL): as root, where apt-get is; without them tests are skipped
+system:  ## system packages that tests use (systemd, Java, PostgreSQL and its driver): as root, where apt-get is; without them tests are skipped
 	@for pair in $(SYSTEM); do tool=$${pair%%=*}; package=$${pair##*=}; \
-		command -v $$tool >/dev/null || ls /usr/lib/postgresql/*/bin/$$tool >/dev/null 2>&1 \
+		command -v $$tool >/dev/null || test -e $$tool || ls /usr/lib/postgresql/*/bin/$$tool >/dev/null 2>&1 \
 		|| { test "$$(id -u)" = 0 && apt-get -qq update \
 			&& DEBIAN_FRONTEND=noninteractive apt-get -qq -y install --no-install-recommends $$package >/dev/null; } \
 		|| echo "$$tool is not here and could not be installed: the tests that run it are skipped"; done

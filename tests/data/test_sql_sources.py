@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import sqlite3
-import subprocess
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.data.postgres_server import WORD, postgresql
 
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.addresses import parse_address, settled_source
@@ -119,7 +117,8 @@ def test_addresses_that_say_nothing_useful(text: str, words: str) -> None:
 
 def test_a_variable_is_filled_in_for_the_driver_and_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     found = parse_address("postgresql://reader:${CLINIC_PASSWORD}@DB:5432/clinic?application_name=t#SELECT a\n FROM t")
-    assert found.location == "postgresql://db:5432/clinic#SELECT a FROM t"
+    assert found.location == "postgresql://db/clinic#SELECT a FROM t"
+    assert parse_address("postgresql+psycopg://u@db:54320/clinic#t").location == "postgresql://db:54320/clinic#t"
     with pytest.raises(DataError, match="CLINIC_PASSWORD, which is not set"):
         found.filled()
     monkeypatch.setenv("CLINIC_PASSWORD", "p@ss/wörd")
@@ -154,41 +153,16 @@ def test_writing_is_refused_by_the_database_too(clinic: Path) -> None:
 # -- PostgreSQL ------------------------------------------------------------------------------------------------------
 
 
-def _as_nobody(*command: str) -> None:
-    """PostgreSQL does not run as root."""
-    other = ["setpriv", "--reuid=65534", "--clear-groups", "--"] if os.geteuid() == 0 else []
-    with Path(os.devnull).open("w") as nowhere:
-        subprocess.run(
-            [*other, *command], check=True, stdin=subprocess.DEVNULL, stdout=nowhere, stderr=nowhere, timeout=60
-        )
-
-
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    """A server of its own in a folder, on a socket there; the address of its database."""
-    found = shutil.which("pg_ctl") or next(map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))), None)
-    if found is None:
-        pytest.skip("PostgreSQL is not installed: make system (as root, where apt-get is)")
+    """The address of a database on a socket."""
     pytest.importorskip("pg8000", reason="the driver pg8000 is not installed")
-    folder = Path("/tmp") / f"tallystick-pg-{os.getpid()}"  # a socket's path must be short
-    folder.mkdir(mode=0o700)
-    if os.geteuid() == 0:
-        os.chown(folder, 65534, -1)
-    tools, data = Path(found).resolve().parent, str(folder / "data")
-    try:
-        _as_nobody(str(tools / "initdb"), "-D", data, "-U", "reader", "-A", "trust", "-N")
-        options = f"-c listen_addresses='' -c fsync=off -k {folder}"
-        _as_nobody(found, "-D", data, "-w", "-o", options, "-l", str(folder / "log"), "start")
-        try:
-            yield f"postgresql+pg8000://reader:${{TALLYSTICK_TEST_WORD}}@/postgres?unix_sock={folder}/.s.PGSQL.5432"
-        finally:
-            _as_nobody(found, "-D", data, "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with postgresql() as place:
+        yield f"postgresql+pg8000://reader:${{{WORD}}}@/postgres?unix_sock={place}/.s.PGSQL.5432"
 
 
 def test_postgresql_streams_through_a_server_side_cursor(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TALLYSTICK_TEST_WORD", "hunter2")
+    monkeypatch.setenv(WORD, "hunter2")
     query = "SELECT i AS age, (i % 7)::numeric / 2 AS x, DATE '2020-01-01' + i AS day FROM generate_series(1, 5000) i"
     blocks = list(read_blocks(f"{postgres}#{query}", ["x", "age"], rows=1500))
     assert [block.num_rows for block in blocks] == [1500, 1500, 1500, 500]

@@ -5,45 +5,40 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.data.postgres_server import WORD, postgresql
 from tests.engines.engine_contract import EngineContract, Frame, exact, whole
+from tests.engines.spark_clusters import CLUSTER, CONF, JDBC_DRIVER, free_port, spark_home
 from tests.trust.test_same_bits import OWN, SCHEMA, STUDIES, frames
 
 import tallystick as ts
+from tallystick.algorithms.program import pack_state
 from tallystick.core.errors import DataError, StudyError
+from tallystick.crypto.prg import AesStream, derive
 from tallystick.data.content import content_digest
+from tallystick.engines.client_map import ClientMaps
+from tallystick.engines.spark import session as sessions
+from tallystick.engines.spark.executor import summing, total_of
 from tallystick.engines.spark.records import SparkEngine
 from tallystick.engines.spark.session import job, start_session
 from tallystick.engines.spark.sources import reading_of
+from tallystick.roles.ledger.fingerprints import fingerprint
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")  # none is handed to it
 FEW = ("logistic_regression", "kmeans", "frequent_itemsets", "pca", OWN)
 IN_ORDER = 2
 """Partitions as Spark cuts a list for two executors. Others are shuffled, and programs with a memory mind the order."""
-CLUSTER = "local-cluster[2,1,1500]"
-CONF = {
-    "spark.driver.memory": "600m",
-    "spark.executor.memory": "700m",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.log.level": "OFF",
-    "spark.executorEnv.NUMBA_NUM_THREADS": "1",
-    "spark.python.worker.reuse": "true",
-}
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    pytest.importorskip("pyspark", reason='PySpark is not installed: pip install "tallystick[spark]"')
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java is not installed: make system (as root, where apt-get is)")
+    spark_home()
     session = start_session(CLUSTER, CONF)
     yield session
     session.stop()
@@ -106,21 +101,93 @@ class TestSpark(EngineContract):
             {name: [c.item() if hasattr(c, "item") else c for c in cells] for name, cells in frame.items()}
         )
 
-    def test_parquet_and_csv_by_path_and_tables_by_name(self, tmp_path: Path) -> None:
+    def test_parquet_csv_and_orc_by_path_and_tables_by_name(self, tmp_path: Path) -> None:
         part = {name: cells for name, cells in frames()[0].items() if name != "drugs"}
         made = spark_frame(self.session, part, 2)
         made.write.parquet(str(tmp_path / "p"))
         made.write.csv(str(tmp_path / "c.csv"), header=True)
+        made.write.orc(str(tmp_path / "o.orc"))
         made.createOrReplaceTempView("patients")
         engine, model = SparkEngine(master=CLUSTER, conf=CONF), ts.LogisticRegression(rounds=2)
         expected = exact(self.memory([part]), model, features=["age", "dose"])
-        for source in (str(tmp_path / "p"), str(tmp_path / "c.csv"), "table:patients"):
+        paths = [str(tmp_path / name) for name in ("p", "c.csv", "o.orc")]
+        for source in (*paths, f"orc:{paths[2]}", "table:patients"):
             fed = ts.Federation.simulate([source], schema=SCHEMA, seed=11)
             fed.engine = engine
             assert exact(fed, model, features=["age", "dose"]) == expected
-        with pytest.raises(DataError, match="Spark could not finish: opening the source") as caught:
-            engine.frame(str(tmp_path / "nowhere"))
-        assert caught.value.rule == "spark-job"
+
+    def test_a_table_and_a_query_of_postgresql_through_jdbc(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With the password that the client's environment has, asked for by the database."""
+        sqlalchemy = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed")
+        pytest.importorskip("pg8000", reason="the driver pg8000 is not installed")
+        if not JDBC_DRIVER.exists():
+            pytest.skip("PostgreSQL's driver for Java is not installed: make system (as root, where apt-get is)")
+        monkeypatch.setenv(WORD, "hunter2")
+        part, names = frames()[0], ["age", "dose"]
+        expected = exact(self.memory([part]), ts.LogisticRegression(rounds=2), features=names)
+        port = free_port()
+        with postgresql(port=port, password="hunter2"):
+            where = f"postgresql://reader:${{{WORD}}}@127.0.0.1:{port}/postgres"
+            made = sqlalchemy.create_engine(f"postgresql+pg8000://reader:hunter2@127.0.0.1:{port}/postgres")
+            with made.begin() as there:
+                there.exec_driver_sql('CREATE TABLE "Patients" (age integer, dose double precision, ill text)')
+                rows = zip(part["age"].tolist(), part["dose"].tolist(), part["ill"].tolist())
+                there.exec_driver_sql('INSERT INTO "Patients" VALUES (%s, %s, %s)', list(rows))
+                there.exec_driver_sql("CREATE SEQUENCE counter")
+            made.dispose()
+            engine = SparkEngine(master=CLUSTER, conf=CONF)
+            for asked in ("Patients", "public.Patients", 'WITH p AS (SELECT * FROM "Patients") SELECT * FROM p'):
+                fed = ts.Federation.simulate([f"{where}#{asked}"], schema=SCHEMA, seed=11)
+                fed.engine = engine
+                assert exact(fed, ts.LogisticRegression(rounds=2), features=names) == expected
+            digest = engine.content_digest(f"{where}#Patients")
+            assert digest == fingerprint(f"postgresql+pg8000{where.removeprefix('postgresql')}#Patients").content
+            with pytest.raises(DataError) as caught:  # read only
+                engine.content_digest(f"{where}#SELECT nextval('counter')")
+            assert "hunter2" not in str(caught.value)
+
+    def test_what_is_not_there_is_named(self, tmp_path: Path) -> None:
+        engine = SparkEngine(master=CLUSTER, conf=CONF)
+        for source, words in (
+            (str(tmp_path / "nowhere"), "sees no such file or folder"),
+            ("table:nowhere", "catalogue has no such table"),
+            ("delta:/srv/x", "no package here for records of this format"),
+            ("iceberg:/srv/x", "no package here for records of this format"),
+            ("mysql://reader@127.0.0.1/db#patients", "no driver here for this database"),
+        ):
+            with pytest.raises(DataError, match=words) as caught:
+                engine.frame(source)
+            assert caught.value.rule == "spark-source"
+
+    def test_executors_with_another_tallystick_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        frame = spark_frame(self.session, {"age": [1]}, 1)
+        monkeypatch.setattr(sessions, "_checked", set())
+        monkeypatch.setattr("tallystick.__version__", "0.0.1")
+        with pytest.raises(DataError, match=r"executors have tallystick .* this process 0\.0\.1 on") as caught:
+            SparkEngine().content_digest(frame)
+        assert caught.value.rule == "spark-versions"
+
+    def test_a_sample_s_sum_is_that_of_one_machine_over_the_same_blocks(self) -> None:
+        from tests.engines.test_spark_sampling import order_of, sampled_study
+
+        setup = sampled_study(120)
+        made = spark_frame(self.session, {name: whole(frames())[name] for name in ("age", "ill")}, 5)
+        records = SparkEngine().records(setup.study, made, party=None, lenient=True)
+
+        def streams(*labels: bytes) -> AesStream:
+            return AesStream(derive(b"client", *labels))
+
+        mapped = ClientMaps(setup.study, setup.design.program, setup.template).of(records, streams, "a")
+        plan, model = setup.sum_plan.rounds[0], pack_state(setup.design.program.query(setup.template))
+        blocks = records.blocks.toArrow().to_batches()
+        sums = []
+        for round in (1, 2):
+            sums.append(mapped.contribute(model, plan, round).tolist())
+            coins = streams(setup.study.hash, b"coins", round.to_bytes(8, "little"), b"a").bytes(32)
+            (row,) = [row for out in summing(order_of(setup, coins))(blocks) for row in out.to_pylist()]
+            assert sums[-1] == total_of([row], plan.grid.size).tolist()
+            assert 0 < mapped.mapped == row["mapped"] < 120
+        assert sums[0] != sums[1]
 
     def test_an_executor_that_is_killed_changes_nothing(self) -> None:
         parts, model = frames(), ts.LogisticRegression(rounds=4)
@@ -160,18 +227,22 @@ def test_a_server_s_shares_are_summed_on_executors(
     for share in shares:
         store.put(share)
     expected = sum_shares(store, 1, agreed, 4001)
-    caplog.set_level("WARNING")
+    caplog.set_level("INFO", logger="tallystick.roles")
     with ClusterSum(CLUSTER, CONF) as summer:
         assert (summer.total(store, 1, agreed, 4001) == expected).all()
-        assert not caplog.records
-    monkeypatch.setattr("tallystick.engines.spark.pieces.start_session", _no_session)
-    assert (ClusterSum("spark://nowhere:1", {}).total(store, 1, agreed, 4001) == expected).all()
-    assert "the cluster did not sum" in caplog.text
+        assert [record.getMessage() for record in caplog.records] == ["executors summed 7 shares in 8 pieces"]
+    asked = []
+
+    def no_session(*_arguments: Any) -> Any:
+        asked.append(1)
+        raise DataError("no Spark session could be had")
+
+    monkeypatch.setattr("tallystick.engines.spark.pieces.start_session", no_session)
+    alone = ClusterSum("spark://nowhere:1", {})
+    for _ in range(2):
+        assert (alone.total(store, 1, agreed, 4001) == expected).all()
+    assert caplog.text.count("the cluster did not sum, so this server does, for 10 minutes") == len(asked) == 1
     store.close()
-
-
-def _no_session(*_arguments: Any) -> Any:
-    raise DataError("no Spark session could be had")
 
 
 def _jvm(session: Any) -> int:
@@ -185,46 +256,6 @@ def _command(pid: int) -> bytes:
         return b""
 
 
-@pytest.mark.audit
-def test_a_standalone_master_with_two_workers_one_of_whose_executors_is_killed() -> None:
-    home = Path(pytest.importorskip("pyspark", reason="PySpark is not installed").__file__).parent
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("Java is not installed: make system (as root, where apt-get is)")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"spark://127.0.0.1:{port}"
-    here = {**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    run, quiet = str(home / "bin" / "spark-class"), {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    deploy = "org.apache.spark.deploy"
-    master = [run, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
-    worker = [
-        run,
-        f"{deploy}.worker.Worker",
-        address,
-        "--host",
-        "127.0.0.1",
-        "-c",
-        "1",
-        "-m",
-        "800m",
-        "--webui-port",
-        "0",
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        started = [subprocess.Popen(master, env=here, **quiet)]
-        started += [subprocess.Popen([*worker, "-d", f"{folder}/{i}"], env=here, **quiet) for i in range(2)]
-        try:
-            client = [sys.executable, "-m", "tests.engines.standalone_client", address]
-            root = Path(__file__).parents[2]
-            done = subprocess.run(client, cwd=root, env=here, capture_output=True, text=True, timeout=400, check=False)
-            assert "executors 2 equal True" in done.stdout, done.stderr[-2000:]
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
-
-
 # -- without a cluster -------------------------------------------------------------------------------------------------
 
 
@@ -235,12 +266,18 @@ def test_what_a_source_s_text_means(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reading_of("delta:/srv/x")[:2] == ("delta", "/srv/x")
     assert reading_of("/srv/x.csv").options["header"] == "true"
     monkeypatch.setenv("PW", "a/b")
-    jdbc = reading_of("postgresql+psycopg://reader:${PW}@db:5432/clinic#SELECT 1")
-    assert jdbc == (
-        "jdbc",
-        None,
-        {"url": "jdbc:postgresql://db:5432/clinic", "query": "SELECT 1", "user": "reader", "password": "a/b"},
-    )
+    jdbc = reading_of("postgresql+psycopg://reader:${PW}@db:5432/clinic?sslmode=verify-full#SELECT 1")
+    assert jdbc[:2] == ("jdbc", None)
+    assert jdbc.options == {
+        "url": "jdbc:postgresql://db:5432/clinic?sslmode=verify-full",
+        "query": "SELECT 1",
+        "user": "reader",
+        "password": "a/b",
+        "fetchsize": "10000",
+        "readOnly": "true",
+    }
+    assert reading_of("postgresql://db/clinic#Ward.Patients").options["dbtable"] == '"Ward"."Patients"'
+    assert reading_of("mysql://db/clinic#ward.patients").options["dbtable"] == "ward.patients"
 
 
 def test_without_java_or_pyspark_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,3 +292,11 @@ def test_without_java_or_pyspark_the_message_says_what_to_do(monkeypatch: pytest
     with pytest.raises(DataError, match="PySpark is not installed") as caught:
         start_session("local[1]", {})
     assert "tallystick[spark]" in caught.value.remedy
+
+
+def test_without_the_packages_of_spark_connect_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed")
+    monkeypatch.setitem(sys.modules, "grpc_status", None)
+    with pytest.raises(DataError, match="Spark Connect needs packages") as caught:
+        start_session("sc://127.0.0.1:1", {})
+    assert "pyspark[connect]" in caught.value.remedy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
@@ -10,13 +11,23 @@ from tallystick.core.errors import StudyError
 NAMES = ("gossip", "itemsets", "masks", "network", "noise", "proxy", "quantiles", "scale", "secure-sum", "svm")
 
 
-def run(name: str, *, quick: bool = False) -> dict[str, Any]:
-    """``{"bench": NAME, "rows": [{case, value, unit, reference, ratio}]}``."""
+def run(name: str, *, quick: bool = False, cases: Sequence[str] = ()) -> dict[str, Any]:
+    """``{"bench": NAME, "rows": [{case, value, unit, reference, ratio}]}``; of some benches, a few cases alone."""
     if name not in NAMES:
         raise StudyError(
             f"there is no benchmark {name!r}", rule="unknown-bench", remedy=f"There are: {', '.join(NAMES)}."
         )
-    return {"bench": name, "rows": import_module(f"tallystick.bench.{name.replace('-', '_')}").rows(quick)}
+    module = import_module(f"tallystick.bench.{name.replace('-', '_')}")
+    if not cases:
+        return {"bench": name, "rows": module.rows(quick)}
+    known = getattr(module, "CASES", ())
+    for case in cases:
+        if case not in known:
+            there = f"has the cases {', '.join(known)}" if known else "runs whole"
+            raise StudyError(
+                f"the benchmark {name} has no case {ascii(case)[:60]}", rule="unknown-bench", remedy=f"It {there}."
+            )
+    return {"bench": name, "rows": module.rows(quick, cases)}
 
 
 def describe(result: dict[str, Any]) -> str:

@@ -2,11 +2,13 @@
 
 * ``local-round``: rows a second of one round out of core, read from a folder of Parquet files; beside it a bare NumPy
   matrix product over the same files in the same run. Memory is the peak of the process that did it.
-* ``spark-round``: the same on ``local-cluster`` with two executors, encoded records in their cache, beside ``local``.
+* ``local-stream``: one pass of encoding and one round over ten gigabytes of them, and the peak of its memory.
+* ``spark-round``: the round on ``local-cluster`` with two executors, encoded records in their cache, beside ``local``.
   Left out where Java or PySpark is not there.
 * ``server-sum``: stored shares summed by one worker process and by two.
 
-Walls, not CPU seconds: several cores take part. On a machine that is not quiet the ratios say little.
+Each can be asked for by itself (``--case``). Walls, not CPU seconds: several cores take part. On a machine that is not
+quiet the ratios say little. What is generated lies in the folder of temporary files (``TMPDIR``), and is removed.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -26,9 +28,10 @@ import numpy as np
 
 from tallystick.algorithms.program import pack_state
 from tallystick.bench.measuring import row
+from tallystick.core.errors import DataError
 from tallystick.crypto.field import to_bytes, to_real
 from tallystick.crypto.prg import system_stream
-from tallystick.engines.client_map import ClientMaps
+from tallystick.engines.client_map import AnyMap, ClientMaps
 from tallystick.engines.record_engine import LocalEngine, RecordEngine
 from tallystick.engines.setup import Setup, set_up
 from tallystick.roles.shares.sharded_sum import SpoolSum, SumJob
@@ -38,26 +41,69 @@ from tallystick.study import Study
 _FEATURES = 10
 _FILE_ROWS = 1_000_000
 _QUICK, _FULL = 200_000, 20_000_000
+_ROW_BYTES = 8 * _FEATURES + 1
+_STREAM_QUICK, _STREAM_BYTES = 50_000_000, 10_000_000_000
+_SPARE = 2_000_000_000
 _CLUSTER = ("local-cluster[2,1,1500]", {"spark.log.level": "OFF", "spark.executor.memory": "1000m"})
 
 
-def rows(quick: bool = False) -> list[dict[str, Any]]:
+CASES = ("local-round", "local-stream", "spark-round", "server-sum")
+
+
+def rows(quick: bool = False, cases: Collection[str] = CASES) -> list[dict[str, Any]]:
     """The cases above."""
     count = _QUICK if quick else _FULL
+    found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="tallystick-scale-") as folder:
         records = Path(folder) / "records"
-        _generate(records, count)
-        seconds, peak, plain = _apart(_local, str(records), count)
-        found = [
-            row("local-round", round(count / seconds), "rows/s", round(count / plain), round(plain / seconds, 3)),
-            row("local-memory", round(peak), "MB at most", None, None),
-        ]
-        if find_spec("pyspark") is not None and shutil.which("java") is not None:
+        if "local-round" in cases or "spark-round" in cases:
+            _room(folder, _ROW_BYTES * count)
+            _generate(records, count)
+        seconds: float | None = None
+        if "local-round" in cases:
+            seconds, peak, plain = _apart(_local, str(records), count)
+            found += [
+                row("local-round", round(count / seconds), "rows/s", round(count / plain), round(plain / seconds, 3)),
+                row("local-memory", round(peak), "MB at most", None, None),
+            ]
+        if "spark-round" in cases and find_spec("pyspark") is not None and shutil.which("java") is not None:
+            if seconds is None:
+                seconds = _apart(_local, str(records), count)[0]
             spark = _apart(_spark, str(records), count)[0]
             ratio = round(seconds / spark, 3)
             found.append(row("spark-round", round(count / spark), "rows/s", round(count / seconds), ratio))
-        found.append(_server_sum(Path(folder), 200 if quick else 10_000, 20_000 if quick else 100_000))
+        shutil.rmtree(records, ignore_errors=True)
+        if "local-stream" in cases:
+            found += _streamed(Path(folder), (_STREAM_QUICK if quick else _STREAM_BYTES) // _ROW_BYTES)
+        if "server-sum" in cases:
+            found.append(_server_sum(Path(folder), 200 if quick else 10_000, 20_000 if quick else 100_000))
     return found
+
+
+def _room(folder: Path | str, size: int) -> None:
+    """Refuse before a disk is full."""
+    free = shutil.disk_usage(folder).free
+    if free < size + _SPARE:
+        raise DataError(
+            f"{size / 1e9:.1f} GB are to be generated, and {free / 1e9:.1f} GB are free",
+            rule="no-disk-space",
+            remedy="Set TMPDIR to a folder on a larger disk, or choose cases: --case local-round.",
+        )
+
+
+def _streamed(folder: Path, count: int) -> list[dict[str, Any]]:
+    """Records that no memory should hold."""
+    _room(folder, _ROW_BYTES * count)
+    records = folder / "stream"
+    _generate(records, count)
+    size = sum(file.stat().st_size for file in records.iterdir())
+    seconds, peak, _ = _apart(_stream, str(records), count)
+    shutil.rmtree(records)
+    case = f"local-stream of {size / 1e9:.2g} GB"
+    return [
+        row(case, round(2 * count / seconds), "rows/s, read twice", None, None),
+        row("local-stream-memory", round(peak), "MB at most", round(size / 1e6), round(peak / (size / 1e6), 3)),
+    ]
 
 
 def _generate(folder: Path, count: int) -> None:
@@ -87,12 +133,16 @@ def _setup(count: int) -> Setup:
     return set_up(study.canonical(), "")
 
 
-def _round_seconds(engine: RecordEngine, folder: str, count: int) -> float:
-    """The wall of one round, after one that warms up."""
+def _answers(engine: RecordEngine, folder: str, count: int) -> tuple[Setup, AnyMap]:
     setup = _setup(count)
     records = engine.records(setup.study, folder, party=None, lenient=True)
     maps = ClientMaps(setup.study, setup.design.program, setup.template)
-    answers = maps.of(records, lambda *_labels: system_stream(), "client")
+    return setup, maps.of(records, lambda *_labels: system_stream(), "client")
+
+
+def _round_seconds(engine: RecordEngine, folder: str, count: int) -> float:
+    """The wall of one round, after one that warms up."""
+    setup, answers = _answers(engine, folder, count)
     program, plans = setup.design.program, setup.sum_plan.rounds
     total = answers.contribute(pack_state(program.query(setup.template)), plans[0], 1)  # moments, before the first step
     state = program.reduce_in_aggregator(to_real(total, plans[0].grid.fraction_bits), setup.template)
@@ -124,6 +174,15 @@ def _local(folder: str, count: int) -> tuple[float, float, float]:
     return seconds, peak, min(_numpy_seconds(folder) for _ in range(2))
 
 
+def _stream(folder: str, count: int) -> tuple[float, float, float]:
+    """The first round, and the pass before it that counts; how many bytes of memory are there is not asked."""
+    started = time.perf_counter()
+    setup, answers = _answers(LocalEngine(memory=0), folder, count)
+    answers.contribute(pack_state(setup.design.program.query(setup.template)), setup.sum_plan.rounds[0], 1)
+    seconds = time.perf_counter() - started
+    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 0.0
+
+
 def _spark(folder: str, count: int) -> tuple[float, float, float]:
     from tallystick.engines.spark.records import SparkEngine
 
@@ -148,6 +207,7 @@ def _told(line: Connection, work: Callable[[str, int], tuple[float, float, float
 
 def _server_sum(folder: Path, clients: int, size: int) -> dict[str, Any]:
     """One server's stored shares: a vector of every client, one behind the other in a file."""
+    _room(folder, 8 * clients * size)
     file = folder / "spool"
     vector = to_bytes(system_stream().words(size) >> np.uint64(1))  # field elements, as uniform as it takes
     with file.open("wb") as spool:

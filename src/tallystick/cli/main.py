@@ -154,14 +154,18 @@ def check_program(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="secure-sum, noise, network, itemsets, quantiles or proxy.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="gossip, itemsets, masks, network, noise, proxy, quantiles, scale, secure-sum or svm."),
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, rougher figures.")] = False,
+    case: Annotated[list[str] | None, typer.Option("--case", help="Of scale: only this part (repeatable).")] = None,
     format: FormatOption = Format.text,
 ) -> None:
     """Measure this machine; every figure is a ratio to a reference in the same run."""
     from tallystick import bench as benchmarks
 
-    show_result(benchmarks.run(name, quick=quick), format, benchmarks.describe)
+    show_result(benchmarks.run(name, quick=quick, cases=case or ()), format, benchmarks.describe)
 
 
 @app.command()

@@ -10,6 +10,7 @@ because its bits depend on their order; its memory comes back and is kept as dur
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -166,7 +167,8 @@ class SparkMap(DistantMap):
         return total
 
     def close(self) -> None:
-        self._records.blocks.unpersist()
+        with suppress(Exception):  # a cluster that is gone has forgotten them already
+            self._records.blocks.unpersist()
 
     def _memory(self, round: int) -> bytes:
         if round == 1:

@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 from tallystick.data.addresses import is_address, parse_address, settled_source
 
 FORMATS = ("parquet", "orc", "csv", "delta", "iceberg", "json")
+_ROWS_AT_ONCE = "10000"
+"""From a database: PostgreSQL's driver would else take a whole table into memory."""
 _FILES = ("hdfs", "s3", "s3a", "gs", "abfs", "abfss", "wasbs", "file", "dbfs", "viewfs")
 
 
@@ -56,14 +58,25 @@ def _options(format: str) -> dict[str, str]:
 
 
 def _jdbc(source: str) -> Reading:
+    """The address as a driver of Java reads it; what it asks of the connection (``?sslmode=…``) goes with it."""
     address = parse_address(source)
     parts = urlsplit(address.filled())
     user, _, place = parts.netloc.rpartition("@")
     name, _, word = user.partition(":")
-    asked = {"dbtable": address.query} if address.table is not None else {"query": address.query}
-    options = {"url": f"jdbc:{parts.scheme.partition('+')[0]}://{place}{parts.path}", **asked}
+    dialect = parts.scheme.partition("+")[0].lower()
+    options = {
+        "url": f"jdbc:{dialect}://{place}{parts.path}{'?' if parts.query else ''}{parts.query}",
+        "fetchsize": _ROWS_AT_ONCE,
+        **({"readOnly": "true"} if dialect == "postgresql" else {}),
+        **({"query": address.query} if address.table is None else {"dbtable": _table(dialect, address.table)}),
+    }
     named = {"user": unquote(name), "password": unquote(word)}
     return Reading("jdbc", None, options | {key: value for key, value in named.items() if value})
+
+
+def _table(dialect: str, parts: tuple[str, ...]) -> str:
+    """A table's name, quoted as in an address that is read without Spark, where it is known how."""
+    return ".".join(f'"{part}"' for part in parts) if dialect == "postgresql" else ".".join(parts)
 
 
 def open_frame(session: Any, source: str) -> Any:

@@ -223,6 +223,9 @@ class ClientSession(ParticipantSession):
         try:
             self.part.answer(step, self._records())
         except DataError as error:
+            if isinstance(self._map, DistantMap):  # a cluster that has failed in this round may be there in the next
+                self._map.close()
+                self._map = None
             self.cannot_answer(step.round, error)
         except RoundAborted as error:  # of a program with a memory: it was away in the round before
             _log.error("this client sits the round out: %s", error)
@@ -249,6 +252,12 @@ class ClientSession(ParticipantSession):
                 raise StudyError("the study has not started")
             study, source = self.setup.study, self.own.source()
             if study.stream is not None:
+                if self.own.parts.config.spark is not None:
+                    raise DataError(
+                        "a stream reads what is appended to a file, and the records of this client are with Spark",
+                        rule="spark-records-stay",
+                        remedy='Give the records as a file, with engine = "local".',
+                    )
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
             records = self.own.open_records(study)

@@ -2,7 +2,8 @@
 
 Only the adding up is done there: a piece of the coordinates a task, seeds expanded where they are added. Agreement,
 noise, signature and erasure stay with the server, so its signed partial sum is the one that it would send alone. A
-piece that no executor could sum, or a cluster that is down, costs nothing but time: it is summed here.
+piece that no executor could sum, or a cluster that is down, costs nothing but time: it is summed here. To find out
+that a cluster is down may take minutes, so it is left alone for a while then.
 
 Seeds and shares cross the cluster's network, which is this server's own: turn Spark's encryption on
 (``spark.authenticate``, ``spark.network.crypto.enabled``).
@@ -11,6 +12,7 @@ Seeds and shares cross the cluster's network, which is this server's own: turn S
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from functools import partial
 from struct import Struct
@@ -25,6 +27,8 @@ _log = logging.getLogger("tallystick.roles")
 _U32 = Struct("<I")
 PIECES = 8
 """A round's sum is cut into so many tasks, unless it is short."""
+REST_SECONDS = 600.0
+"""For so long a cluster that failed is not asked again."""
 
 
 class ClusterSum(SpoolSum):
@@ -34,6 +38,7 @@ class ClusterSum(SpoolSum):
         super().__init__(max(1, tasks // 4) if tasks > 1 else 1)
         self._count = max(2, self._count)  # pieces for several, always
         self._cluster = master, conf
+        self._asked_again = 0.0
 
     def start(self) -> None:
         """There are no workers of its own; Spark starts with the first sum."""
@@ -43,6 +48,8 @@ class ClusterSum(SpoolSum):
     ) -> None:
         from tallystick.engines.spark.pieces import on_executors
 
+        if time.monotonic() < self._asked_again:
+            return
         asked = list(pieces)
         try:
             for (low, high), made in on_executors(*self._cluster, partial(_summed, job), asked, "a round's sum"):
@@ -52,7 +59,16 @@ class ClusterSum(SpoolSum):
                     total[low:high] = np.frombuffer(made, dtype="<u8", offset=4 + 4 * count)
                     pieces.remove((low, high))
         except DataError as error:
-            _log.warning("the cluster did not sum, so this server does: %s", error)
+            self._asked_again = time.monotonic() + REST_SECONDS
+            _log.warning("the cluster did not sum, so this server does, for %d minutes: %s", REST_SECONDS // 60, error)
+            return
+        if pieces:
+            _log.warning(
+                "executors could not sum %d of %d pieces, so this server does: do they see its folder of shares?",
+                len(pieces), len(asked),
+            )  # fmt: skip
+        else:
+            _log.info("executors summed %d shares in %d pieces", len(job.vectors) + len(job.seeds), len(asked))
 
 
 def _summed(job: SumJob, low: int, high: int) -> bytes:
