@@ -60,7 +60,7 @@ def zoom_after(edges: list[int], counts: list[float], variance: float) -> Zoom:
 
 def test_a_spike_a_gap_and_a_slope_are_told_apart() -> None:
     spike = zoom_after([300, 450, 500, 650], [100, 5, 800, 5, 90], 1.0)
-    gap = zoom_after([350, 400, 600, 650], [5, 490, 0, 500, 5], 1.0)
+    gap = zoom_after([350, 400, 600, 650], [5, 495, 0, 495, 5], 1.0)
     slope = zoom_after([200, 400, 600, 800], [150, 200, 300, 200, 150], 1.0)
     assert [(z.in_spike, z.in_gap) for z in (spike, gap, slope)] == [(True, False), (False, True), (False, False)]
     unsure = zoom_after([300, 450, 500, 650], [100, 5, 800, 5, 90], 300.0**2)

@@ -3,7 +3,8 @@
 Budgets grow as windows narrow: a level is priced so that the rank at a cell's edge has a standard deviation of an
 eighth or so of the ranks that the answer is still uncertain by. Tiny at first, and geometric from there, so that the
 levels together cost little more than the last of them; what is left goes to probes of single ranks at the answers
-themselves.
+themselves. A jump of the rank is another matter: to find its place needs counts that tell a cell that holds all of it
+from one that holds nothing, however many there are; and to tell on which side of a gap the answer lies, one rank.
 Prices are whole parts of the reservation (:mod:`tallystick.privacy.open_budget`).
 """
 
