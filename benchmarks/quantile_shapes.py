@@ -74,6 +74,31 @@ def kept_back_cases(seed: int = 99) -> list[Case]:
     return out
 
 
+def drawn_cases(seed: int = 2024, many: int = 24) -> list[Case]:
+    """A family with parameters by lot, for choosing by: modes, gaps, spikes and slopes, alone and mixed."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for at in range(many):
+        n, size = int(10 ** rng.uniform(4, 5.3)), 10 ** int(rng.integers(6, 11))
+        kind = ("modes", "spikes", "spikes on a slope", "boxes with gaps")[at % 4]
+        parts = int(rng.integers(2, 40)) if "spikes" in kind else int(rng.integers(2, 6))
+        shares = rng.dirichlet(np.full(parts, rng.choice([1.0, 5.0, 100.0])))
+        if parts == 2:  # the median is at a rim
+            shares = np.array([0.5, 0.5]) + np.array([1, -1]) * rng.uniform(0, 0.01)
+        which = rng.choice(parts, n, p=shares)
+        places, widths = rng.uniform(0.02, 0.98, parts), 10 ** rng.uniform(-5, -1.5, parts)
+        if kind == "modes":
+            values = rng.normal(places[which], widths[which])
+        elif kind == "boxes with gaps":
+            values = places[which] + rng.random(n) * widths[which]
+        else:
+            values = places[which]
+        if kind == "spikes on a slope":
+            values = np.where(rng.random(n) < rng.uniform(0.1, 0.7), values, rng.beta(*rng.uniform(0.5, 5, 2), n))
+        out.append(case_of(f"drawn {at}: {parts} {kind}, n={n}, {size:.0e}", values * size, size))
+    return out
+
+
 def _modes(rng: np.random.Generator, n: int, share: float, low: float, high: float, spread: float) -> NDArray[Any]:
     return np.where(rng.random(n) < share, rng.normal(low, spread, n), rng.normal(high, spread, n))
 
