@@ -1,4 +1,4 @@
-"""A key that forgets: the value at a name is the same for ever, until it was given up, and then nothing left tells it."""
+"""A key that forgets: the value at a name is always the same, until it was given up, and then nothing left tells it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ the same ones again for the peer.
 The secret is made on the peer's own machine when it is started for the first time, before its ledger holds any charge,
 and lies beside the ledger, which notes the secret's public name: a ledger without the secret that it was begun with
 draws nothing. An older copy of the files from before there was a secret holds no charge either, and the witnesses have
-seen a later ledger. It is not derived from the identity key, which ``consortium enrol`` makes on the authority's machine.
+seen a later ledger. It is not made of the identity key, which ``consortium enrol`` makes on the authority's machine.
 
 Kept for ever, it would let a thief test for every finished study what the rows were. So it forgets: once a study's
 record is kept, the secret gives up that study's words (:class:`~tallystick.crypto.puncturable.PuncturableKey`), and the
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from tallystick.core.errors import VerificationError
 from tallystick.core.randomness import WordSource
+from tallystick.core.redaction import Secret
 from tallystick.crypto.prg import AesStream
 from tallystick.crypto.puncturable import PuncturableKey
-from tallystick.core.redaction import Secret
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.roles.storage.database import storage_guard, transaction_of
 from tallystick.roles.storage.erasure import SecretFiles, erase_all, sync_folder
