@@ -1,4 +1,7 @@
-"""A peer whose files were set back: what it has attested to it does not draw again; and the board is asked first."""
+"""A peer whose files were set back draws nothing while the board is away, and nothing but what it has attested to.
+
+That what it draws is what it drew: ``test_draw_key``.
+"""
 
 from __future__ import annotations
 
@@ -42,18 +45,19 @@ def part() -> Any:
     exchange.docket = lambda _study: SimpleNamespace(statements=lambda *_: exchange.said)
     process = SimpleNamespace(
         name="peer-01", exchange=exchange, now=lambda: 100.0, wake=lambda *_: None, health=SimpleNamespace(rounds=0),
+        draws=SimpleNamespace(words=lambda *_: source(), give_up=lambda _study: None),
     )  # fmt: skip
     made.session = SimpleNamespace(
-        process=process, study_hash=STUDY.hash, compute=lambda step: made.answer(step, RECORDS)
+        process=process, study_hash=STUDY.hash, charged_here=True, compute=lambda step: made.answer(step, RECORDS)
     )
     made.machine, made.publishing, made.drive = Machine(), PUBLISHING, list
-    made.source = lambda _label: source()
     made._waiting = None
     return made
 
 
 RECORDS = study_records(STUDY, frame(5, 1), lenient=True)
 STEP = Compute(1, b"")
+OTHER = SimpleNamespace(signer="peer-01", body={"partials": ["sha256:" + 64 * "0"]})
 
 
 def test_it_draws_once_it_is_in_step_with_the_board(part: Any) -> None:
@@ -75,14 +79,14 @@ def test_a_peer_that_was_set_back_while_the_board_is_away_does_not_draw_again_ho
         part.session.process.now = lambda later=later: later
         part.tick()
     assert part.machine.drawn == []
-    exchange.in_step, exchange.said = lambda _board: True, (SimpleNamespace(signer="peer-01"),)
+    exchange.in_step, exchange.said = lambda _board: True, (OTHER,)
     part.tick()
     assert part.machine.drawn == []
     assert part.machine.withdrawn
 
 
-def test_what_it_has_attested_to_it_does_not_draw_again(part: Any) -> None:
-    part.session.process.exchange.said = (SimpleNamespace(signer="peer-02"), SimpleNamespace(signer="peer-01"))
+def test_where_it_has_attested_to_other_records_it_publishes_nothing(part: Any) -> None:
+    part.session.process.exchange.said = (SimpleNamespace(signer="peer-02"), OTHER)
     part.answer(STEP, RECORDS)
     assert part.machine.drawn == []
     assert part.machine.withdrawn

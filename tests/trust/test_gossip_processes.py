@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,11 +27,18 @@ from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
 from tallystick.cli.main import app
 from tallystick.core.errors import RoundAborted, TallystickError
+from tallystick.core.redaction import Secret
+from tallystick.crypto.prg import AesStream
+from tallystick.crypto.puncturable import PuncturableKey
+from tallystick.data.encoding import study_records
+from tallystick.engines.setup import set_up
 from tallystick.protocol.gossip.codec import unpack_publication
 from tallystick.protocol.gossip.member import FROM
 from tallystick.roles.governance.receipts import ReceiptBook
 from tallystick.roles.storage.stores import records_of
 from tallystick.study import Study
+from tallystick.trust.gossip.draw_key import FOLDER
+from tallystick.trust.gossip.publishing import Publishing
 
 PEERS, EACH = 5, 60
 POISONED = "peer-05"
@@ -71,6 +79,8 @@ def study_of(name: str, **options: Any) -> Study:
 def ended(deployment: PeerDeployment) -> tuple[Study, dict[str, Any]]:
     """A study through which a peer and the relay are killed at every step."""
     study = study_of("killed at every step")
+    wait_for(lambda: (deployment.state("peer-04") / FOLDER).exists())
+    shutil.copytree(deployment.state("peer-04") / FOLDER, deployment.home / "old copy" / FOLDER)
     deployment.order("peer-04", *AT_A_PEER)
     deployment.order("relay", *AT_THE_RELAY)
     return study, run(deployment, study)  # type: ignore[arg-type]
@@ -100,6 +110,23 @@ def test_every_peer_holds_the_same_records_and_nobody_has_drawn_two(
     for name in deployment.peers:
         assert bodies(deployment, name, study) == held
     assert not records_of(deployment.state("relay"), study.hash, "gossip/proof/")
+
+
+def test_an_old_copy_of_a_peers_secret_draws_what_it_has_published_and_the_new_one_nothing(
+    deployment: PeerDeployment, ended: tuple[Study, dict[str, Any]]
+) -> None:
+    study, _ = ended
+    publishing = Publishing.of(set_up(study.canonical(), ""), study.hash)
+    records = study_records(study, deployment.frames["peer-04"], lenient=True)
+
+    def drawn(folder: Path) -> bytes | None:
+        key = PuncturableKey.from_secret(Secret(max((folder / FOLDER).iterdir()).read_bytes()))
+        value = key.value(study.hash)
+        return None if value is None else publishing.drawn(records, "peer-04", lambda _, told: AesStream(value, told))
+
+    assert drawn(deployment.home / "old copy") == bodies(deployment, "relay", study)["peer-04"]
+    assert drawn(deployment.state("peer-04")) is None
+    assert len(list((deployment.state("peer-04") / FOLDER).iterdir())) == 1
 
 
 def test_who_forges_is_named_where_it_was_seen(deployment: PeerDeployment, ended: tuple[Study, dict[str, Any]]) -> None:

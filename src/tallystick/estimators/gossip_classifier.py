@@ -34,6 +34,9 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
     learner : "moments", "pegasos" or "logistic"
         "moments": unbiased first and second moments of the records, and the classifier that follows from them; knows
         the noise. The others are walks of models from peer to peer (Golf).
+    loss : "square", "logistic" or "hinge"
+        What the classifier of "moments" minimises. "square" needs the moments alone. The others are for what is known
+        of each record behind its noise; they gain a little where epsilon is large, and nothing where it is small.
     perturb : "data", "gradient" or "none"
         What is perturbed: the records, once; every gradient; or nothing, in a simulation, for comparison.
     randomiser : "subset", "laplace" or "gaussian"
@@ -43,7 +46,7 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
         Of the walks: how often every peer sends its model; of perturbed gradients, how often the one model comes to
         every peer, as long as budgets last. "auto" is 300, or as often as budgets last (five times if they halve).
     lambda_ : float
-        Penalty of the walks' learners.
+        Penalty of the walks' learners, and of the losses other than "square".
     label : "auto", "sign", "randomised" or "per-class"
         How the class is published; "auto" chooses from epsilon and the number of classes.
     origin : "lower" or "centre"
@@ -77,6 +80,7 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
 
     mechanism: str = "auto"
     learner: str = "moments"
+    loss: str = "square"
     perturb: str = "data"
     randomiser: str = "subset"
     cycles: int | str = "auto"
@@ -96,6 +100,8 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
     def _study_program(self) -> dict[str, Any]:
         made = super()._study_program()
         gossip_settings(made)
+        if made["loss"] == "square":  # studies from before there was a choice keep their hash
+            del made["loss"]
         return {key: list(value) if isinstance(value, tuple) else value for key, value in made.items()}
 
     def _promise(self, fed: Federation) -> dict[str, Any]:

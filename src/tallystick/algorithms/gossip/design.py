@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tallystick.algorithms.design import Design, PublicBudget
+from tallystick.algorithms.gossip.denoised import KeptRecords
 from tallystick.algorithms.gossip.golf.examples import problems_of
 from tallystick.algorithms.gossip.moments import EXACT, GossipModel, RecordMoments
 from tallystick.algorithms.gossip.record_space import RecordSpace
@@ -58,10 +59,15 @@ class GossipProgram(BuiltInProgram):
 
     def moments(self) -> RecordMoments:
         """Empty: for whoever collects published records."""
-        return RecordMoments(self.classes, self.dimension)
+        if self.settings.loss == "square":
+            return RecordMoments(self.classes, self.dimension)
+        loss, penalty = self.settings.loss, self.settings.lambda_
+        return KeptRecords(self.classes, self.dimension, loss=loss, penalty=penalty)
 
     def learn(self, moments: RecordMoments, plan: LocalPlan) -> GossipModel:
         """The model of the records that have come in so far."""
+        if isinstance(moments, KeptRecords):
+            return moments.learn(plan.randomiser)
         return moments.fit(EXACT if plan.randomiser is None else plan.randomiser.moments)
 
     def exact(self, vectors: NDArray[np.int64], labels: NDArray[np.int64]) -> Decoded:
@@ -85,6 +91,12 @@ class GossipDesign(Design):
     kind: ClassVar[str] = "gossip"
     program: GossipProgram
     settings: GossipSettings
+
+    @property
+    def _label(self) -> str:
+        """How classes are published: so that they can be read, where a loss needs them."""
+        needed = self.settings.loss != "square" and self.program.classes > 2 and self.settings.label == "auto"
+        return "randomised" if needed else self.settings.label
 
     @property
     def rounds(self) -> int:
@@ -126,7 +138,7 @@ class GossipDesign(Design):
             dimension=self.program.dimension,
             classes=self.program.classes,
             public_words=public_words,
-            label=self.settings.label,
+            label=self._label,
             weak_epsilon=self.settings.weak_epsilon,
             notes=self.notes,
             hopeless=self.hopeless,
@@ -154,6 +166,8 @@ def design_gossip(public: Public, budget: PublicBudget, settings: GossipSettings
             rule="gradients-of-a-walk",
             remedy='Use learner = "pegasos" or "logistic", or perturb = "data".',
         )
+    if settings.loss != "square":
+        _check_loss(settings, len(public.classes))
     if settings.perturb != "gradient" and (settings.strategy, settings.uses, settings.batch) != ("once", 1, 1):
         raise StudyError(
             "strategy, uses and batch are for perturbed gradients",
@@ -171,6 +185,23 @@ def design_gossip(public: Public, budget: PublicBudget, settings: GossipSettings
         hopeless=_hopeless(public, budget, program),
         details={"learner": settings.learner, "perturb": settings.perturb, "dimension": program.dimension},
     )
+
+
+def _check_loss(settings: GossipSettings, classes: int) -> None:
+    """A loss is for the learner that knows the noise, and needs to know a record's class, or y·x."""
+    if settings.learner != "moments":
+        raise StudyError(
+            f'loss = "{settings.loss}" is for learner = "moments"; "{settings.learner}" has its own',
+            rule="loss-of-moments",
+            remedy='Use learner = "moments", or leave loss out.',
+        )
+    if settings.label == "per-class" or (settings.label == "sign" and classes > 2):
+        raise StudyError(
+            f'label = "{settings.label}" does not show whose class a record of {classes} is: loss = "{settings.loss}" '
+            "needs that",
+            rule="loss-of-moments",
+            remedy='Use label = "auto" or "randomised", or loss = "square".',
+        )
 
 
 def _hopeless(public: Public, budget: PublicBudget, program: GossipProgram) -> str | None:

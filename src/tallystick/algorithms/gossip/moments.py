@@ -36,6 +36,15 @@ class GossipModel(NamedTuple):
     offsets: NDArray[np.float64]
 
 
+class RecordLaw(NamedTuple):
+    """Classes' frequencies and means, and one covariance by its eigenvalues and eigenvectors (in columns)."""
+
+    frequency: NDArray[np.float64]
+    centres: NDArray[np.float64]
+    values: NDArray[np.float64]
+    vectors: NDArray[np.float64]
+
+
 @dataclass
 class RecordMoments:
     """Sums over published records; adding more of them in any order is what peers do as records reach them."""
@@ -73,22 +82,49 @@ class RecordMoments:
     def fit(self, moments: SubsetMoments, least: float = 0.0) -> GossipModel:
         """The classifier; ``least`` is a penalty that it has in any case."""
         n, d = max(1, self.count), self.dimension
-        second = (self.gram / n - moments.b * np.eye(d)) / moments.a
-        mean = self.sums / n
         noise = moments.b * math.sqrt(d / n)
         if self.classes == 2:
-            weights = _solve(second, (mean[1] - mean[0])[None, :], max(noise, least, _FLOOR))
+            weights = _solve(self._second(moments), self._difference()[None, :], max(noise, least, _FLOOR))
             return GossipModel(weights, np.zeros(1))
+        frequency, centres, within = self._classes(moments)
+        weights = _solve(within, centres, max(2 * noise, least, _FLOOR))
+        offsets = np.log(frequency) - 0.5 * np.einsum("kd,kd->k", weights, centres)
+        return GossipModel(weights, offsets)
+
+    def law(self, moments: SubsetMoments) -> RecordLaw:
+        """How records are spread, as far as these moments tell: with the penalty of :meth:`fit` in every direction.
+
+        Of two classes without labels it is the law of y·x, y = ±1.
+        """
+        noise = moments.b * math.sqrt(self.dimension / max(1, self.count))
+        if self.classes == 2 and not self.has_labels:
+            centre = self._difference()
+            frequency, centres, scale = np.ones(1), centre[None, :], 1.0
+            within = self._second(moments) - np.outer(centre, centre)
+        else:
+            frequency, centres, within = self._classes(moments)
+            scale = 2.0
+        values, vectors = np.linalg.eigh((within + within.T) / 2)
+        return RecordLaw(frequency, centres, np.maximum(values, 0) + max(scale * noise, _FLOOR), vectors)
+
+    def _second(self, moments: SubsetMoments) -> NDArray[np.float64]:
+        n = max(1, self.count)
+        return np.asarray((self.gram / n - moments.b * np.eye(self.dimension)) / moments.a)
+
+    def _difference(self) -> NDArray[np.float64]:
+        return np.asarray((self.sums[1] - self.sums[0]) / max(1, self.count))
+
+    def _classes(self, moments: SubsetMoments) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """How frequent they are, their means, and the covariance that they share."""
+        n = max(1, self.count)
         frequency = np.full(self.classes, 1 / self.classes)
         if self.has_labels:
             floor = 1 / (10 * self.classes)
             frequency = np.maximum(self.labels / n, floor)
             frequency /= frequency.sum()
-        centres = mean / frequency[:, None]
-        within = second - (centres * frequency[:, None]).T @ centres
-        weights = _solve(within, centres, max(2 * noise, least, _FLOOR))
-        offsets = np.log(frequency) - 0.5 * np.einsum("kd,kd->k", weights, centres)
-        return GossipModel(weights, offsets)
+        centres = self.sums / n / frequency[:, None]
+        within = self._second(moments) - (centres * frequency[:, None]).T @ centres
+        return frequency, centres, within
 
 
 def _solve(matrix: NDArray[np.float64], rows: NDArray[np.float64], penalty: float) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ from tallystick.privacy.local.plan import RANDOMISERS
 from tallystick.privacy.ranges import MAX_COLUMNS
 
 LEARNERS = ("moments", "pegasos", "logistic")
+LOSSES = ("square", "logistic", "hinge")
 PERTURBED = ("data", "gradient", "none")
 LABELS = ("auto", "sign", "randomised", "per-class")
 _MOST_CYCLES = 100_000
@@ -27,6 +28,7 @@ class GossipSettings:
     """What a study may say under [program]."""
 
     learner: str = "moments"
+    loss: str = "square"
     perturb: str = "data"
     randomiser: str = "subset"
     cycles: int | None = None
@@ -49,6 +51,7 @@ def gossip_settings(keywords: Mapping[str, Any]) -> GossipSettings:
     basis = keywords.get("basis")
     return GossipSettings(
         learner=one_of("learner", keywords.get("learner", "moments"), LEARNERS),
+        loss=one_of("loss", keywords.get("loss", "square"), LOSSES),
         perturb=one_of("perturb", keywords.get("perturb", "data"), PERTURBED),
         randomiser=one_of("randomiser", keywords.get("randomiser", "subset"), RANDOMISERS),
         cycles=whole_or_auto("cycles", keywords.get("cycles", "auto"), _MOST_CYCLES),

@@ -26,7 +26,7 @@ from tallystick.privacy.spent import Spent
 from tallystick.privacy.totals import Charge, Totals
 from tallystick.protocol.governance.statements import Statement
 from tallystick.roles.ledger import countersignatures
-from tallystick.roles.ledger.account import Account, Group, StudyCharge, charge_facts, ratio
+from tallystick.roles.ledger.account import Account, Fingerprint, Group, StudyCharge, charge_facts, ratio
 from tallystick.roles.ledger.anchor import broken_ledger
 from tallystick.roles.ledger.budget_groups import BudgetGroups
 from tallystick.roles.ledger.datasets import check_unit
@@ -135,6 +135,14 @@ class LedgerStore(BudgetGroups):
         with self.file.reading() as account:
             known = account.studies.get(study)
             return None if known is None else known.state
+
+    def charged_records(self, study: bytes) -> Fingerprint:
+        """The records as they were registered when this study was charged."""
+        with self.file.reading() as account:
+            known, then = self._study(account, study), Account()
+            for link in self.file.links(0, known.sequence):
+                then.apply(link)
+        return next(d.fingerprint for d in then.datasets.values() if d.ident == known.dataset)
 
     def reserved(self) -> tuple[bytes, ...]:
         """Studies for which something is set aside, and nothing has left."""

@@ -53,6 +53,8 @@ class ClientSession(ParticipantSession):
         self._untold: Tallies | None = None
         self._rules_hold = False  # as this process has seen: its rules are read when it starts
         self._has_started = False
+        self.charged_here = False
+        """This very process has charged the ledger for the study: what lies between that and now is no restart."""
         own = self.own
         self._clearance = Clearance(
             self.study_hash,
@@ -167,6 +169,7 @@ class ClientSession(ParticipantSession):
         check_own_rules(self.study_hash, exchange, process.ledger, process.parts.config)
         self._rules_hold = True
         policy = process.parts.config.policy
+        self.charged_here = process.ledger.standing(self.study_hash) in (None, "voided")
         process.ledger.reserve(
             process.parts.config.dataset,
             charge_of(self.study_hash, setup.plan),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from tallystick.protocol import gossip
 from tallystick.protocol.gossip.codec import unpack_publication
 from tallystick.protocol.gossip.collector import OPENED
 from tallystick.protocol.gossip.member import FROM, GossipMember
+from tallystick.protocol.gossip.messages import publication_digest
 from tallystick.protocol.instructions import Compute, Finished, Held
 from tallystick.protocol.study.roster import Roster
 from tallystick.protocol.summing import rule_of
@@ -145,6 +146,8 @@ class PeerPart(GossipPart, ClientPart):
 
     def begin(self) -> None:
         self.drive(self.machine.begin(self.session.process.now()))
+        if self.machine.published is not None:  # killed between the two, perhaps
+            self._give_up()
 
     def tick(self) -> None:
         step, self._waiting = self._waiting, None
@@ -185,30 +188,54 @@ class PeerPart(GossipPart, ClientPart):
     def answer(self, step: Compute, prepared: Any) -> None:
         """The one draw: paid for and countersigned by now, and kept before anybody hears of it.
 
-        A peer that was set back to an old copy of its disk may not know of its own draw. The notice board does: what a
-        peer has attested to has left, or was about to. So without the board nothing is drawn, however long it is away:
-        a peer that is restored while the board is down, too, would publish a second time. Nothing is lost by waiting,
-        because without it no study ends.
+        A peer that was set back to an old copy of its disk, or that runs twice, draws the very same record: its words
+        are a function of its own secret, of the study and of its rows (:mod:`tallystick.trust.gossip.draw_key`). Where
+        it would be another one, because its rows have changed, nothing is published: not if the ledger was charged for
+        other records, nor if the notice board knows of another publication. Without the board nothing is drawn, however
+        long it is away. Nothing is lost by waiting, because without it no study ends.
         """
         if self.machine.published is not None:
+            self._give_up()
             return
         exchange, now = self.session.process.exchange, self.session.process.now()
-        said = exchange.docket(self.session.study_hash).statements("attestation")
-        if any(s.signer == exchange.name for s in said):
-            _log.error(
-                "this peer has published in this study, and does not have what it was: its files were set back. "
-                "It draws nothing, and takes its own record up if another peer has it"
-            )
-            self.withdraw(step.round)
-            return
-        if not exchange.in_step(exchange.members.board):
+        own = [s for s in exchange.docket(self.session.study_hash).statements("attestation") if s.signer == self.name]
+        if not own and not exchange.in_step(exchange.members.board):
             self._waiting = step  # what this peer has said before may be on its way
             self.session.process.wake(now + LOOK_SECONDS, self.session, ROUNDS)
             return
-        body = self.publishing.perturbed(prepared, self.session.process.name, self.source(b"draw"))
+        body = self._drawn(prepared, own[0].body["partials"] if own else None)
+        if body is None:
+            self.withdraw(step.round)
+            return
         crashpoint("records-drawn")
         self.drive(self.machine.publish(body))
         self.session.process.health.rounds = 1
+        self._give_up()
+
+    @property
+    def name(self) -> str:
+        """Of this peer."""
+        return str(self.session.process.name)
+
+    def _drawn(self, prepared: Any, said: Sequence[str] | None) -> bytes | None:
+        """What there is to publish; ``said``: the digests that this peer has vouched for before. None: nothing."""
+        study, process = self.session.study_hash, self.session.process
+        lost = "This peer draws nothing, and takes its own record up if another peer has it"
+        if not self.session.charged_here and not process.records_as_charged(study):
+            _log.error("the records have changed since this study was charged, and this peer was restarted. %s", lost)
+            return None
+        body = self.publishing.drawn(prepared, self.name, process.draws.words)
+        if body is None:
+            _log.error("this peer has drawn in this study, and what it drew is gone: files were set back. %s", lost)
+            return None
+        if said is not None and format_hash(publication_digest(study, self.name, body)) not in said:
+            _log.error("this peer has published other records in this study: its files were set back. %s", lost)
+            return None
+        return body
+
+    def _give_up(self) -> None:
+        """The record is kept: what it was drawn from goes."""
+        self.session.process.draws.give_up(self.session.study_hash)
 
     def _vouch(self, published: bytes) -> None:
         """Attest to the noise before the records travel: it is this peer's alone, and so is the word for it."""

@@ -8,20 +8,31 @@ line that cannot be read has lost its place in the table: without shuffling, one
 to other ids, and many published records would change with one line. With it, for every order, two tables that differ in
 one line differ in one published record, so the whole is ε-DP as each of them is (a mixture over orders that do not
 depend on the records). Nothing is claimed for the shuffling besides.
+
+The words of a draw are a function of the peer's secret, of the study and of the rows (:meth:`Publishing.drawn`): an old
+copy of a peer, or two at once, draw one record and not two. THEOREM. Let F be a uniformly random function. For every
+table X the publication is M(X; F(X)), with X in the words' name; F is read at one place, where its value is uniform, so
+its law is that of M(X; fresh words), and the ratio between two tables is at most e^ε as ever. For X ≠ X′ the words are
+independent: two copies with other rows make two releases, each ε-DP. (Words that are the same for all rows would not
+do: of x + n and x′ + n everybody has the difference.) F stands for HMAC-SHA256 and AES-128-CTR, so this holds against
+everybody who cannot tell those from random, as all noise here does (decision 3). All else that a draw depends on is
+public, and in the name too: study, peer, randomiser with its exact parameters, and how words are read (`_READING`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tallystick.algorithms.gossip.design import GossipProgram
 from tallystick.algorithms.gossip.golf.learning import walk_over_published
 from tallystick.core.errors import DataError, LocalProtocolError, RemoteProtocolError
+from tallystick.core.identifiers import digest
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
 from tallystick.engines.setup import Setup
@@ -31,6 +42,11 @@ from tallystick.privacy.local.records import PerturbedBatch, PerturbedRecord, re
 from tallystick.trust.gossip.simulation import rows_of, shuffled
 
 _COUNT = Struct("<I")
+_READING = b"tallystick/gossip-draw/1"
+"""How rows and words become a publication. Another number wherever that changes: a draw with the same words, read in
+another way, would be a second release, and one whose noise is not independent of the first."""
+Words = Callable[[bytes, bytes], WordSource | None]
+"""Of a study and a context: :meth:`tallystick.trust.gossip.draw_key.DrawKey.words`."""
 MOST_RECORDS = 1 << 20
 """Of one peer, where the study does not state a number."""
 BODY_BYTES = 1 << 24
@@ -65,6 +81,25 @@ class Publishing:
 
     def perturbed(self, records: Records, name: str, source: WordSource) -> bytes:
         """What a peer publishes: to be kept before a byte of it leaves, and never drawn again."""
+        return self._draw(*self._rows(records), name, source)
+
+    def drawn(self, records: Records, name: str, words: Words) -> bytes | None:
+        """The same, with words that follow from the peer's secret, the study and the rows; None if it gives none.
+
+        ``words(study, context)``: independent uniform words for every context, always the same ones for one. The order
+        of the rows in their table is no matter: they are sorted before they are hashed, and shuffled after.
+        """
+        vectors, labels = self._rows(records)
+        rows = np.ascontiguousarray(np.column_stack([labels, vectors]).astype("<i8", copy=False))
+        rows = rows[np.lexsort(rows.T[::-1])]
+        shape = self.randomiser.shape
+        told = [self.randomiser.name, self.randomiser.label_kind, *map(str, self.randomiser.parameters)]
+        facts = [name.encode(), repr(shape).encode(), repr(rows.shape).encode(), *(t.encode() for t in told)]
+        source = words(self.study, digest(_READING, self.study, rows.tobytes(), *facts))
+        return None if source is None else self._draw(rows[:, 1:], rows[:, 0], name, source)
+
+    def _rows(self, records: Records) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What is to be published, readable or not."""
         vectors, labels = rows_of(records, self.program, self.plan.claim.max_records)
         lost = records.tallies.broken * (1 if records.persons is None else self.plan.claim.max_records)
         vectors = np.vstack([vectors, np.zeros((lost, vectors.shape[1]), np.int64)])
@@ -75,6 +110,9 @@ class Publishing:
                 rule="records-as-stated",
                 remedy="Have the analyst state the number of records of all peers together, in a new version.",
             )
+        return vectors, labels
+
+    def _draw(self, vectors: NDArray[np.int64], labels: NDArray[np.int64], name: str, source: WordSource) -> bytes:
         order = shuffled(len(vectors), source)
         identities = record_identities(self.study, name, len(vectors))
         batch = self.randomiser.perturb_all(vectors[order], labels[order], identities, source)
