@@ -1,4 +1,4 @@
-"""The peer's process: a client who speaks with other clients, over lines of their own or through the relay."""
+"""``tallystick peer start``: a client that others may reach; what it publishes is drawn from a secret of its own."""
 
 from __future__ import annotations
 
