@@ -75,7 +75,6 @@ def test_a_dealer_where_nothing_is_dealt() -> None:
         ("trust", {"min_clients": None}, "holders-take-part"),
         ("trust", {"min_clients": 3}, "holders-take-part"),
         ("data", {"identifier": None}, "identifier-is-named"),
-        ("data", {"records": None}, "replace-one-needs-records"),
     ],
 )
 def test_what_is_missing_is_asked_for(section: str, values: dict[str, Any], rule: str) -> None:
@@ -95,7 +94,10 @@ def test_every_list_has_a_length_and_every_institution_is_a_client() -> None:
 
 def test_what_is_not_there_is_said_in_words() -> None:
     machine = study(program="vertical_svc", target="label").replace("privacy", mechanism="none")
-    found = refused(machine)
+    machine = machine.replace("trust", dealer=None)
+    with pytest.raises(StudyError) as caught:
+        set_up(machine.canonical(), "", allow_not_private=True).check_cast(cast_of(machine))
+    found = caught.value
     assert found.rule == "vertical-is-simulated"
     assert "a reducer's process has no records" in found.cause
 

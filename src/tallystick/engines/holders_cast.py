@@ -65,12 +65,6 @@ def _check_alignment(study: Study) -> None:
             rule="identifier-is-named",
             remedy='Add identifier = "…" under [data]: a column that each of them has.',
         )
-    if study.data.records is None:
-        raise StudyError(
-            "the number of people whom all institutions have in common is not stated",
-            rule="replace-one-needs-records",
-            remedy="Add records = … under [data]: as many as there may be; it is public.",
-        )
     for name, held in (study.data.holders or {}).items():
         if held.people is None:
             raise StudyError(
