@@ -45,7 +45,7 @@ class OnSpark(Parties):
         self.ports = {name: free_port() for name in (CLIENT, SERVER)}
         for name, port in self.ports.items():
             config = self.configs[name][1]
-            conf = STANDALONE | {"spark.driver.memory": "400m", "spark.driver.port": str(port)}
+            conf = STANDALONE | {"spark.driver.port": str(port)}
             pairs = ", ".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in conf.items())
             text = config.read_text().replace("[role]", '[role]\nengine = "spark"')
             config.write_text(f'{text}\n[spark]\nmaster = "{standalone_master()}"\nconf = {{ {pairs} }}\n')

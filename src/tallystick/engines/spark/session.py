@@ -101,7 +101,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
     except ImportError:
         needs = "Spark Connect needs packages that are not installed here"
     except Exception as error:  # Spark raises what its gateway finds
-        failed = _kind(error)
+        failed = ascii(_kind(error) + _reason(error))[1:-1]
     if needs:
         raise DataError(
             needs, rule="extra-not-installed", remedy='Install them: pip install "pyspark[connect]" beside tallystick.'
@@ -198,6 +198,15 @@ def job(action: Callable[[], _Answer], session: Any, what: str) -> _Answer:
         remedy="Executors that are lost are replaced and change nothing; this job was given up after Spark's own "
         "retries. Look at the executors' logs: Spark's message is not repeated here, for it may quote records.",
     )
+
+
+def _reason(error: Exception) -> str:
+    """The first line of what Java says: only while a session is made, when no record has been read."""
+    try:
+        said = str(error.java_exception.getMessage())  # type: ignore[attr-defined]
+    except Exception:
+        return ""
+    return f": {said.strip().splitlines()[0][:200]}" if said.strip() else ""
 
 
 def _kind(error: Exception) -> str:
