@@ -1,4 +1,4 @@
-"""Logistic regression and the hinge on perturbed records: mean losses, and what is known of a record behind its noise."""
+"""Logistic regression and the hinge on perturbed records: mean losses, and what is known behind the noise."""
 
 from __future__ import annotations
 

@@ -72,7 +72,9 @@ def exp_of_negative(x):  # type: ignore[no-untyped-def]
     s = s * r + 0.5
     s = s * r + 1.0
     s = s * r + 1.0
-    return math.ldexp(s, int(n))
+    if not n <= 0.0:  # rounding has put x a little above 0, or it is not a number
+        return math.ldexp(s, int(n))
+    return s * np.int64((int(n) + 1023) << 52).view(np.float64)  # 2^n by its bits: exact, as n ≥ −1021; no call
 
 
 @njit(cache=True, nogil=True)

@@ -26,7 +26,8 @@ def share(learner, margin):  # type: ignore[no-untyped-def]
     if learner == 0:
         return 1.0 if margin < 1.0 else 0.0
     e = exp_of_negative(-abs(margin))
-    return e / (1.0 + e) if margin >= 0 else 1.0 / (1.0 + e)
+    above = e if margin >= 0 else 1.0  # chosen and not jumped to: the sign cannot be foreseen
+    return above / (1.0 + e)
 
 
 @njit(cache=True, nogil=True)
