@@ -102,7 +102,7 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
     from tallystick.roles.identity.role_config import load_role_config
     from tallystick.roles.ledger import registration
-    from tallystick.roles.processes import client_session, participant
+    from tallystick.roles.processes import participant
     from tallystick.roles.processes.client import ClientProcess
     from tallystick.roles.processes.client_session import ClientSession
     from tallystick.roles.processes.process import RECEIPT_LIMIT
@@ -120,7 +120,7 @@ def drive(folder: Path, state: Path, names: list[str]) -> None:
     participant.set_up = review.set_up = made
     registration.make_dataset = once(registration.make_dataset, lambda name, source, **_options: (name, source))
     Acceptances.lacking = lambda *_arguments: []  # type: ignore[method-assign]  # every steward has accepted them
-    client_session.study_records = once(client_session.study_records, lambda _study, source, **_options: source)
+    ClientProcess.open_records = once(ClientProcess.open_records, lambda own, _study: own.source())  # type: ignore[method-assign]
     client_map.compile_map_of = once(client_map.compile_map_of, lambda *_program: None)
     study_layer.make_roster = once(study_layer.make_roster, lambda _members, start: start.attempt)
     part.parameters_of = once(part.parameters_of, lambda _setup, roster: roster.attempt)
