@@ -15,7 +15,7 @@ import numpy as np
 
 from benchmarks.quantile_data import issue_cases, other_cases, tied_cases
 from benchmarks.quantile_runs import FIVE, Case, budget_of, central_exponential, run
-from benchmarks.quantile_shapes import kept_back_cases, looked_at_cases
+from benchmarks.quantile_shapes import drawn_cases, kept_back_cases, looked_at_cases
 
 EPSILONS = (0.1, 0.25, 1.0)
 
@@ -77,6 +77,7 @@ def main() -> None:
         "ties": (tied_cases(), FIVE),
         "others": (other_cases(), (0.5,)),
         "looked-at": (looked_at_cases(), (0.5,)),
+        "drawn": (drawn_cases(), (0.5,)),
         "kept-back": (kept_back_cases(), (0.5,)),
         "kept-back-five": (kept_back_cases(), FIVE),
     }

@@ -94,9 +94,8 @@ def drawn_cases(seed: int = 2024, many: int = 24) -> list[Case]:
         else:
             values = places[which]
         if kind == "spikes on a slope":
-            values = np.where(
-                rng.random(n) < rng.uniform(0.1, 0.7), values, rng.beta(rng.uniform(0.5, 5), rng.uniform(0.5, 5), n)
-            )
+            share, (a, b) = rng.uniform(0.1, 0.7), rng.uniform(0.5, 5, 2).tolist()
+            values = np.where(rng.random(n) < share, values, rng.beta(a, b, n))
         out.append(case_of(f"drawn {at}: {parts} {kind}, n={n}, {size:.0e}", values * size, size))
     return out
 

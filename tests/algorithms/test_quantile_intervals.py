@@ -14,6 +14,7 @@ from benchmarks.quantile_runs import Case, budget_of, exact_total, program_for, 
 from tallystick.algorithms.quantiles.answers import quantile_answers
 from tallystick.algorithms.quantiles.posterior import Target
 from tallystick.algorithms.quantiles.sightings import Round, Sightings, tail_quantiles
+from tallystick.algorithms.quantiles.sparse_counts import expected_counts
 
 N = 4_000
 
@@ -121,3 +122,21 @@ def test_an_answer_lies_within_its_interval() -> None:
             state = program.reduce_in_aggregator(total + rng.normal(0, std, len(total)), state)
         for answer in quantile_answers(program, state, level=0.95):
             assert answer.interval is None or answer.interval[0] <= (answer.value or 0) <= answer.interval[1]
+
+
+@pytest.mark.parametrize("laplace", [True, False])
+def test_of_many_cells_the_empty_ones_are_taken_for_empty(laplace: bool) -> None:
+    rng = np.random.default_rng(6)
+    true = np.zeros(64)
+    true[[7, 40]] = 800, 500
+    noise = rng.laplace(0, 50, 64) + rng.laplace(0, 50, 64) if laplace else rng.normal(0, 100, 64)
+    mean, variance = expected_counts(true + noise, 100.0, laplace=laplace)
+    assert mean[[7, 40]] == pytest.approx(true[[7, 40]] + noise[[7, 40]], abs=80)
+    assert abs(mean[true == 0]).sum() < 0.25 * abs(noise[true == 0]).sum()
+    assert (variance > 0).all()
+    assert variance[true == 0].mean() < 0.5 * 100**2
+
+
+def test_without_noise_counts_are_what_they_are() -> None:
+    counts = np.array([0.0, 3.0, 5.0])
+    assert expected_counts(counts, 0.0, laplace=True)[0] is counts

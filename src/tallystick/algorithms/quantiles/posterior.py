@@ -246,16 +246,6 @@ class RankPosterior:
         var += (plain[cell] * np.diff(self.edges)[cell] + uneven[cell]) * part * (1 - part)
         return mean, np.sqrt(np.maximum(var, 0.0))
 
-    def records_between(self, points: Floats) -> tuple[Floats, Floats]:
-        """Expected records between neighbouring ones of ascending grid positions, and their standard deviations."""
-        cell, part = self._cells(points)
-        rows = np.zeros((len(points), len(self.edges)))
-        at = np.arange(len(points))
-        rows[at, cell] = 1 - part
-        rows[at, cell + 1] += part
-        rows = np.diff(rows, axis=0)
-        return rows @ self.mean, np.sqrt(np.maximum(((rows @ self.cov) * rows).sum(axis=1), 0.0))
-
     def location(self, target: Target) -> Location:
         """The posterior of where the target rank is crossed."""
         edges = self.edges.astype(np.float64)

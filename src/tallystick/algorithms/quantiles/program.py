@@ -171,10 +171,8 @@ class QuantileProgram(BlockProgram):
         known = Known(
             spread=spread,
             doubt=max((z.widest_doubt for z in told), default=0.0),
-            spike=all(z.in_spike for z in unsettled),
-            gap=bool(told) and all(z.in_gap for z in told),
-            places=max((z.places for z in told), default=1.0),
-            step=min((z.step for z in told), default=0.0),
+            rough=all(z.rough for z in unsettled),
+            spiky=all(z.spiky for z in unsettled),
         )
         return self.schedule.next(known, cells=cells, left=left, round=done, probed=probed)
 

@@ -3,14 +3,12 @@
 Budgets grow as windows narrow: a level is priced so that the rank at a cell's edge has a standard deviation of an
 eighth or so of the ranks that the answer is still uncertain by. Tiny at first, and geometric from there, so that the
 levels together cost little more than the last of them; what is left goes to probes of single ranks at the answers
-themselves. A jump of the rank is another matter: to find its place needs counts that tell a cell that holds all of it
-from one that holds nothing, however many there are; and to tell on which side of a gap the answer lies, one rank.
+themselves.
 Prices are whole parts of the reservation (:mod:`tallystick.privacy.open_budget`).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from tallystick.privacy.open_budget import PARTS
@@ -56,14 +54,10 @@ class Known:
     """Ranks that the answers are still uncertain by."""
     doubt: float
     """Standard deviation of the rank at the answer."""
-    spike: bool
-    """The answers lie where ranks jump: what is missing is the place, which coarse counts of many cells tell."""
-    gap: bool
-    """They lie in gaps between such places: what is missing is on which side, which one rank tells."""
-    places: float
-    """Values that an answer may have."""
-    step: float
-    """Records in the few values, not yet counted one by one, that an answer surely is among."""
+    rough: bool
+    """Records may lie in spikes."""
+    spiky: bool
+    """They have shown to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +69,8 @@ class Schedule:
     wide: int
     """Cells around each answer where records are in spikes: a count tells a spike's cell however many there are."""
     precision: float = 8.5
-    cheap: float = 0.02
-    """A level that takes no more than this share of what is left has as many cells as fit."""
-    jump_precision: float = 8.0
-    """A spike's records in the noise of a count: enough to find its cell among 64, wrong once in thousands."""
-    side_precision: float = 4.0
-    """The doubt of a gap's rank in the noise of the probe that asks on which side the answer is."""
+    rough_precision: float = 6.5
+    """Where records are in spikes and more cannot be paid: enough to find the cell of one."""
     reserve: float = 0.35
     """Levels of cells never take more than this share of what is left."""
     split: float = 0.3
@@ -98,41 +88,15 @@ class Schedule:
         return Look(price=max(LEAST_PRICE, min(int(wanted), int(PARTS * self.reserve))), fan=FIRST_FAN)
 
     def next(self, known: Known, *, cells: int, left: int, round: int, probed: bool) -> Look:
-        """After ``round`` rounds, with ``left`` parts left."""
-        rounds = MOST_ROUNDS - round
+        """After ``round`` rounds, with ``left`` parts left; once probed, there are only probes."""
         wanted, fan = self._wanted(known.spread, cells, self.precision), self.fan
-        if known.spike:
-            return self._jump(known, left, rounds)
-        if known.gap and wanted <= left * self.reserve and rounds > 2:
-            asked = self.noise.price_for(known.doubt / self.side_precision / self.lone)
-            return Look(price=max(LEAST_PRICE, int(min(left * self.split, asked))), fan=0)
-        wanted, fan = self._finer(known, wanted, cells, left)
+        if known.spiky or (known.rough and wanted > left * self.reserve):
+            wanted, fan = self._wanted(known.spread, 4, self.rough_precision), self.wide
         if round >= _LATE:  # whatever keeps a search looking, rounds must not run out while there is budget
-            wanted = max(wanted, left / (4 * rounds))
-        if wanted <= left * self.reserve and rounds > 2:
-            return Look(price=max(LEAST_PRICE, int(wanted)), fan=fan)
-        single = self._wanted(known.step, 4, self.jump_precision)
-        if single <= left * self.reserve and rounds > 1:
-            return Look(price=max(LEAST_PRICE, int(single)), fan=self.fan)
-        return Look(price=max(LEAST_PRICE, self._probe(known.doubt, left, round, probed)), fan=0)
-
-    def _jump(self, known: Known, left: int, rounds: int) -> Look:
-        """Many cells; of what is left no look takes more than its share, with one share over for the rank."""
-        looks = min(rounds, math.ceil(math.log(max(2.0, known.places)) / math.log(self.wide)))
-        least, good = (self._wanted(known.spread, 4, p * self.jump_precision) for p in (1.0, 1.5))
-        wanted = max(least, min(good, left / (4 * rounds)))
-        price = left if rounds == 1 else int(min(wanted, left / (looks + 1)))
-        return Look(price=max(LEAST_PRICE, price), fan=self.wide)
-
-    def _finer(self, known: Known, wanted: float, cells: int, left: int) -> tuple[float, int]:
-        """As many cells as cost next to nothing, and ranks told the better for it: fewer rounds to where it matters."""
-        times = self.wide // self.fan
-        while times > 1:
-            more = self._wanted(known.spread, cells * times, self.precision * math.sqrt(times))
-            if more <= self.cheap * left:
-                return more, self.fan * times
-            times //= 2
-        return wanted, self.fan
+            wanted = max(wanted, left / (4 * (MOST_ROUNDS - round)))
+        if probed or wanted > left * self.reserve or MOST_ROUNDS - round <= 2:
+            return Look(price=max(LEAST_PRICE, self._probe(known.doubt, left, round, probed)), fan=0)
+        return Look(price=max(LEAST_PRICE, int(wanted)), fan=fan)
 
     def _probe(self, doubt: float, left: int, round: int, probed: bool) -> int:
         """A rank is told where it is most likely reached; the further off it proves, the more probes come after."""

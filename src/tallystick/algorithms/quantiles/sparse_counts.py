@@ -1,58 +1,45 @@
-"""Counts of many cells of which a few hold all the records: what they say of the runs of empty ones between.
+"""Counts of which many are nothing: what a noisy count says of a cell where records are known to lie in heaps.
 
-Where the answer is known to lie in a spike, a level has many cells to find the spike's place quickly. The noise of all
-the empty ones would add up in every rank to the right of them; but that they are empty is plain to see: none stands
-above its noise, nor does the sum of the run. A run is then one cell with no records, up to half of one count's noise.
-Post-processing: only where to look depends on it; intervals (:mod:`tallystick.algorithms.quantiles.sightings`) do not.
+A cell is empty with probability 1 − π, else its count has the density 1/((c + s)·L) on [0, M], s being the noise's
+standard deviation, M the largest count that is possible and L what makes it one: no scale is preferred. π is taken from
+the counts themselves (the maximum of their marginal likelihood, by EM). Post-processing: only where to look depends on
+it; intervals (:mod:`tallystick.algorithms.quantiles.sightings`) do not.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 import numpy as np
 
-from tallystick.algorithms.quantiles.posterior import Floats, Indices
-from tallystick.algorithms.quantiles.sightings import tail_quantiles
+from tallystick.algorithms.quantiles.posterior import Floats
 
-_FALSE = 0.3
-"""So many empty cells of a level are expected to stand above the noise: then one more is looked into, no harm done."""
-_SUM = 2.5
-"""Standard deviations that the sum of an empty run may be off nothing."""
-_RUN = 0.5
-"""Standard deviation left to the records of an empty run, in that of one count."""
-_FEW = 3
-"""With records in more cells than these the level shows no spikes."""
+_POINTS = 96
+_EMPTY = 0.25
+"""Standard deviation, in that of the noise, left to a count that is surely nothing."""
 
 
-class MergedCells(NamedTuple):
-    """A level whose runs of empty cells are one cell each."""
+def expected_counts(counts: Floats, std: float, *, laplace: bool) -> tuple[Floats, Floats]:
+    """Posterior mean and variance of each count."""
+    if std <= 0:
+        return counts, np.zeros(len(counts))
+    most = max(float(counts.max()) + 3 * std, 4 * std)
+    places = (np.geomspace(1.0, 1.0 + most / std, _POINTS) - 1.0) * std  # equal steps of ln(c + s)
+    of_place = _density(counts[:, None] - places[None, :], std, laplace) / _POINTS
+    empty, some = _density(counts, std, laplace), of_place.sum(axis=1)
+    occupied = 0.5
+    for _ in range(8):
+        share = occupied * some / np.maximum(occupied * some + (1 - occupied) * empty, 1e-300)
+        occupied = float(np.clip(share.mean(), 1 / (2 * len(counts)), 1.0))
+    weights = of_place / np.maximum(some, 1e-300)[:, None]
+    first = weights @ places
+    second = weights @ places**2
+    mean = share * first
+    variance = share * second - mean**2 + (1 - share) * (_EMPTY * std) ** 2
+    return mean, np.maximum(variance, (_EMPTY * std) ** 2 / 4)
 
-    edges: Indices
-    counts: Floats
-    variances: Floats
 
-
-def merged_cells(edges: Indices, counts: Floats, variance: float, *, laplace: bool) -> MergedCells | None:
-    """The ``len(edges) + 1`` cells with empty runs merged; None where records are not in a few of the inner cells."""
-    std = math.sqrt(variance)
-    reach = std * float(tail_quantiles(_FALSE / len(counts), np.array([3.0 if laplace else 0.0]))[0])
-    full = counts > reach
-    if not 1 <= full[1:-1].sum() <= _FEW:
-        return None
-    full[[0, -1]] = True  # what lies outside the window is not looked into
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(full.astype(np.int64))) + 1, [len(counts)]])
-    first: list[int] = []
-    merged: list[float] = []
-    variances: list[float] = []
-    for low, high in zip(starts[:-1].tolist(), starts[1:].tolist()):
-        if full[low] or abs(float(counts[low:high].sum())) > _SUM * std * math.sqrt(high - low):
-            first += range(low, high)
-            merged += counts[low:high].tolist()
-            variances += [variance] * (high - low)
-        else:
-            first.append(low)
-            merged.append(0.0)
-            variances.append(variance * _RUN**2)
-    return MergedCells(edges[np.array(first[1:], dtype=np.int64) - 1], np.array(merged), np.array(variances))
+def _density(x: Floats, std: float, laplace: bool) -> Floats:
+    """Of the noise, up to a constant; two servers' Laplace noise has e^(−|x|/b)·(1 + |x|/b), b = s/2."""
+    if laplace:
+        scaled = 2 * np.abs(x) / std
+        return np.asarray((1 + scaled) * np.exp(-scaled))
+    return np.asarray(2 * np.exp(-0.5 * (x / std) ** 2) / np.sqrt(2 * np.pi) * 1.0)

@@ -23,7 +23,7 @@ import numpy as np
 
 from tallystick.algorithms.quantiles.posterior import Floats, Indices, Location, RankPosterior, Target
 from tallystick.algorithms.quantiles.sightings import Sightings
-from tallystick.algorithms.quantiles.sparse_counts import merged_cells
+from tallystick.algorithms.quantiles.sparse_counts import expected_counts
 
 UNIT_WINDOW = 8
 """A window of so few values is cut into single values."""
@@ -35,14 +35,8 @@ _INFORMED = 4.0
 """Only if counts can tell: their standard deviation is at most so small a part of the ranks in doubt."""
 _LEAST_FLAT, _FLATTEST = 0.25, 2048.0
 _RELUCTANCE = 0.5
-_SEEN = 2.0
-"""And if there are records in the window: its sum stands so many standard deviations above nothing."""
-_BESIDE = 4.0
-"""A spike's cell has so many times its width on either side without many records; a gap, the other way round."""
-_FEW = 0.25
-"""Of a spike's records, at most so many may be there."""
-_CLEAR = 4.0
-"""Standard deviations by which the records of a spike's cell stand above none."""
+_ROUGH = 4.0
+_SPIKY = 0.5
 _IN_DOUBT = 2.0
 """Standard deviations of the rank at an edge that count as ranks in doubt."""
 SETTLED = 0.99
@@ -142,54 +136,14 @@ class Zoom:
         return max((self.doubt(t) for t in self.open_targets), default=0.0)
 
     @property
-    def places(self) -> float:
-        """Values that the widest of the open answers may have."""
-        spans = [high - low for low, high in (self.window(SETTLED, t) for t in self.open_targets)]
-        return float(max(spans, default=1))
+    def rough(self) -> bool:
+        """Whether records have shown to be in spikes: a level then finds a spike's cell, and ranks stay as they are."""
+        return self.ranks.alpha <= _ROUGH
 
     @property
-    def step(self) -> float:
-        """Records in the cells of few values that the open answers surely are in; 0 where one is not."""
-        steps = []
-        for t in self.open_targets:
-            low, high = self._cell(t)
-            mean, std = self._records(low, high)
-            few = 1 < high - low <= UNIT_WINDOW and mean[0] > _CLEAR * std[0]
-            steps.append(float(mean[0]) if few else 0.0)
-        return min(steps, default=0.0)
-
-    @property
-    def in_spike(self) -> bool:
-        """Whether every open answer's cell holds by far more records than its surroundings."""
-        return bool(self.open_targets) and all(self._is_spike(*self._cell(t)) for t in self.open_targets)
-
-    @property
-    def in_gap(self) -> bool:
-        """Whether every open answer's cell is empty, beside many records in places that are narrow to it."""
-        return bool(self.open_targets) and all(self._is_gap(*self._cell(t)) for t in self.open_targets)
-
-    def _is_spike(self, low: float, high: float) -> bool:
-        beside = _BESIDE * (high - low)
-        mean, std = self._records(low - beside, low, high, high + beside)
-        most = np.maximum(mean, 0.0) + 2 * std
-        return bool(mean[1] > _CLEAR * std[1] and max(most[0], most[2]) < _FEW * mean[1])
-
-    def _is_gap(self, low: float, high: float) -> bool:
-        beside = (high - low) / _BESIDE
-        mean, std = self._records(low - beside, low, high, high + beside)
-        least = mean - 2 * std
-        return bool(min(least[0], least[2]) > max(0.0, mean[1]) + 2 * std[1])
-
-    def _cell(self, target: int) -> tuple[float, float]:
-        """The counted edges around the answer."""
-        edges = self.ranks.edges
-        at = int(np.searchsorted(edges, self.locations[target].crossing, side="right")) - 1
-        at = min(max(at, 0), len(edges) - 2)
-        return float(edges[at]), float(edges[at + 1])
-
-    def _records(self, *ends: float) -> tuple[Floats, Floats]:
-        """Expected records between neighbouring ones of these positions, and standard deviations."""
-        return self.ranks.records_between(np.clip(np.array(ends), 0.0, float(self.ranks.size)))
+    def spiky(self) -> bool:
+        """Whether they have shown so clearly."""
+        return self.ranks.alpha <= _SPIKY
 
     def cells(self, fan: int) -> Indices:
         """Edges of the next cells: ``fan`` of equal posterior probability around each answer."""
@@ -217,8 +171,7 @@ class Zoom:
         """
         noise = np.full(len(counts), variance)
         informed = _INFORMED * math.sqrt(variance) < self.typical_spread
-        inside = len(counts) > 2 and float(counts[1:-1].sum()) > _SEEN * math.sqrt(variance * (len(counts) - 2))
-        flat = self.ranks.alpha * (_GROWTH if informed and inside else 1.0)
+        flat = self.ranks.alpha * (_GROWTH if informed else 1.0)
         best, most = self.ranks, -math.inf
         for steps in _STEPS:
             # How flat the density is at this scale is itself taken from the release (empirical Bayes): spikes and gaps
@@ -229,13 +182,10 @@ class Zoom:
             evidence = ranks.evidence(functional, counts, noise) - _RELUCTANCE * abs(steps)
             if evidence > most:
                 best, most = ranks, evidence
-        merged = merged_cells(edges, counts, variance, laplace=self.laplace) if sparse and self.in_spike else None
-        if merged is not None:
-            edges_told, values, noise = merged
-            best = self.ranks.with_edges(edges_told, best.alpha)
-            best = best.updated(best.of_cells(edges_told), values, noise)
-        else:
-            best = best.updated(best.of_cells(edges), counts, noise)
+        values = counts
+        if sparse and best.alpha <= _ROUGH:
+            values, noise = expected_counts(counts, math.sqrt(variance), laplace=self.laplace)
+        best = best.updated(best.of_cells(edges), values, noise)
         seen = tuple(
             s.with_cells(edges, counts, variance, target=t, records=self.records, laplace=self.laplace)
             for s, t in zip(self.seen, self.targets)
