@@ -74,7 +74,7 @@ def table(path: Path | None, *, sets: Sequence[str], runs: int, quick: bool = Fa
         split, k, most = labelled_rows(name), COMPONENTS[name], MOST.get(name)
         if quick:
             split = (split[0][:300], split[1][:300], split[2][:200], split[3][:200])
-        own = 1 if name in MOST or quick else runs
+        own = 1 if quick else runs
         n = len(split[0])
         for approach in ("random projection", "without privacy", "all columns"):
             if (name, approach, "", "") not in known:
