@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.trust.proxy_deployment import wait_for
-from tests.trust.vertical_deployment import AT_BANK, AT_HOSPITAL, CLIENTS, VerticalDeployment, frames, study
+from tests.trust.vertical_deployment import (
+    AT_BANK,
+    AT_HOSPITAL,
+    CLIENTS,
+    VerticalDeployment,
+    exactly_written,
+    frames,
+    study,
+)
 from tests.trust.vertical_role import SEED
 
 import tallystick as ts
@@ -185,6 +193,29 @@ def test_what_institutions_say_to_each_other_tells_no_identifier_and_no_value(de
     assert all(
         sizes in ({AT_BANK, AT_HOSPITAL}, {2_100, AT_HOSPITAL}) for sizes in lists_of.values()
     )  # not how many there really are
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (exactly_written(), "the institutions have nobody in common"),
+        (study("more", timeout=6).replace("data", records=50), "the institutions share 60"),
+    ],
+)
+def test_what_is_found_wrong_when_all_are_compared_ends_the_study(
+    deployment: VerticalDeployment, wanted: Study, told: str
+) -> None:
+    """Outside, institutions are unavailable; why stands in their own logs. Nothing is opened, and it stays charged."""
+    opened = len([1 for _, kind, *_ in notes(deployment) if kind in ("OpenedRows", "DealWanted")])
+    with pytest.raises(RoundAborted) as caught:
+        run(deployment, wanted)
+    assert caught.value.rule == "too-few-clients"
+    assert told not in str(caught.value)
+    assert all(told in (deployment.logs / f"{name}.log").read_text() for name in CLIENTS)
+    assert opened == len([1 for _, kind, *_ in notes(deployment) if kind in ("OpenedRows", "DealWanted")])
+    for name in CLIENTS:
+        with PartyFiles.of(deployment.configs[name][1]) as files, files.ledger() as ledger:
+            assert ledger.standing(wanted.hash) == "released"
 
 
 def test_a_list_that_is_longer_than_registered_ends_the_study(deployment: VerticalDeployment) -> None:
