@@ -7,3 +7,6 @@ from tallystick.roles.processes.client import ClientProcess
 
 class PeerProcess(ClientProcess):
     """The process of a peer."""
+
+    def takes_relayed(self, kind: int) -> bool:
+        return True  # witnesses among peers are asked and answer, too
