@@ -199,7 +199,7 @@ def test_what_institutions_say_to_each_other_tells_no_identifier_and_no_value(de
     ("wanted", "told"),
     [
         (exactly_written(), "the institutions have nobody in common"),
-        (study("more", timeout=6).replace("data", records=50), "the institutions share 60"),
+        (study("more", timeout=20).replace("data", records=50), "the institutions share 60"),
     ],
 )
 def test_what_is_found_wrong_when_all_are_compared_ends_the_study(
@@ -224,7 +224,7 @@ def test_a_list_that_is_longer_than_registered_ends_the_study(deployment: Vertic
     try:
         deployment.kill("bank")
         with pytest.raises(RoundAborted) as caught:
-            run(deployment, study("longer", timeout=6))
+            run(deployment, study("longer", timeout=20))
         assert caught.value.rule == "too-few-clients"
         log = (deployment.logs / "hospital.log").read_text()
         assert "the list has not the size it is bound to" in log
