@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.trust.proxy_deployment import wait_for
-from tests.trust.vertical_deployment import AT_BANK, AT_HOSPITAL, CLIENTS, VerticalDeployment, frames, study
+from tests.trust.vertical_deployment import (
+    AT_BANK,
+    AT_HOSPITAL,
+    CLIENTS,
+    VerticalDeployment,
+    exactly_written,
+    frames,
+    study,
+)
 from tests.trust.vertical_role import SEED
 
 import tallystick as ts
@@ -187,13 +195,36 @@ def test_what_institutions_say_to_each_other_tells_no_identifier_and_no_value(de
     )  # not how many there really are
 
 
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (exactly_written(), "the institutions have nobody in common"),
+        (study("more", timeout=20).replace("data", records=50), "the institutions share 60"),
+    ],
+)
+def test_what_is_found_wrong_when_all_are_compared_ends_the_study(
+    deployment: VerticalDeployment, wanted: Study, told: str
+) -> None:
+    """Outside, institutions are unavailable; why stands in their own logs. Nothing is opened, and it stays charged."""
+    opened = len([1 for _, kind, *_ in notes(deployment) if kind in ("OpenedRows", "DealWanted")])
+    with pytest.raises(RoundAborted) as caught:
+        run(deployment, wanted)
+    assert caught.value.rule == "too-few-clients"
+    assert told not in str(caught.value)
+    assert all(told in (deployment.logs / f"{name}.log").read_text() for name in CLIENTS)
+    assert opened == len([1 for _, kind, *_ in notes(deployment) if kind in ("OpenedRows", "DealWanted")])
+    for name in CLIENTS:
+        with PartyFiles.of(deployment.configs[name][1]) as files, files.ledger() as ledger:
+            assert ledger.standing(wanted.hash) == "released"
+
+
 def test_a_list_that_is_longer_than_registered_ends_the_study(deployment: VerticalDeployment) -> None:
     planted = deployment.configs["bank"][1].parent / "planted"
     planted.write_text("longer-list")
     try:
         deployment.kill("bank")
         with pytest.raises(RoundAborted) as caught:
-            run(deployment, study("longer", timeout=6))
+            run(deployment, study("longer", timeout=20))
         assert caught.value.rule == "too-few-clients"
         log = (deployment.logs / "hospital.log").read_text()
         assert "the list has not the size it is bound to" in log

@@ -74,6 +74,11 @@ def study(name: str = "columns apart", **options: object) -> Study:
     return Study.parse(made)
 
 
+def exactly_written() -> Study:
+    """With identifiers that count as they are written, nobody is at both."""
+    return study("nobody", timeout=20).replace("data", identifier={"column": "id", "blanks": "skip"})
+
+
 def frames() -> dict[str, pl.DataFrame]:
     """Neither sorted nor complete: each has people of its own; one cell is of no use, one name is blank."""
     rng = np.random.default_rng(5)
@@ -124,6 +129,7 @@ class VerticalDeployment(Deployment):
         for name in CLIENTS:
             for target in ("y", "label"):
                 accept_columns(study(target=target), self.configs[name][1], by="steward")
+            accept_columns(exactly_written(), self.configs[name][1], by="steward")
         self._nursery = subprocess.Popen(
             [sys.executable, "-m", "tests.trust.vertical_role"],
             stdin=subprocess.PIPE, cwd=ROOT, env={**os.environ, "GRPC_VERBOSITY": "NONE", "OMP_NUM_THREADS": "1"},

@@ -13,7 +13,7 @@ from tallystick.core.errors import RemoteProtocolError
 from tallystick.roles.processes.process import RoleProcess
 from tallystick.transport.link import Envelope
 from tallystick.transport.relayed import unwrap, wrap
-from tallystick.transport.wire import HEADER_BYTES, RELAYED
+from tallystick.transport.wire import HEADER_BYTES, RELAYED, SEALED
 
 
 class Relay(RoleProcess):
@@ -48,6 +48,10 @@ class Relayed(RoleProcess):
             raw, to, length = wrap(self.name, to, raw, self.parts.identity.signing), self.members.board, None
         super().send(to, raw, length)
 
+    def takes_relayed(self, kind: int) -> bool:
+        """Which kinds of messages another client may send: what is sealed, in a study; nothing else is said."""
+        return kind == SEALED
+
     def _message(self, envelope: Envelope) -> None:
         if envelope.raw[:1] != bytes([RELAYED]):
             super()._message(envelope)
@@ -55,7 +59,7 @@ class Relayed(RoleProcess):
         relayed = unwrap(bytes(envelope.raw[HEADER_BYTES:]), envelope.sender)
         if envelope.sender != self.members.board or relayed.to != self.name:
             raise RemoteProtocolError("a relayed message that is not for this party", party=envelope.sender)
-        if relayed.sender not in self.members.clients:
-            raise RemoteProtocolError("a relayed message of nobody in the consortium", party=envelope.sender)
+        if relayed.sender not in self.members.clients or not self.takes_relayed(relayed.raw[0]):
+            raise RemoteProtocolError("a relayed message of nobody who sends such to this party", party=envelope.sender)
         relayed.verify(self.members.identities[relayed.sender])
         super()._message(Envelope(sender=relayed.sender, to=self.name, raw=relayed.raw))

@@ -24,3 +24,6 @@ class PeerProcess(ClientProcess):
         config = self.parts.config
         there = make_dataset(config.dataset, self.source(), party=self.name, engine=engine_of(config))
         return there.fingerprint.content == self.ledger.charged_records(study).content
+
+    def takes_relayed(self, kind: int) -> bool:
+        return True  # witnesses among peers are asked and answer, too
