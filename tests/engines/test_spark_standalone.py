@@ -57,6 +57,6 @@ def test_a_cluster_that_has_nobody_free_ends_a_job(spark: Any, monkeypatch: pyte
         job(session.range(1).collect, session, "a test")
     assert caught.value.rule == "spark-job"
     session.stop()
-    with pytest.raises(DataError, match="Could not parse Master URL: 'nowhere'") as caught:
+    with pytest.raises(DataError, match="no Spark session could be had from 'nowhere'") as caught:
         start_session("nowhere", STANDALONE)
     assert caught.value.rule == "spark-session"

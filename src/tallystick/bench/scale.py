@@ -41,7 +41,8 @@ from tallystick.study import Study
 _FEATURES = 10
 _FILE_ROWS = 1_000_000
 _QUICK, _FULL = 200_000, 20_000_000
-_ROW_BYTES = 8 * _FEATURES + 1
+_ROW_BYTES = 100
+"""Of a row as it lies on disk."""
 _STREAM_QUICK, _STREAM_BYTES = 50_000_000, 10_000_000_000
 _SPARE = 2_000_000_000
 _CLUSTER = ("local-cluster[2,1,1500]", {"spark.log.level": "OFF", "spark.executor.memory": "1000m"})

@@ -47,7 +47,13 @@ class SparkEngine:
         if hasattr(source, "mapInArrow"):
             return source
         session = start_session(self.master, self.conf)
-        return job(lambda: open_frame(session, str(source)), session, "opening the source")
+
+        def opened() -> Any:
+            frame = open_frame(session, str(source))
+            tuple(frame.columns)  # Spark Connect looks at a source when it is asked for these
+            return frame
+
+        return job(opened, session, "opening the source")
 
     def records(self, study: Study, source: Any, *, party: str | None, lenient: bool) -> SparkRecords:
         frame = self.frame(source)

@@ -58,6 +58,8 @@ _KNOWN = {
 }
 """What of Spark's own words is recognised: the rule, and what is said instead."""
 _ERROR_CLASS = re.compile(rf"\b({'|'.join(_KNOWN)}|JAVA_GATEWAY_EXITED)\b")
+_TRIES = 2
+"""A Java that ended before it said where it listens has been seen in a role with many threads, and not twice."""
 _checked: WeakSet[Any] = WeakSet()
 
 
@@ -91,17 +93,20 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     failed = needs = ""
-    try:
-        with _own_interrupts():
-            session = builder.getOrCreate()
-            if _has_ended(session):
-                session.stop()
+    for _ in range(_TRIES):
+        try:
+            with _own_interrupts():
                 session = builder.getOrCreate()
-        return session
-    except ImportError:
-        needs = "Spark Connect needs packages that are not installed here"
-    except Exception as error:  # Spark raises what its gateway finds
-        failed = ascii(_kind(error) + _reason(error))[1:-1]
+                if _has_ended(session):
+                    session.stop()
+                    session = builder.getOrCreate()
+            return session
+        except ImportError:
+            needs = "Spark Connect needs packages that are not installed here"
+        except Exception as error:  # Spark raises what its gateway finds
+            failed = ascii(_kind(error) + _reason(error))[1:-1]
+        if failed != "JAVA_GATEWAY_EXITED":
+            break
     if needs:
         raise DataError(
             needs, rule="extra-not-installed", remedy='Install them: pip install "pyspark[connect]" beside tallystick.'

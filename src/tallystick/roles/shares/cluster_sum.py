@@ -41,7 +41,13 @@ class ClusterSum(SpoolSum):
         self._asked_again = 0.0
 
     def start(self) -> None:
-        """There are no workers of its own; Spark starts with the first sum."""
+        """Start Spark's own process here: before there are lines to others, whose threads a fork would break."""
+        from tallystick.engines.spark.session import start_session
+
+        try:
+            start_session(*self._cluster)
+        except DataError as error:
+            self._rest(error)
 
     def _share_out(
         self, job: SumJob, pieces: deque[tuple[int, int]], total: NDArray[np.uint64], shifted: set[int]
@@ -59,8 +65,7 @@ class ClusterSum(SpoolSum):
                     total[low:high] = np.frombuffer(made, dtype="<u8", offset=4 + 4 * count)
                     pieces.remove((low, high))
         except DataError as error:
-            self._asked_again = time.monotonic() + REST_SECONDS
-            _log.warning("the cluster did not sum, so this server does, for %d minutes: %s", REST_SECONDS // 60, error)
+            self._rest(error)
             return
         if pieces:
             _log.warning(
@@ -69,6 +74,10 @@ class ClusterSum(SpoolSum):
             )  # fmt: skip
         else:
             _log.info("executors summed %d shares in %d pieces", len(job.vectors) + len(job.seeds), len(asked))
+
+    def _rest(self, error: DataError) -> None:
+        self._asked_again = time.monotonic() + REST_SECONDS
+        _log.warning("the cluster did not sum, so this server does, for %d minutes: %s", REST_SECONDS // 60, error)
 
 
 def _summed(job: SumJob, low: int, high: int) -> bytes:

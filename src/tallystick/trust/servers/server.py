@@ -231,7 +231,7 @@ class ServerProcess(HelperProcess):
         self.summer = SpoolSum(parts.config.workers) if cluster is None else ClusterSum(*cluster)
 
     def start(self) -> None:
-        if self.parts.config.workers > 1:
+        if self.parts.config.workers > 1 or self.parts.config.spark is not None:
             self.summer.start()  # takes seconds; a round should not wait for it
         super().start()
 
