@@ -56,7 +56,7 @@ def test_mean_losses_are_integrals_and_their_slopes_differences(
 def test_without_noise_it_is_the_usual_logistic_regression() -> None:
     vectors, labels = records(2, seed=3)
     vectors, labels = vectors[:1500], labels[:1500]
-    program = GossipProgram(public(classes=2), GossipSettings(loss="logistic", lambda_=1e-2))
+    program = GossipProgram(public(classes=2), GossipSettings(loss="logistic", lambda_=1e-2, intercept=0.0))
     kept = program.moments()
     kept.add(program.exact(vectors, labels))
     found = kept.learn(None).weights[0]  # type: ignore[attr-defined]

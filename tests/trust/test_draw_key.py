@@ -22,12 +22,15 @@ from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.crypto.signing import SigningKey
 from tallystick.data.encoding import study_records
 from tallystick.engines.setup import set_up
+from tallystick.privacy.ledger import Budget, charge_of
 from tallystick.protocol.gossip.messages import publication_digest
 from tallystick.protocol.instructions import Compute
+from tallystick.roles.ledger.datasets import make_dataset
 from tallystick.roles.ledger.store import LEDGER, LedgerStore
 from tallystick.study import Study
 from tallystick.trust.gossip.draw_key import FOLDER, DrawKey
 from tallystick.trust.gossip.parts import PeerPart
+from tallystick.trust.gossip.peer import PeerProcess
 from tallystick.trust.gossip.publishing import Publishing, Words
 
 ROWS = frame(10, 1)
@@ -336,6 +339,31 @@ def test_it_publishes_nothing_after_a_restart_if_its_records_are_not_those_it_wa
     live = Peer(tmp_path, charged_here=True)  # a table that grows while the process runs
     live.as_charged = False
     assert live.answer() is not None
+
+
+def test_what_a_ledger_was_charged_for_is_what_was_registered_then(tmp_path: Path) -> None:
+    source, signing = tmp_path / "lines.csv", SigningKey(derive(bytes(32), b"identity"))
+    source.write_text("x,z,y\n0.1,0.2,a\n0.3,0.4,b\n")
+    charge = charge_of(STUDY.hash, set_up(STUDY.canonical(), "").plan)
+    process: Any = object.__new__(PeerProcess)
+    process.parts = SimpleNamespace(config=SimpleNamespace(dataset="own", data=source, spark=None, memory_mb=None))
+    process.name = "peer-01"
+    with_budget = Budget(epsilon=10.0, delta=1e-6)
+    ledger = process.ledger = LedgerStore(tmp_path / LEDGER, party="peer-01", signing=signing)
+    try:
+        first = ledger.register(make_dataset("own", source), with_budget)
+        ledger.reserve("own", charge)
+        assert process.records_as_charged(STUDY.hash)
+        source.write_text("x,z,y\n0.3,0.4,b\n0.1,0.2,a\n")  # the same in another order
+        assert process.records_as_charged(STUDY.hash)
+        source.write_text("x,z,y\n0.1,0.2,a\n0.3,0.5,b\n")
+        assert not process.records_as_charged(STUDY.hash)
+        changed = ledger.register(make_dataset("own", source), with_budget)  # as every start does
+        assert changed.fingerprint.content != first.fingerprint.content
+        assert not process.records_as_charged(STUDY.hash)
+        assert ledger.charged_records(STUDY.hash) == first.fingerprint
+    finally:
+        ledger.close()
 
 
 def test_it_publishes_nothing_if_only_its_memory_of_the_record_is_gone(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def study_of(name: str, **options: Any) -> Study:
 def ended(deployment: PeerDeployment) -> tuple[Study, dict[str, Any]]:
     """A study through which a peer and the relay are killed at every step."""
     study = study_of("killed at every step")
-    wait_for(lambda: (deployment.state("peer-04") / FOLDER).exists())
+    wait_for(lambda: list((deployment.state("peer-04") / FOLDER).glob("*.key")))
     shutil.copytree(deployment.state("peer-04") / FOLDER, deployment.home / "old copy" / FOLDER)
     deployment.order("peer-04", *AT_A_PEER)
     deployment.order("relay", *AT_THE_RELAY)

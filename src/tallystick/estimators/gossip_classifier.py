@@ -36,7 +36,7 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
         the noise. The others are walks of models from peer to peer (Golf).
     loss : "square", "logistic" or "hinge"
         What the classifier of "moments" minimises. "square" needs the moments alone. The others are for what is known
-        of each record behind its noise; they gain a little where epsilon is large, and nothing where it is small.
+        of each record behind its noise; with more than two classes they need labels that are published.
     perturb : "data", "gradient" or "none"
         What is perturbed: the records, once; every gradient; or nothing, in a simulation, for comparison.
     randomiser : "subset", "laplace" or "gaussian"

@@ -30,7 +30,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from scipy.special import expit, ndtr
 
 from tallystick.algorithms.gossip.moments import EXACT, GossipModel, RecordLaw, RecordMoments
@@ -127,6 +126,8 @@ class Known(NamedTuple):
 
     def weights(self, side: Floats, loss: str, penalty: float, *, offset: bool) -> tuple[Floats, float]:
         """Weights and offset that tell classes with ``side`` +1 from those with −1."""
+        from scipy.optimize import minimize  # a fifth of a second, which no other command should take
+
         sign, mean_loss = side[self.kind], _MEAN_LOSSES[loss]
         d, (n, k) = len(self.scale), (len(self.drawn), len(self.shifts))
 
