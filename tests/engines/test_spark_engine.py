@@ -175,7 +175,7 @@ class TestSpark(EngineContract):
         records = SparkEngine().records(setup.study, made, party=None, lenient=True)
 
         def streams(*labels: bytes) -> AesStream:
-            return AesStream(derive(b"client", *labels))
+            return AesStream(derive(bytes(32), *labels))
 
         mapped = ClientMaps(setup.study, setup.design.program, setup.template).of(records, streams, "a")
         plan, model = setup.sum_plan.rounds[0], pack_state(setup.design.program.query(setup.template))
@@ -275,6 +275,7 @@ def test_what_a_source_s_text_means(monkeypatch: pytest.MonkeyPatch) -> None:
         "password": "a/b",
         "fetchsize": "10000",
         "readOnly": "true",
+        "driver": "org.postgresql.Driver",
     }
     assert reading_of("postgresql://db/clinic#Ward.Patients").options["dbtable"] == '"Ward"."Patients"'
     assert reading_of("mysql://db/clinic#ward.patients").options["dbtable"] == "ward.patients"

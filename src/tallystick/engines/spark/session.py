@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 import tallystick
 from tallystick.core.errors import DataError, TallystickError
+from tallystick.engines.spark.sources import DRIVERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +57,9 @@ _KNOWN = {
         "Correct [data] source; [spark] conf says which catalogue is asked (spark.sql.catalogImplementation, …).",
     ),
 }
+_KNOWN |= {f"ClassNotFoundException: {driver}": _KNOWN["No suitable driver"] for driver in DRIVERS.values()}
 """What of Spark's own words is recognised: the rule, and what is said instead."""
-_ERROR_CLASS = re.compile(rf"\b({'|'.join(_KNOWN)}|JAVA_GATEWAY_EXITED)\b")
+_ERROR_CLASS = re.compile(rf"\b({'|'.join(map(re.escape, _KNOWN))}|JAVA_GATEWAY_EXITED)\b")
 _TRIES = 2
 """A Java that ended before it said where it listens has been seen in a role with many threads, and not twice."""
 _checked: WeakSet[Any] = WeakSet()

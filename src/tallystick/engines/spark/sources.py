@@ -17,6 +17,14 @@ from tallystick.data.addresses import is_address, parse_address, settled_source
 FORMATS = ("parquet", "orc", "csv", "delta", "iceberg", "json")
 _ROWS_AT_ONCE = "10000"
 """From a database: PostgreSQL's driver would else take a whole table into memory."""
+DRIVERS = {
+    "postgresql": "org.postgresql.Driver",
+    "mysql": "com.mysql.cj.jdbc.Driver",
+    "mariadb": "org.mariadb.jdbc.Driver",
+    "mssql": "com.microsoft.sqlserver.jdbc.SQLServerDriver",
+    "oracle": "oracle.jdbc.OracleDriver",
+}
+"""Java looks for a driver by itself only where Spark was installed, not in the files that ``spark.jars`` names."""
 _FILES = ("hdfs", "s3", "s3a", "gs", "abfs", "abfss", "wasbs", "file", "dbfs", "viewfs")
 
 
@@ -67,6 +75,7 @@ def _jdbc(source: str) -> Reading:
     options = {
         "url": f"jdbc:{dialect}://{place}{parts.path}{'?' if parts.query else ''}{parts.query}",
         "fetchsize": _ROWS_AT_ONCE,
+        **({"driver": DRIVERS[dialect]} if dialect in DRIVERS else {}),
         **({"readOnly": "true"} if dialect == "postgresql" else {}),
         **({"query": address.query} if address.table is None else {"dbtable": _table(dialect, address.table)}),
     }
