@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.algorithms.user_programs.allow_list import REFUSED
+from tallystick.engines.spark.session import _KNOWN
 from tallystick.protocol.alignment.messages import Code as AlignmentCode
 from tallystick.protocol.encrypted_sum.messages import Code as EncryptedCode
 from tallystick.protocol.governance.policy import UNREAD
@@ -21,7 +22,7 @@ from tallystick.protocol.joint_products.messages import Code as ProductsCode
 from tallystick.protocol.masked_sum.messages import Code as MaskedCode
 from tallystick.protocol.secure_sum.messages import Code
 from tallystick.protocol.study.messages import StudyCode
-from tallystick.roles.governance.review import UNACCEPTED
+from tallystick.roles.governance.review import NAMES_COMPARED, UNACCEPTED
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "tallystick"
@@ -83,7 +84,8 @@ def source_rules() -> dict[str, str]:
         "StudyCode": [code.name.lower().replace("_", "-") for code in StudyCode],
         "standing.STATES": [f"study-{state}" for state in STATES],
         "allow_list": [rule for rule, *_ in REFUSED.values()] + ["construct"],
-        "review": [UNACCEPTED],
+        "review": [UNACCEPTED, NAMES_COMPARED],
+        "Spark's own words": [rule for rule, *_ in _KNOWN.values()],
         "policy and storage": [UNREAD, *(r for p in SOURCE.rglob("*.py") for r in IN_TABLES.findall(p.read_text()))],
     }
     named = {rule: where for where, rules in tables.items() for rule in rules}

@@ -117,7 +117,7 @@ def test_addresses_that_say_nothing_useful(text: str, words: str) -> None:
 
 def test_a_variable_is_filled_in_for_the_driver_and_for_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     found = parse_address("postgresql://reader:${CLINIC_PASSWORD}@DB:5432/clinic?application_name=t#SELECT a\n FROM t")
-    assert found.location == "postgresql://db/clinic#SELECT a FROM t"
+    assert found.location == "postgresql://db:5432/clinic#SELECT a FROM t"
     assert parse_address("postgresql+psycopg://u@db:54320/clinic#t").location == "postgresql://db:54320/clinic#t"
     with pytest.raises(DataError, match="CLINIC_PASSWORD, which is not set"):
         found.filled()

@@ -24,7 +24,6 @@ from tallystick.roles.storage import crash_points
 from tallystick.transport.network.options import Options
 from tallystick.trust.proxy import memory_rounds, parts, proxy  # noqa: F401
 
-parameters.CHUNK_BYTES = 4096  # so that a short vector has several chunks too, at every party
 OPTIONS = Options(first_backoff=0.05, longest_backoff=0.25)
 _PR_SET_PDEATHSIG = 1
 
@@ -52,6 +51,7 @@ def _child(role: str, config: Path, log: str) -> None:
 
 
 def main() -> None:
+    parameters.CHUNK_BYTES = 4096  # so that a short vector has several chunks too, at every party
     running: dict[int, tuple[str, str, str]] = {}
     rest = b""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tests.trust.gossip_deployment import frame, text
 from tests.trust.test_gossip_publishing import PUBLISHING, STUDY, source
 
@@ -32,6 +33,7 @@ from tallystick.trust.gossip.draw_key import FOLDER, DrawKey
 from tallystick.trust.gossip.parts import PeerPart
 from tallystick.trust.gossip.peer import PeerProcess
 from tallystick.trust.gossip.publishing import Publishing, Words
+from tallystick.trust.gossip.simulation import _person_rows
 
 ROWS = frame(10, 1)
 STEP = Compute(1, b"")
@@ -146,6 +148,20 @@ def check_same(words: Words, again: Words) -> None:
     assert drawn(again) == body
     order = np.random.default_rng(5).permutation(10)
     assert drawn(again, {name: column[order] for name, column in ROWS.items()}) == body
+
+
+def test_which_records_of_a_person_are_taken_does_not_depend_on_their_order() -> None:
+    vectors, labels = np.arange(24, dtype=np.int64).reshape(8, 3), np.array([0, 1] * 4, dtype=np.int64)
+    persons = np.array([0, 0, 0, 1, 1, 0, 1, 2], dtype=np.int64)
+    order = np.random.default_rng(3).permutation(8)
+
+    def taken(at: NDArray[np.int64], most: int) -> list[list[tuple[int, ...]]]:
+        rows, _ = _person_rows(vectors[at], labels[at], persons[at], most, 0)
+        return [sorted(map(tuple, rows[p * most : (p + 1) * most].tolist())) for p in range(3)]
+
+    for most in (1, 2, 3, 4):
+        assert taken(order, most) == taken(np.arange(8), most)
+    assert taken(np.arange(8), 4)[0] == sorted(tuple(v) for v in vectors[[0, 1, 2, 5]].tolist())  # all of few are taken
 
 
 def check_other(words: Words) -> None:

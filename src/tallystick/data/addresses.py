@@ -26,7 +26,6 @@ _SECRET_IN_VALUE = re.compile(r"(pwd|password|secret|token)\s*=", re.IGNORECASE)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]*")
 _TABLE = re.compile(r"[^\s()\"'`;@]+")  # an @: what is left of an address whose password was cut at a # of its own
 _QUOTED = re.compile(r"'((?:[^']|'')*)'|\"[^\"]*\"|`[^`]*`")
-_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
 _READS = ("select", "with", "table", "values")
 _HOLDS_PASSWORD = "the address of the database holds a password, and addresses are kept and shown"
 _USE_VARIABLE = "Write ${NAME} in its place and set the variable NAME for the client's account; or use ~/.pgpass."
@@ -57,12 +56,8 @@ class Address:
 
     @property
     def location(self) -> str:
-        """How it is known again: whoever asks, by whatever driver, with any blanks, the usual port named or not."""
+        """How it is known again: whoever asks, by whatever driver, with whatever blanks."""
         bare = self._bare if self.sqlite_file is None else f"sqlite:///{self.sqlite_file.resolve()}"
-        scheme, _, rest = bare.partition("://")
-        host, slash, name = rest.partition("/")
-        if scheme in _PORTS:
-            bare = f"{scheme}://{host.removesuffix(f':{_PORTS[scheme]}')}{slash}{name}"
         return f"{bare}#{' '.join(self.query.split())}"
 
     @property

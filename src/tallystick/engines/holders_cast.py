@@ -11,6 +11,8 @@ from tallystick.core.errors import StudyError
 from tallystick.protocol.members import Cast
 from tallystick.study import Study
 
+MOST_PEOPLE = 10_000_000
+"""In a list, and in rows that are multiplied: a list of so many is 330 MB, in the memory of every institution."""
 MOMENTS = "joint moments"
 """The kind of designs for which masks are dealt."""
 
@@ -59,6 +61,13 @@ def check_holders_cast(study: Study, design: Design, cast: Cast) -> None:
 
 
 def _check_alignment(study: Study) -> None:
+    stated = [study.data.records or 0, *(held.people or 0 for held in (study.data.holders or {}).values())]
+    if max(stated) > MOST_PEOPLE:
+        raise StudyError(
+            f"{max(stated):,} people are more than institutions align and multiply in memory",
+            rule="people-fit-in-memory",
+            remedy=f"State {MOST_PEOPLE:,} or fewer, as records under [data] and as people under [data.holders].",
+        )
     if study.data.identifier is None:
         raise StudyError(
             "no column says which records of two institutions are the same person's",

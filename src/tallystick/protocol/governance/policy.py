@@ -69,7 +69,9 @@ def facts_of(
     """The facts of a checked study in its canonical (JSON) form; ``delta`` is the plan's, which may be a default."""
     head, privacy = study["study"], study["privacy"]
     features = head["features"]
-    named = [*(study["data"]["columns"] if features is None else features), head["target"], privacy["person"]]
+    people = study["data"].get("identifier")  # by which institutions tell each other whom they have in common
+    apart = None if people is None else people["column"]
+    named = [*(study["data"]["columns"] if features is None else features), head["target"], privacy["person"], apart]
     stated = study["trust"]["min_clients"]
     return Facts(
         program=head["program"],

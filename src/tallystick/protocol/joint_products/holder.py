@@ -190,7 +190,7 @@ class HolderMachine(Machine):
                 return self._refuse(sender, message, Code.WRONG_SHAPE, "more rows than a message has")
             self._early[sender] = message  # the newest one only; what is missing is asked for
             return []
-        if message.first != self._heard[sender]:
+        if message.first != self._heard[sender] or message.first >= p.records:
             return []  # sent again, or before what is missing: that is asked for
         rows = min(p.rows_per_message(sender), p.records - message.first)
         try:

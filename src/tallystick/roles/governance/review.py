@@ -35,6 +35,7 @@ from tallystick.study.read_columns import columns_read
 
 DAY = 86_400
 DEFAULT_DAYS = 30
+NAMES_COMPARED = "names-are-compared"  # the verdict on columns at different institutions, each time
 UNACCEPTED = "columns-accepted"  # the verdict on columns that no person has accepted for the data set
 MOST_NAMED = 8
 BY_POLICY = "policy: "
@@ -149,7 +150,14 @@ def _accepted(verdict: governance.Verdict, study: Study, config: RoleConfig, led
     A rule cannot see that a hospital writes YES where the study declares yes, and must not look: whether it approves
     is seen by all. A person looks once, on this machine (``tallystick data check``), whatever the data then hold.
     """
-    names = unaccepted(study, config, ledger) if verdict.decision == "approve" else []
+    if verdict.decision != "approve":
+        return verdict
+    names = unaccepted(study, config, ledger)
+    if not names and study.data.identifier is not None:
+        # Whom institutions have in common is no part of epsilon: a study answers for as many names as a partner lists
+        # so that cheap studies one after another would, under a rule, try every name there is.
+        why = f"{verdict.rule} would approve, but partners learn whom they have in common, at no charge"
+        return governance.Verdict(decision="ask", rule=NAMES_COMPARED, because=f"A person decides: {why}.")
     if not names:
         return verdict
     shown = ", ".join([*names[:MOST_NAMED], *(["…"] if len(names) > MOST_NAMED else [])])

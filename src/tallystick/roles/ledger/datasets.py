@@ -158,7 +158,9 @@ def check_fits(dataset: DataSet, study: Study, holder: str | None = None) -> Non
     if dataset.schema is not None:
         time = study.stream.time if study.stream is not None else None
         held = (study.data.holders or {}).get(holder or "")
-        for column in (*(study.data.columns if held is None else held.columns), *((time,) if time is not None else ())):
+        told_apart = () if held is None or study.data.identifier is None else (study.data.identifier.column,)
+        times = () if time is None else (time,)
+        for column in (*(study.data.columns if held is None else held.columns), *times, *told_apart):
             if column not in dataset.schema:
                 raise PrivacyRefused(
                     f"the column {column!r} is not registered for studies here",

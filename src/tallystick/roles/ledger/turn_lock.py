@@ -11,6 +11,7 @@ safety: the lock itself decides.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
@@ -28,7 +29,11 @@ class TurnLock:
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._queue = os.open(path.with_suffix(".waiting"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._queue = os.open(path.with_suffix(".waiting"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            os.close(self._file)
+            raise
         self._in_a_row = 0
 
     def take(self, *, party: str) -> None:
@@ -41,7 +46,10 @@ class TurnLock:
             self._in_a_row += 1
             return
         self._in_a_row = 0
-        fcntl.flock(self._queue, fcntl.LOCK_SH)  # held for an instant by one who looks, so this does not wait
+        with contextlib.suppress(
+            BlockingIOError
+        ):  # one who looks holds it for an instant: then nobody steps back for us
+            fcntl.flock(self._queue, fcntl.LOCK_SH | fcntl.LOCK_NB)
         try:
             self._wait(party)
         finally:

@@ -231,6 +231,8 @@ class ClientSession(ParticipantSession):
                 self._map = None
             self.cannot_answer(step.round, error)
         except RoundAborted as error:  # of a program with a memory: it was away in the round before
+            if is_storage_failure(error):
+                raise  # what was to be kept first must not leave by another way
             _log.error("this client sits the round out: %s", error)
             self.part.withdraw(step.round)
         else:

@@ -9,7 +9,7 @@ is the person, every person of a frame publishes ``max_records`` records, zero v
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,6 +19,7 @@ from tallystick.algorithms.gossip.design import GossipProgram
 from tallystick.algorithms.gossip.golf.learning import walk_over_published, walk_with_gradients
 from tallystick.algorithms.gossip.moments import GossipModel
 from tallystick.core.errors import LocalProtocolError, TooFewParties
+from tallystick.core.identifiers import digest
 from tallystick.core.randomness import WordSource
 from tallystick.data.encoding import Records
 from tallystick.engines.client_map import HeldRecords
@@ -143,16 +144,28 @@ def rows_of(
 def _person_rows(
     vectors: NDArray[np.int64], labels: NDArray[np.int64], persons: NDArray[np.int64], most: int, unread: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``most`` rows for every person, the first records of each, so that how many it has is not seen."""
+    """``most`` rows for every person, so that how many records it has is not seen.
+
+    Of a person with more, those whose digests are smallest: which ones must not depend on the order of a table, or two
+    readings of it would be two different draws. A choice among a person's own records is no matter to its privacy.
+    """
+    order: Sequence[int] = range(len(persons))
+    if len(persons) and int(np.bincount(persons).max()) > most:
+        order = sorted(order, key=lambda at: _digest_of(vectors[at], int(labels[at])))
     count = (int(persons.max()) + 1 if len(persons) else 0) + unread
     rows, classes = np.zeros((count * most, vectors.shape[1]), np.int64), np.zeros(count * most, np.int64)
     taken = np.zeros(count, np.int64)
-    for vector, label, person in zip(vectors, labels, persons):
+    for record in order:
+        person = persons[record]
         if taken[person] < most:
             at = person * most + taken[person]
-            rows[at], classes[at] = vector, label
+            rows[at], classes[at] = vectors[record], labels[record]
             taken[person] += 1
     return rows, classes
+
+
+def _digest_of(vector: NDArray[np.int64], label: int) -> bytes:
+    return digest(b"tallystick/gossip/record-of-a-person/1", vector.astype("<i8").tobytes(), str(label).encode())
 
 
 def _unread_persons(records: Records) -> int:

@@ -61,7 +61,7 @@ def parameters_of(setup: Setup, roster: Roster) -> SumParameters:
     limit = HALF if records is None else result_limit(setup.sum_plan, records)
     return sum_parameters(
         roster,
-        dealer=section.dealer,  # type: ignore[attr-defined]
+        dealer=getattr(section, "dealer", None),  # other models have this part, too
         size=setup.size,
         honest=setup.sum_plan.honest,
         colluding=section.coalition,  # type: ignore[attr-defined]
