@@ -298,6 +298,8 @@ def test_without_java_or_pyspark_the_message_says_what_to_do(monkeypatch: pytest
 def test_without_the_packages_of_spark_connect_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     monkeypatch.setitem(sys.modules, "grpc_status", None)
+    # In a worker of pytest-xdist the main module has no file, which PySpark takes for its own doctests.
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     with pytest.raises(DataError, match="Spark Connect needs packages") as caught:
         start_session("sc://127.0.0.1:1", {})
     assert "pyspark[connect]" in caught.value.remedy

@@ -28,6 +28,8 @@ from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.sum_plan import SumPlan
 from tallystick.protocol.instructions import Send
 from tallystick.protocol.joint_products import DealerMachine, HolderMachine
+from tallystick.protocol.joint_products.messages import DealWanted
+from tallystick.protocol.joint_products.parameters import JointParameters
 from tallystick.transport.memory_holders import MemoryHolders
 
 EPSILON, DELTA, RUNS = 2.0, 0.03, 20_000
@@ -108,6 +110,14 @@ def test_a_norm_that_is_not_enforced_is_flagged(monkeypatch: pytest.MonkeyPatch)
     assert audit(far=7.9).epsilon > EPSILON
 
 
+def dealt(parameters: JointParameters, source: AesStream) -> dict[str, Any]:
+    """Each institution's mask and shares, as it is told when it asks."""
+    dealer = DealerMachine(parameters)
+    dealer.deal(source)
+    asked = DealWanted(study_hash=parameters.study_hash)
+    return {s.to: s.message for name in parameters.holders for s in dealer.receive(name, asked, 0.0)}
+
+
 @pytest.mark.parametrize(("reused", "flagged"), [(True, True), (False, False)])
 def test_a_mask_that_serves_twice_is_flagged(reused: bool, flagged: bool) -> None:
     """The view of the hospital: what the bank opens in two studies, of records that differ in one value or not."""
@@ -117,11 +127,7 @@ def test_a_mask_that_serves_twice_is_flagged(reused: bool, flagged: bool) -> Non
         seen = []
         for run in range(runs):
             deals = [
-                {
-                    s.to: s.message
-                    for s in DealerMachine(p).deal(AesStream(derive(bytes(32), label)))
-                    if isinstance(s, Send)
-                }
+                dealt(p, AesStream(derive(bytes(32), label)))
                 for label in (b"%d %d 1" % (which, run), b"%d %d %d" % (which, run, 1 if reused else 2))
             ]
             opened = []
