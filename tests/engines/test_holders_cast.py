@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.trust.vertical_deployment import LISTENING, study, text
 
-from tallystick.core.errors import StudyError
+from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.crypto.signing import SigningKey
 from tallystick.engines.setup import set_up
+from tallystick.protocol.governance.policy import facts_of
 from tallystick.protocol.members import Cast, Members
+from tallystick.roles.ledger.account import DataSet, Fingerprint
+from tallystick.roles.ledger.datasets import check_fits
 from tallystick.study import Study
 from tallystick.study.holders import as_seen_by
 from tallystick.study.read_columns import columns_read
+from tallystick.study.schema import Number, Schema
 
 
 def members(*clients: str) -> Members:
@@ -90,6 +97,41 @@ def test_every_list_has_a_length_and_every_institution_is_a_client() -> None:
     assert "[data.holders.hospital]" in str(found.remedy)
     assert refused(study(), "bank").rule == "holders-are-the-institutions"
     assert refused(study(), "bank", "hospital", "school").rule == "holders-are-the-institutions"
+
+
+@pytest.mark.parametrize("more", ["people = 10000001", "records = 10000001"])
+def test_what_no_memory_holds_is_refused_before_anything_is_kept(more: str) -> None:
+    key = more.split(" = ")[0]
+    least = text().replace("delta = 1e-6", "delta = 1e-9")  # far below one record, however many there are
+    wanted = Study.parse(re.sub(rf"\b{key} = [0-9]+", more, least, count=1))
+    found = refused(wanted)
+    assert found.rule == "people-fit-in-memory"
+    assert "10,000,001 people" in found.cause
+
+
+def test_rules_see_by_what_people_are_compared() -> None:
+    """Else a rule that refuses a column of names would never see that they are told apart by it."""
+    facts = facts_of(json.loads(study().canonical()), analyst="analyst", delta=1e-6, budget_share=None)
+    assert facts.columns[-1] == "id"
+    assert (
+        "id"
+        not in facts_of(
+            json.loads(study().replace("data", identifier=None).canonical()),
+            analyst="analyst",
+            delta=1e-6,
+            budget_share=None,
+        ).columns
+    )
+
+
+def test_people_are_told_apart_by_a_registered_column_only() -> None:
+    registered = {name: Number(0, 1) for name in ("x", "c", "y")}
+    dataset = DataSet(
+        name="own", source="x.csv", schema=Schema(registered), fingerprint=Fingerprint(location="x.csv"), group="own"
+    )
+    with pytest.raises(PrivacyRefused, match="the column 'id' is not registered"):
+        check_fits(dataset, study(), "bank")
+    check_fits(replace(dataset, schema=Schema(registered | {"id": Number(0, 1)})), study(), "bank")
 
 
 def test_what_is_not_there_is_said_in_words() -> None:

@@ -200,6 +200,18 @@ def test_rows_that_come_early_wait_for_the_mask() -> None:
     assert any(isinstance(s, ProductShares) for s in machine.open_rows(units["bank"]))
 
 
+def test_rows_beyond_the_last_change_nothing_even_when_all_are_there() -> None:
+    p = parameters(("bank", "hospital"))
+    units = rows(p)
+    machine, _ = opened(p, "bank", units["bank"])
+    beyond = OpenedRows(study_hash=STUDY, first=ROWS, rows=b"")
+    assert machine.receive("hospital", beyond, 0.0) == []
+    for step in opened(p, "hospital", units["hospital"])[1]:
+        if isinstance(step, Send):
+            assert any(isinstance(s, ProductShares) for s in machine.receive("hospital", step.message, 0.0))
+    assert machine.receive("hospital", beyond, 0.0) == []
+
+
 def test_strangers_and_wrong_shapes_are_refused() -> None:
     p = parameters(("bank", "hospital"))
     units = rows(p)

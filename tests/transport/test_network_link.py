@@ -93,6 +93,22 @@ def test_small_and_large_messages_keep_their_order_among_themselves(pair: tuple[
     assert [i for size, i in first if size == 100_000] == list(range(1, 40, 2))
 
 
+def test_a_study_that_begins_takes_nothing_from_one_that_runs(pair: tuple[Node, Node]) -> None:
+    """The later one has short messages, and once made the earlier one's too long for their receiver."""
+    a, b = pair
+    b.allow(300_000, "a", study=b"long")
+    b.allow(2_000, "a", study=b"short")
+    for size in (200_000, 1_000):
+        a.send("b", bytes(size))
+        assert len(b.receive(PATIENCE).raw) == size  # type: ignore[union-attr]
+    b.allow_no_more(b"long")
+    assert b.limit_of("a") == 2_000
+    b.allow_no_more(b"short")
+    assert b.limit_of("a") == b.options.message_limit
+    b.allow(5_000)
+    assert b.limit_of("a") == 5_000  # from each
+
+
 def test_pieces_are_sent_as_they_are_made(pair: tuple[Node, Node]) -> None:
     a, b = pair
     b.allow(8 << 20)

@@ -279,7 +279,7 @@ class CoordinatorSession(PausableRounds):
         model, process = self.cast.model, self.process
         part: CoordinatorPart = model.load(model.parts[process.role])(self, self.setup, roster)
         for peer in (*process.members.parties, *process.members.analysts):
-            process.node.allow(part.message_limit + 4096, peer)
+            process.node.allow(part.message_limit + 4096, peer, study=self.study_hash)
         self.process.store.set_status(self.study_hash, "running")
         self.process.health.studies[self.study_hash.hex()[:12]] = "running"
         self.run_rounds(self.setup, part)
@@ -295,6 +295,7 @@ class CoordinatorSession(PausableRounds):
 
     def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
         self.over = True
+        self.process.node.allow_no_more(self.study_hash)
         self._say_outcome(result, error)
         status = "finished" if error is None else "failed"
         self.process.store.set_status(self.study_hash, status)

@@ -299,8 +299,9 @@ class ParticipantSession(Session):
         model = self.cast.model
         part: Part = model.load(model.parts[self.process.role])(self, self.setup, roster)
         self.part, node = part, self.process.node
+        limit = max(part.message_limit + 4096, node.options.message_limit)
         for peer in (self.cast.coordinator, *self.cast.parties):
-            node.allow(max(part.message_limit + 4096, node.options.message_limit), peer)
+            node.allow(limit, peer, study=self.study_hash)
         store.set_status(self.study_hash, "running")
         self.process.health.studies[self.study_hash.hex()[:12]] = "running"
         part.begin()
@@ -316,6 +317,7 @@ class ParticipantSession(Session):
 
     def _ended(self, result: bytes | None, error: TallystickError | None) -> None:
         self.over = True
+        self.process.node.allow_no_more(self.study_hash)
         self.finished(result, error)
         self.close()
         self.part = None

@@ -77,7 +77,7 @@ class Node:
         self._on_disconnect = on_disconnect
         self._peers: dict[str, Peer] = {}
         self._pinned: dict[str, Peer] = {}
-        self._limits: dict[str, int] = {}
+        self._limits: dict[str, dict[bytes, int]] = {}  # replaced, never changed: connections read it on their loop
         self._lines: dict[str, Connection] = {}
         self._changed = threading.Condition()
         self._acceptor: Acceptor | None = None
@@ -134,9 +134,17 @@ class Node:
         with self._changed:
             return self._changed.wait_for(lambda: wanted <= set(self._lines), timeout)
 
-    def allow(self, limit: int, peer: str | None = None) -> None:
-        """Messages up to this many bytes may be assembled in memory, from one peer or from each."""
-        self._limits[peer or ""] = limit
+    def allow(self, limit: int, peer: str | None = None, *, study: bytes = b"") -> None:
+        """Messages up to this many bytes may be assembled in memory, from one peer or from each, for one purpose.
+
+        Studies run side by side: what one of them needs stays allowed when another, with shorter messages, begins.
+        """
+        self._limits[peer or ""] = {**self._limits.get(peer or "", {}), study: limit}
+
+    def allow_no_more(self, study: bytes) -> None:
+        """A study is over: what was allowed for it alone is not any more."""
+        for peer, limits in list(self._limits.items()):
+            self._limits[peer] = {purpose: limit for purpose, limit in limits.items() if purpose != study}
 
     def set_peers(self, peers: Iterable[Peer], dial: Iterable[str] | None = None) -> None:
         """Other parties or fingerprints from now on, and other ones to dial if that is given.
@@ -175,7 +183,8 @@ class Node:
     # For connections, on the event loop
 
     def limit_of(self, peer: str) -> int:
-        return self._limits.get(peer, self._limits.get("", self.options.message_limit))
+        limits = self._limits.get(peer) or self._limits.get("")
+        return max(limits.values()) if limits else self.options.message_limit
 
     def attach(self, connection: Connection) -> bool:
         old = self._lines.get(connection.peer)
