@@ -59,9 +59,16 @@ def new_ledger(folder: Path, budget: Budget) -> None:
 
 
 def race_in_threads(folder: Path, lots: list[list[int]], rho: Fraction, ready: int, go: int) -> list[int]:
-    """One thread a lot; every other thread shares the process's first connection. All begin at once."""
+    """One thread a lot; every other thread shares the process's first connection. All begin at once.
+
+    Each process has reserved once before any goes on: so each knows a ledger that the others then change, however
+    the machine deals out its time.
+    """
     shared = open_ledger(folder)
-    admitted: list[int] = []
+    first = lots[0][0]
+    shared.reserve(DATASET, charge(first, rho), study_name=f"study {first}")
+    admitted = [first]
+    lots = [lots[0][1:], *lots[1:]]
     os.write(ready, b"r")
     os.read(go, 1)  # ends when the parent closes its end
 
