@@ -1,8 +1,9 @@
 """The sum over the agreed clients, straight from the spool, by one process or by several: always the same bits.
 
-Coordinates are cut into pieces; a worker sums one piece over all clients and takes the next when it is done, so
-a slow core does not hold the others up. A vector share is read where it lies in the file, two vectors at a time,
-and its pages are let go at once: memory does not grow with the number of clients.
+Coordinates are cut into equal pieces, as many for each worker; a worker sums one piece over all clients and takes the
+next when it is done, so where vectors are long a slow core does not hold the others up. Vector shares are read two at a
+time into the same small buffers: memory does not grow with the number of clients. (To map the file instead costs more:
+with 400 kB of each of 10,000 vectors a page's mapping and unmapping take longer than copying it.)
 
 A seed is expanded from the piece's first word on (counter mode can start anywhere). That is the expansion itself
 unless a word somewhere was ≥ p and had to be passed over, which shifts all later elements. A worker adds every word
@@ -16,7 +17,6 @@ Workers are spawned once and serve every round. One that dies costs nothing but 
 from __future__ import annotations
 
 import contextlib
-import mmap
 import multiprocessing
 import os
 from collections import deque
@@ -37,8 +37,9 @@ from tallystick.protocol.secure_sum.messages import share_context
 from tallystick.roles.shares.spool import Place, SpoolShares
 from tallystick.roles.storage.database import corrupt, storage_guard
 
-LEAST_PIECE = 1 << 15  # elements: below this a worker is asked more often than it works
+LEAST_PIECE = 1 << 15  # elements: below this a worker opens vectors longer than it adds them
 PIECES_PER_WORKER = 4
+_READ = 1 << 16  # elements of a vector that are read at once
 _U32 = Struct("<I")
 
 
@@ -63,44 +64,44 @@ class SumJob:
         return cls(size=size, vectors=tuple(vectors), seeds=tuple(seeds))
 
 
-class _Maps:
-    """Spool files mapped whole, read piece by piece, no page kept longer than it is needed."""
+class _Spools:
+    """Spool files open for reading while a piece is summed."""
 
     def __init__(self) -> None:
-        self._maps: dict[str, mmap.mmap] = {}
+        self._open: dict[str, int] = {}
 
-    def slice(self, place: Place, low: int, high: int) -> NDArray[np.uint64]:
-        """Elements low … high − 1 of a vector, where they lie."""
-        mapped = self._maps.get(place.path)
-        if mapped is None:
-            with storage_guard("the spool of shares"):
-                fd = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    mapped = mmap.mmap(fd, 0, access=mmap.ACCESS_READ)
-                finally:
-                    os.close(fd)
-            self._maps[place.path] = mapped
-        if place.offset + 8 * place.size > len(mapped):
-            raise corrupt("the spool of shares")
-        vector = np.frombuffer(mapped, dtype="<u8", count=high - low, offset=place.offset + 8 * low)
-        return vector.astype(np.uint64, copy=False)
+    def read_into(self, buffer: NDArray[np.uint64], place: Place, low: int) -> None:
+        """Fill the buffer with a vector's elements from ``low`` on."""
+        with storage_guard("the spool of shares"):
+            if place.path not in self._open:
+                self._open[place.path] = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+            room, at = buffer.data.cast("B"), place.offset + 8 * low
+            while room:
+                got = os.preadv(self._open[place.path], [room], at)
+                if not got:
+                    raise corrupt("the spool of shares")
+                room, at = room[got:], at + got
 
-    def let_go(self, place: Place, low: int, high: int) -> None:
-        """The pages of this piece may leave memory; they stay in the file."""
-        start = (place.offset + 8 * low) // mmap.PAGESIZE * mmap.PAGESIZE
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._maps[place.path].madvise(mmap.MADV_DONTNEED, start, place.offset + 8 * high - start)
+    def close(self) -> None:
+        for fd in self._open.values():
+            os.close(fd)
 
 
 def sum_piece(job: SumJob, low: int, high: int) -> tuple[NDArray[np.uint64], tuple[int, ...]]:
     """Elements low … high − 1 of the sum, and the seeds (by number) that had a word ≥ p in this piece."""
     total: NDArray[np.uint64] = np.zeros(high - low, dtype=np.uint64)
-    maps = _Maps()
-    for at in range(0, len(job.vectors), 2):
-        pair = job.vectors[at : at + 2]
-        add_all_into(total, [maps.slice(place, low, high) for place in pair])
-        for place in pair:
-            maps.let_go(place, low, high)
+    buffers = [np.empty(min(_READ, high - low), dtype="<u8") for _ in range(2)]
+    spools = _Spools()
+    try:
+        for at in range(0, len(job.vectors), 2):
+            pair = job.vectors[at : at + 2]
+            for first in range(low, high, _READ):
+                blocks = [buffer[: high - first] for buffer, _ in zip(buffers, pair)]
+                for block, place in zip(blocks, pair):
+                    spools.read_into(block, place, first)
+                add_all_into(total[first - low : first - low + len(blocks[0])], blocks)
+    finally:
+        spools.close()
     shifted = [i for i, (seed, context) in enumerate(job.seeds) if not add_words_at(total, seed, context, low)]
     return total, tuple(shifted)
 
@@ -163,7 +164,9 @@ class SpoolSum:
     def _pieces(self, size: int) -> list[tuple[int, int]]:
         if self._count == 1:
             return [(0, size)]
-        step = max(LEAST_PIECE, -(-size // (PIECES_PER_WORKER * self._count)))
+        # Every worker gets as many: one more piece than workers would keep all but one of them waiting for it.
+        turns = min(PIECES_PER_WORKER, max(1, size // (self._count * LEAST_PIECE)))
+        step = max(1, -(-size // (turns * self._count)))
         return [(low, min(low + step, size)) for low in range(0, size, step)]
 
     def _share_out(
