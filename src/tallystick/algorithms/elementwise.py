@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tallystick.privacy.contribution import GridRows
+from tallystick.privacy.row_kernels import row_products
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01  # ln 2 split so that n · high is exact for |n| < 2^11 (fdlibm's e_exp)
@@ -48,7 +49,11 @@ def grid_scores(rows: GridRows, weights: NDArray[np.float64]) -> NDArray[np.floa
         squares = float(np.max(np.sum((weights / largest) ** 2, axis=1)))
         bits = min(bits, math.floor(52 - math.log2(rows.limit) - math.log2(largest) - 0.5 * math.log2(squares)))
     on_grid = np.rint(np.ldexp(weights, bits))
-    return np.ldexp(rows.values @ on_grid.T, -(bits + rows.bits))
+    if len(on_grid) == 1:
+        scores: NDArray[np.float64] = row_products(rows.values, on_grid[0])[:, None]
+    else:
+        scores = rows.values @ on_grid.T
+    return np.ldexp(scores, -(bits + rows.bits))
 
 
 @njit(cache=True, nogil=True)

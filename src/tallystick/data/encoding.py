@@ -311,7 +311,7 @@ class _Encoder:
 
     def _span(self, name: str, values: NDArray[Any], there: NDArray[np.bool_]) -> None:
         """The least and the largest value that is there: a column in which they are equal says nothing."""
-        found = values[there]
+        found = values if there.all() else values[there]
         if len(found):
             self._spans[name] = (float(found.min()), float(found.max()))
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from tallystick.core.errors import BoundsError, DataError
-from tallystick.privacy.clipping import MAX_BOUND, clip_group, clip_record, grid_record
+from tallystick.privacy.clipping import MAX_BOUND, clip_record, grid_record
 from tallystick.privacy.grid import Grid
 from tallystick.privacy.outer_products import (
     OuterProducts,
@@ -26,6 +27,7 @@ from tallystick.privacy.outer_products import (
     dense_products,
 )
 from tallystick.privacy.person_sums import sum_persons
+from tallystick.privacy.row_kernels import add_weighted_rows, put_on_grid, put_standardised
 
 _EXACT = 2.0**53
 _PERSON_CELLS = 2**24
@@ -70,16 +72,38 @@ class GridRows:
     @classmethod
     def make(cls, rows: NDArray[np.float64], *, bits: int, limit: float) -> GridRows:
         """Put ``rows`` on the grid and shorten those of L2 norm above ``limit``."""
+        return cls._put(put_on_grid, (np.ascontiguousarray(rows),), rows.shape, bits, limit)
+
+    @classmethod
+    def standardised(
+        cls,
+        columns: NDArray[np.float64],
+        *,
+        intercept: float,
+        shift: NDArray[np.float64],
+        spread: NDArray[np.float64],
+        unit: float,
+        bits: int,
+        limit: float,
+    ) -> GridRows:
+        """:meth:`make` of the rows (intercept, (columns − shift)/spread)/unit, without any of them in memory before."""
+        rows = (np.ascontiguousarray(columns), float(intercept), shift, spread, float(unit))
+        return cls._put(put_standardised, rows, (len(columns), columns.shape[1] + 1), bits, limit)
+
+    @classmethod
+    def _put(
+        cls, kernel: Callable[..., bool], rows: tuple[Any, ...], shape: tuple[int, ...], bits: int, limit: float
+    ) -> GridRows:
         bound = int(np.floor(np.ldexp(limit, bits)))
         if not 0 <= bound <= MAX_BOUND:  # above it, Σ x² of a row could leave int64
             raise BoundsError(
                 f"rows of norm up to {limit} do not fit {bits} fraction bits",
                 remedy="Scale the rows so that their largest norm is below 2^31 units of the grid.",
             )
-        values = np.empty(rows.shape, dtype=np.float64)
-        squares = np.empty(rows.shape[0], dtype=np.int64)
-        sums = np.empty(rows.shape[0], dtype=np.int64)
-        if not _grid_rows(np.ascontiguousarray(rows), float(np.ldexp(1.0, bits)), bound, values, squares, sums):
+        values = np.empty(shape, dtype=np.float64)
+        squares = np.empty(shape[0], dtype=np.int64)
+        sums = np.empty(shape[0], dtype=np.int64)
+        if not kernel(*rows, float(np.ldexp(1.0, bits)), bound, values, squares, sums):
             raise DataError(_NOT_A_NUMBER[0], remedy=_NOT_A_NUMBER[1])
         for array in (values, squares, sums):
             array.setflags(write=False)
@@ -288,6 +312,10 @@ def _sum_factored(contribution: Factored, grid: Grid, acc: NDArray[np.int64]) ->
         coefficients = np.where(within[:, None], coefficients, 0.0)
     if len(coefficients) == 0:
         return True
+    if coefficients.shape[1] == 1:
+        largest = float(np.abs(coefficients).max()) * rows.limit  # no entry of a row is longer than the row
+        add_weighted_rows(coefficients[:, 0], rows.values, max(1, int((_EXACT - 1) // max(largest, 1.0))), acc)
+        return True
     largest = float(np.abs(coefficients).max()) * float(np.abs(rows.values).max(initial=0.0))
     block = len(coefficients) if largest == 0 else max(1, int((_EXACT - 1) // largest))
     for first in range(0, len(coefficients), block):
@@ -312,26 +340,6 @@ def _within_bound(coefficients, sizes, bound, l1):  # type: ignore[no-untyped-de
             limit = bound if l1 else bound * bound
             out[i] = np.int64(total_size) <= limit // sizes[i]
     return out
-
-
-@njit(cache=True, nogil=True)
-def _grid_rows(rows, scale, bound, values, squares, sums):  # type: ignore[no-untyped-def]
-    n, d = rows.shape
-    u = np.empty(d, np.int64)
-    for i in range(n):
-        for j in range(d):
-            x = rows[i, j]
-            if not np.isfinite(x):
-                return False
-            u[j] = np.int64(np.rint(min(max(x * scale, -(2.0**62)), 2.0**62)))
-        clip_group(u, 0, d, bound, False)
-        squares[i] = 0
-        sums[i] = 0
-        for j in range(d):
-            values[i, j] = float(u[j])
-            squares[i] += u[j] * u[j]
-            sums[i] += abs(u[j])
-    return True
 
 
 @njit(cache=True, nogil=True)

@@ -87,15 +87,19 @@ class GradientRows:
     def _made(self, features: NDArray[np.float64], target: NDArray[np.float64], rule: RowRule) -> RowPart:
         # A map's rows are no longer than its norm: in units of it, no longer than 1.
         columns = features if self._map is None else self._map.rows(features) / self._map.norm
-        rows = np.empty((len(features), len(rule.shift) + 1))
-        rows[:, 0] = rule.intercept
-        rows[:, 1:] = (columns - rule.shift) / rule.scale
-        rows /= rule.row_limit
         wanted = max(_ROW_BITS, 11 + math.ceil(math.log2(rule.row_limit)))
         bits = min(wanted, rule.fraction_bits - _COEFFICIENT_BITS)
         # R is a typical row or longer, so no row gets near the second limit, which keeps squares within 63 bits.
         limit = min(max(1.0, 1.01 * rule.longest_row / rule.row_limit), 2.0 ** (FRACTION_BITS - bits))
-        on_grid = GridRows.make(rows, bits=bits, limit=limit)
+        on_grid = GridRows.standardised(
+            columns,
+            intercept=rule.intercept,
+            shift=rule.shift,
+            spread=rule.scale,
+            unit=rule.row_limit,
+            bits=bits,
+            limit=limit,
+        )
         lengths = on_grid.sums if rule.l1 else on_grid.squares
         weights = _row_weights(lengths, math.ldexp(1.0, bits) * _WITHIN, rule.l1)
         return RowPart(rows=on_grid, weights=weights, target=target)
