@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import pickle
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -174,8 +175,9 @@ class SpoolSum:
     ) -> None:
         """Hand out pieces until none is left; those of workers that failed are put back."""
         self.start()
+        packed = pickle.dumps(job)  # once for all: it names every client's vector
         for worker in list(self._workers):
-            self._ask(worker, job, pieces)
+            self._ask(worker, packed, pieces)
         while busy := {worker.line: worker for worker in self._workers if worker.piece is not None}:
             for line in wait(list(busy)):
                 worker = busy[line]  # type: ignore[index]
@@ -198,13 +200,13 @@ class SpoolSum:
                 worker.piece = None
                 self._ask(worker, None, pieces)
 
-    def _ask(self, worker: _Worker, job: SumJob | None, pieces: deque[tuple[int, int]]) -> None:
+    def _ask(self, worker: _Worker, job: bytes | None, pieces: deque[tuple[int, int]]) -> None:
         if not pieces:
             return
         piece = pieces.popleft()
         try:
             if job is not None:
-                worker.line.send(job)
+                worker.line.send_bytes(job)  # which ``recv`` unpickles
             worker.line.send(piece)
             worker.piece = piece
         except OSError:
