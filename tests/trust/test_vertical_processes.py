@@ -247,6 +247,21 @@ def test_a_list_that_is_longer_than_registered_ends_the_study(deployment: Vertic
         deployment.kill("bank")
 
 
+def test_a_file_that_changes_after_alignment_joins_nobody_elses_rows(deployment: VerticalDeployment) -> None:
+    planted, source = deployment.configs["bank"][1].parent / "planted", deployment.logs / "bank.csv"
+    there = source.read_text()
+    planted.write_text("turned-file")
+    try:
+        deployment.kill("bank")
+        wanted = study("turned")
+        assert run(deployment, wanted)["model"] == simulated(wanted)
+        assert source.read_text().splitlines()[1:] == there.splitlines()[:0:-1]  # it was changed
+    finally:
+        planted.unlink()
+        source.write_text(there)
+        deployment.kill("bank")
+
+
 def lists_of_last(deployment: VerticalDeployment) -> bytes:
     """The study that lists were shown in last."""
     return lists.decode([raw for _, kind, _, _, raw in notes(deployment) if kind == "BlindedList"][-1]).study_hash
