@@ -156,8 +156,12 @@ def test_the_bits_of_the_simulation_governed_charged_and_receipted(
         "Institutions are trusted to follow the protocol",
         "so could the dealer together with any institution",
         "69 people are named",
+        "Nothing is left to decide: the study is finished.",
+        "So far, this study among it: 1 fit(s) together: epsilon = 50",
+        "Without it: nothing spent.",
     ):
         assert told in shown, shown
+    assert "decide anew" not in shown
 
 
 def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(
@@ -229,6 +233,13 @@ def test_what_is_found_wrong_when_all_are_compared_ends_the_study(
     for name in CLIENTS:
         with PartyFiles.of(deployment.configs[name][1]) as files, files.ledger() as ledger:
             assert ledger.standing(wanted.hash) == "released"
+            spent = ledger.view(files.config.dataset).spent.statement
+        found = studies.show(wanted.printed_hash, deployment.configs[name][1])
+        assert (found["state"], found["own"]["budget_after"]) == ("paused", spent)  # as budget show has it
+        assert found["own"]["open_decisions"] == ["reject", "counter"]
+        shown = " ".join(words.show(found).split())
+        assert "So far, this study among it: " + " ".join(spent.split()) in shown
+        assert "you may still take your approval back: tallystick study reject" in shown
 
 
 def test_a_list_that_is_longer_than_registered_ends_the_study(deployment: VerticalDeployment) -> None:
