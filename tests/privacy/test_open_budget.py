@@ -165,6 +165,23 @@ def test_rounds_that_differ_cannot_be_left_open() -> None:
         plan(parallel=True, neighbours="add-remove")
 
 
+def test_a_budget_that_shares_of_noise_use_up_is_refused_with_what_to_do() -> None:
+    wide = (Group(name="cells", size=1 << 12, bound=1.0),)
+
+    def made(**facts: Any) -> SumPlan:
+        stated = claim(**{"rounds": 8, "epsilon": 1e-6, "delta": 1e-12, "servers": 4, "colluding": 1, **facts})
+        return make_plan(stated, [wide] * 8, least_price=PARTS // 64)
+
+    with pytest.raises(PrivacyRefused, match="3 makers share") as caught:
+        made()
+    assert caught.value.rule == "noise-covers-budget"
+    assert caught.value.remedy is not None
+    assert "Raise epsilon, tenfold" in caught.value.remedy
+    assert "colluding = 3 under [trust]" in caught.value.remedy
+    assert made(epsilon=1e-5).open is not None
+    assert made(colluding=3).open is not None
+
+
 # -- planted bugs: the checks above must catch each -------------------------------------------------------------------
 
 

@@ -75,6 +75,20 @@ def test_names_belong_to_the_content(tmp_path: Path) -> None:
     assert content_digest(one) != content_digest(swapped)
 
 
+def test_lines_that_are_no_record_are_counted_wherever_they_stand(tmp_path: Path) -> None:
+    """A peer publishes zeros for each of them: with one more or less it would publish something else."""
+    head, *lines = write_csv(tmp_path / "a.csv").read_text().splitlines()
+
+    def of(*some: str) -> str:
+        made = tmp_path / "b.csv"
+        made.write_text("\n".join([head, *some]) + "\n")
+        return content_digest(made)
+
+    assert of(*lines) == content_digest(tmp_path / "a.csv")
+    assert len({of(*lines), of(*lines, "broken"), of(*lines, "broken", "1,2,3,4"), of(*lines[1:], "broken")}) == 4
+    assert of("other", *lines) == of(*lines, "broken")  # what stands in it is no matter: zeros are published
+
+
 def test_kinds_of_columns() -> None:
     """Categoricals, booleans, lists, dates, chunks and nothing at all."""
     pandas = pytest.importorskip("pandas")

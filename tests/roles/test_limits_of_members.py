@@ -381,5 +381,4 @@ def test_what_waits_for_a_peer_is_bounded_in_number_bytes_and_time() -> None:
     del lines.room["rogue"]
     lines.backlog.move()
     assert lines.backlog._waiting == {}
-    assert lines.backlog._bytes == {}
     assert len(lines.lost) == backlog.MESSAGES + 9

@@ -372,6 +372,8 @@ def test_what_a_ledger_was_charged_for_is_what_was_registered_then(tmp_path: Pat
         assert process.records_as_charged(STUDY.hash)
         source.write_text("x,z,y\n0.3,0.4,b\n0.1,0.2,a\n")  # the same in another order
         assert process.records_as_charged(STUDY.hash)
+        source.write_text("x,z,y\n0.3,0.4,b\n0.1,0.2,a\nno record\n")  # which would be published, as zeros
+        assert not process.records_as_charged(STUDY.hash)
         source.write_text("x,z,y\n0.1,0.2,a\n0.3,0.5,b\n")
         assert not process.records_as_charged(STUDY.hash)
         changed = ledger.register(make_dataset("own", source), with_budget)  # as every start does

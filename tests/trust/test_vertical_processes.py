@@ -16,6 +16,7 @@ from tests.trust.vertical_deployment import (
     AT_BANK,
     AT_HOSPITAL,
     CLIENTS,
+    SHARED,
     VerticalDeployment,
     exactly_written,
     frames,
@@ -155,8 +156,12 @@ def test_the_bits_of_the_simulation_governed_charged_and_receipted(
         "Institutions are trusted to follow the protocol",
         "so could the dealer together with any institution",
         "69 people are named",
+        "Nothing is left to decide: the study is finished.",
+        "So far, this study among it: 1 fit(s) together: epsilon = 50",
+        "Without it: nothing spent.",
     ):
         assert told in shown, shown
+    assert "decide anew" not in shown
 
 
 def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(
@@ -228,6 +233,13 @@ def test_what_is_found_wrong_when_all_are_compared_ends_the_study(
     for name in CLIENTS:
         with PartyFiles.of(deployment.configs[name][1]) as files, files.ledger() as ledger:
             assert ledger.standing(wanted.hash) == "released"
+            spent = ledger.view(files.config.dataset).spent.statement
+        found = studies.show(wanted.printed_hash, deployment.configs[name][1])
+        assert (found["state"], found["own"]["budget_after"]) == ("paused", spent)  # as budget show has it
+        assert found["own"]["open_decisions"] == ["reject", "counter"]
+        shown = " ".join(words.show(found).split())
+        assert "So far, this study among it: " + " ".join(spent.split()) in shown
+        assert "you may still take your approval back: tallystick study reject" in shown
 
 
 def test_a_list_that_is_longer_than_registered_ends_the_study(deployment: VerticalDeployment) -> None:
@@ -246,6 +258,87 @@ def test_a_list_that_is_longer_than_registered_ends_the_study(deployment: Vertic
         deployment.kill("bank")
 
 
+def test_a_file_that_changes_after_alignment_joins_nobody_elses_rows(deployment: VerticalDeployment) -> None:
+    planted, source = deployment.configs["bank"][1].parent / "planted", deployment.logs / "bank.csv"
+    there = source.read_text()
+    planted.write_text("turned-file")
+    try:
+        deployment.kill("bank")
+        wanted = study("turned")
+        assert run(deployment, wanted)["model"] == simulated(wanted)
+        assert source.read_text().splitlines()[1:] == there.splitlines()[:0:-1]  # it was changed
+    finally:
+        planted.unlink()
+        source.write_text(there)
+        deployment.kill("bank")
+
+
 def lists_of_last(deployment: VerticalDeployment) -> bytes:
     """The study that lists were shown in last."""
     return lists.decode([raw for _, kind, _, _, raw in notes(deployment) if kind == "BlindedList"][-1]).study_hash
+
+
+def connected(deployment: VerticalDeployment) -> ts.Federation:
+    """The same institutions as an analyst reaches them from a notebook."""
+    columns = study().schema_of_data()
+    columns = ts.Schema({**columns, "label": ts.Category(["no", "yes"])})
+    return ts.Federation.connect(
+        deployment.home / "consortium.toml", config=deployment.analyst, schema=columns, records=SHARED, dealer="dealer",
+        identifier={"column": "id", "case": "fold", "blanks": "skip"}, round_timeout_s=40, approval_timeout_s=100,
+        holders={
+            "bank": {"columns": ["x", "y", "c", "label"], "people": AT_BANK},
+            "hospital": {"columns": ["z"], "people": AT_HOSPITAL, "norm": 1.0},
+        },
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "features"),
+    [
+        (ts.VerticalRidge(epsilon=50.0, delta=1e-6), "y", ["x", "c", "z"]),
+        (ts.VerticalClassifier(epsilon=50.0, delta=1e-6), "label", ["x", "c", "z"]),
+        (ts.PCA(n_components=2, epsilon=50.0, delta=1e-6), None, ["x", "c", "z"]),
+    ],
+)
+def test_a_connected_federation_proposes_a_study_of_columns_apart(
+    deployment: VerticalDeployment, model: Any, target: str | None, features: list[str]
+) -> None:
+    """Stewards approve what was proposed; the model is the simulation's to the bit, and the norm not stated its own."""
+    fed, name = connected(deployment), f"connected {type(model).__name__}"
+    wanted = model.study_for(fed, target=target, features=features, name=name).replace("data", records=SHARED)
+    left: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                model.fit(fed, target=target, features=features, name=name)
+        except BaseException as error:  # the thread's end is this test's
+            left.append(error)
+
+    analyst = threading.Thread(target=fit)
+    analyst.start()
+    for institution in CLIENTS:
+        config = deployment.configs[institution][1]
+        wait_for(lambda config=config: known_at(config, wanted), 100)
+        studies.decide(wanted.printed_hash, config, "approve", by="a steward")
+    analyst.join(100)
+    assert not left, (left, deployment.log())
+    assert model.study_.hash == wanted.hash
+    assert json.loads(json.dumps(model.model_document())) == simulated(wanted)
+    assert wanted.data.holders is not None
+    assert wanted.data.holders["hospital"].norm == 1.0
+    alone = ts.Federation.simulate(list(frames().values()), schema=fed.schema, names=list(CLIENTS), vertical=True)
+    made = model.study_for(alone, target=target, features=features)
+    assert made.data.holders is not None
+    assert wanted.data.holders["bank"].norm == made.data.holders["bank"].norm
+    assert model.contributors_ == CLIENTS
+    assert fed.spent.epsilon > 0
+
+
+def test_a_support_vector_machine_is_refused_before_anybody_is_asked(deployment: VerticalDeployment) -> None:
+    fed = connected(deployment)
+    with pytest.raises(ts.StudyError) as caught:
+        ts.VerticalSVC().fit(fed, target="label", features=["x", "z"], name="machine")
+    assert caught.value.rule == "dealer-is-named"
+    assert not [s for s in studies.listing(deployment.analyst)["studies"] if s["study"]["name"] == "machine"]

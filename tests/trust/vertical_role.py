@@ -76,7 +76,20 @@ def _longer_list() -> None:
     AligningMachine._pass_on = longer  # type: ignore[method-assign]
 
 
-PLANTED: dict[str, Callable[[], None]] = {"longer-list": _longer_list}
+def _turned_file() -> None:
+    """An institution's file is put into another order once its people are aligned, and before their cells are used."""
+    read = work.HoldersWork._read
+
+    def turned(self: work.HoldersWork, positions: Any) -> None:
+        source = Path(self._session.own.source())
+        head, *lines = source.read_text().splitlines(keepends=True)
+        source.write_text(head + "".join(reversed(lines)))
+        read(self, positions)
+
+    work.HoldersWork._read = turned  # type: ignore[method-assign]
+
+
+PLANTED: dict[str, Callable[[], None]] = {"longer-list": _longer_list, "turned-file": _turned_file}
 
 
 def _started(role: str, config: Path, log: str) -> None:

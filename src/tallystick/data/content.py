@@ -3,7 +3,8 @@
 cell    16 bytes: a number's float64, a text's hash, or "missing"; 39, 39.0 and "39" are one cell, and so are
         an empty CSV cell and a null
 record  SHA-256 over the cells in the order of the sorted column names
-digest  SHA-256 over (names, number of records, Σ records mod 2^256)
+digest  SHA-256 over (names, number of records, Σ records mod 2^256), and the number of lines that are no record, if
+        there are any: a peer publishes a record for each of those, too
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.identifiers import digest, format_hash
 from tallystick.data.column_values import python_values
+from tallystick.data.opened import broken_records
 from tallystick.data.sources import column_names, read_blocks
 from tallystick.study.declared_values import label_text
 
@@ -29,18 +31,21 @@ _ROWS = 1 << 16
 def content_digest(source: Any, *, party: str | None = None) -> str:
     """The digest of the records of any source that :mod:`tallystick.data.sources` reads."""
     names = sorted(column_names(source, party=party))
-    total = count = 0
+    total = count = broken = 0
     # Leniently: one record that cannot be read must not keep its data set from being registered.
     for block in read_blocks(source, names, rows=_ROWS, party=party, lenient=True):
         count += block.num_rows
+        broken += broken_records(block)
         total += content_sum(block, names)
-    return digest_of_sum(names, count, total)
+    return digest_of_sum(names, count, total, broken)
 
 
-def digest_of_sum(names: list[str], count: int, total: int) -> str:
-    """The digest of so many records with these columns, whose own digests add up to ``total``."""
+def digest_of_sum(names: list[str], count: int, total: int, broken: int = 0) -> str:
+    """The digest of so many records with these columns, whose own digests add up to ``total``; ``broken``: lines that
+    are no record."""
     parts = (digest(*(name.encode() for name in names)), count.to_bytes(8, "little"))
-    return format_hash(digest(_LABEL, *parts, (total % (1 << 256)).to_bytes(32, "little")))
+    lost = (broken.to_bytes(8, "little"),) if broken else ()
+    return format_hash(digest(_LABEL, *parts, (total % (1 << 256)).to_bytes(32, "little"), *lost))
 
 
 def content_sum(block: Any, names: list[str]) -> int:

@@ -96,6 +96,16 @@ def split_by_holder(study: Study, table: Any) -> list[Any]:
     return [table.select([*named, *held.columns]) for held in (study.data.holders or {}).values()]
 
 
+def held_table(study: Study, holder: str, source: Any) -> Any:
+    """All that one institution's source holds for a study, read at once: the column that names people, and its own.
+
+    Identifiers and cells are then of the same rows, whatever becomes of the source between alignment and products.
+    """
+    named = [] if study.data.identifier is None else [study.data.identifier.column]
+    target = [study.study.target] if study.study.target and holder == label_holder(study) else []
+    return read_table(source, [*named, *own_columns(study, holder), *target], party=holder)
+
+
 def read_held(study: Study, holder: str, source: Any, rows: NDArray[np.int64], *, lenient: bool) -> HeldColumns:
     """One institution's columns of these rows, encoded by the study's schema."""
     target = study.study.target if holder == label_holder(study) else None

@@ -43,23 +43,17 @@ def data_apart(
     missing: Missing | None = None,
 ) -> dict[str, Any]:
     """``identifier`` and ``holders`` of [data]: each declared column is at the one frame that has it."""
-    wanted = [*(features if features is not None else schema), *([target] if target else [])]
     there = {name: column_names(frame, party=name) for name, frame in frames.items()}
-    holders = {name: [c for c in dict.fromkeys(wanted) if c in columns] for name, columns in there.items()}
-    check_disjoint(holders, target)
-    if norms is not None and (not isinstance(norms, Mapping) or set(norms) - set(holders)):
+    if norms is not None and (not isinstance(norms, Mapping) or set(norms) - set(frames)):
         raise BoundsError(
             "norms names somebody who is no institution here",
             rule="blocks-have-norms",
-            remedy=f"Institutions are: {', '.join(holders)}. Give names=[…] to call them otherwise.",
+            remedy=f"Institutions are: {', '.join(frames)}. Give names=[…] to call them otherwise.",
         )
-    told: dict[str, Any] = {}
-    for name, columns in holders.items():
-        own = [c for c in columns if c != target]
-        norm = None
-        if own:
-            norm = norms_of(schema.layout(own, missing=missing), schema)[0] if norms is None else norms.get(name)
-        told[name] = {"columns": columns, "norm": norm}
+    told = blocks_of(there, schema, target=target, features=features, missing=missing)
+    for name, block in told.items():
+        if norms is not None and block["norm"] is not None:
+            block["norm"] = norms.get(name)
     if identifier is None:
         shared = set.intersection(*(set(columns) for columns in there.values())) - set(schema)
         if len(shared) > 1:
@@ -70,6 +64,29 @@ def data_apart(
             )
         identifier = next(iter(shared), None)
     return {"identifier": dict(identifier) if isinstance(identifier, Mapping) else identifier, "holders": told}
+
+
+def blocks_of(
+    there: Mapping[str, Sequence[str]],
+    schema: Schema,
+    *,
+    target: str | None,
+    features: Sequence[str] | None,
+    norms: Mapping[str, float] | None = None,
+    missing: Missing | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The study's columns at each institution, by what is there, and their norm: the one given, or the schema's."""
+    wanted = [*(features if features is not None else schema), *([target] if target else [])]
+    holders = {name: [c for c in dict.fromkeys(wanted) if c in columns] for name, columns in there.items()}
+    check_disjoint(holders, target)
+    told: dict[str, dict[str, Any]] = {}
+    for name, columns in holders.items():
+        own, norm = [c for c in columns if c != target], None
+        if own:
+            norm = (norms or {}).get(name)
+            norm = norms_of(schema.layout(own, missing=missing), schema)[0] if norm is None else norm
+        told[name] = {"columns": columns, "norm": norm}
+    return told
 
 
 def simulated_held(study: Study, frames: Mapping[str, Any]) -> dict[str, HeldColumns]:

@@ -149,6 +149,6 @@ def _check_columns_are_together(study: Study, design: Design) -> None:
         raise StudyError(
             f"{study.study.program} is for institutions that hold different columns of the same people",
             rule="holders-are-named",
-            remedy="Name them under [data.holders], or simulate with vertical=True; with the same columns everywhere "
-            "use ridge, logistic_regression, linear_svc or consensus_svc.",
+            remedy="Name them under [data.holders]; in Python, simulate(…, vertical=True) or connect(…, holders={…}). "
+            "With the same columns everywhere use ridge, logistic_regression, linear_svc or consensus_svc.",
         )

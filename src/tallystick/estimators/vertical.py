@@ -34,8 +34,8 @@ class ColumnsApart:
         raise StudyError(
             f"{type(self).__name__} learns from institutions that hold different columns of the same people",
             rule="holders-are-named",
-            remedy="Make a federation: ts.Federation.simulate([bank, hospital], vertical=True, …); for one table use "
-            "ts.Ridge or ts.LogisticRegression.",
+            remedy="Make a federation: ts.Federation.simulate([bank, hospital], vertical=True, …), or "
+            "connect(…, holders={…}); for one table use ts.Ridge or ts.LogisticRegression.",
         )
 
     def _about_alignment(self) -> list[str]:

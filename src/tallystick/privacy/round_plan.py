@@ -201,7 +201,9 @@ def gaussian_noise(silent: GroupNoise, rho: Fraction, honest: int, on_curve: boo
         variance = round_up_variance(max(Fraction(MIN_SHARE_VARIANCE), variance * Fraction(1001, 1000)))
     charged = charge(variance)
     if charged > rho:
-        raise PrivacyRefused("the noise of a group falls short of its budget", rule="noise-covers-budget")
+        raise PrivacyRefused(
+            "the noise of a group falls short of its budget", rule="noise-covers-budget", remedy="Raise epsilon."
+        )
     return replace(silent, parameter=variance, variance=float(variance), rho=charged)
 
 

@@ -158,5 +158,7 @@ def sparse_vector(
         query_scale=round_up_scale(factor * sensitivity / (epsilon * (1 - first))),
     )
     if made.epsilon > epsilon:
-        raise PrivacyRefused("the noise of a comparison falls short of its budget", rule="noise-covers-budget")
+        raise PrivacyRefused(
+            "the noise of a comparison falls short of its budget", rule="noise-covers-budget", remedy="Raise epsilon."
+        )
     return made

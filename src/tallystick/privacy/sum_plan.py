@@ -262,7 +262,12 @@ def _opened(plan: SumPlan, budget: Fraction, least: int, *, on_curve: bool) -> S
     splits = plan.claim.mechanism == "gaussian"
     whole = budget - len(rounds) * shares_overhead(rounds[0], honest) if splits else budget
     if plan.differentially_private and whole <= 0:
-        raise PrivacyRefused("the noise of a group falls short of its budget", rule="noise-covers-budget")
+        raise PrivacyRefused(
+            f"so small an epsilon does not cover what noise costs that {honest} makers share, beyond that of one",
+            rule="noise-covers-budget",
+            remedy=f"Raise epsilon, tenfold say; or count on one honest maker's noise alone: colluding = "
+            f"{plan.claim.trust.makers.count - 1} under [trust].",
+        )
     made = OpenBudget(whole=whole, least=least, honest=honest, on_curve=on_curve)
     return replace(plan, open=made, reserved=budget, rounds=(made.priced(rounds[0], least),) * len(rounds))
 

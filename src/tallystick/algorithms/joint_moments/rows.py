@@ -58,7 +58,8 @@ class JointRows:
             raise StudyError(
                 "nobody is named who holds the columns",
                 rule="holders-are-named",
-                remedy="Name the institutions under [data.holders], or simulate with vertical=True.",
+                remedy="Name the institutions under [data.holders]; in Python, simulate(…, vertical=True) or "
+                'connect(…, holders={"bank": {"columns": ["…"], "people": …}, …}, identifier="…", dealer="…").',
             )
         squares = sum(norm**2 for *_, norm in public.holders)
         weight = math.sqrt(TARGET_SHARE * squares) if targets else 0.0

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.application.party_files import PartyFiles
+from tallystick.application.studies.still_open import open_to
 from tallystick.application.studies.views import about, stands
 from tallystick.core.errors import BudgetExceeded, NotApproved, StudyError
-from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.statements import Statement, make
 from tallystick.roles.governance.review import BY_POLICY, Review, decision_body, review
 from tallystick.roles.identity.identity_files import unix_time
@@ -32,7 +32,7 @@ def decide(
             )
         docket = files.docket(study)
         with files.ledger() as ledger:
-            proposal = _open_to(decision, docket, ledger.standing(study))
+            proposal = open_to(decision, docket, ledger.standing(study), unix_time())
             seen = review(proposal, files.config, ledger, members=files.members)
             if decision == "approve":
                 files.check_ledger(ledger)  # a ledger set back would say it has more
@@ -53,24 +53,6 @@ def decide(
         files.store.add(make("decision", party, body, files.identity.signing).encode())
         after = files.docket(study).standing(unix_time())
         return {"action": decision, **about(proposal), **stands(after), "reason": reason, "terms": terms}
-
-
-def _open_to(decision: str, docket: Docket, charge: str | None) -> Statement:
-    """The proposal that a client decides about, if it still can.
-
-    Until this client has itself started, with its charge released, it may take its approval back: whatever the
-    aggregator says has been started, or has ended; and so it may while a study is paused, and does not go on with it
-    then. It may approve what is neither started nor over.
-    """
-    now = unix_time()
-    standing = told = docket.standing(now)
-    if decision != "approve" and (charge not in ("released", "committed") or told.state == "paused"):
-        standing = docket.unstarted(now)
-    if standing.proposal is None or standing.state not in ("open", "approved", "refused"):
-        raise NotApproved(
-            f"the study is {told.state}: nothing is left to decide. {told.words}", rule=f"study-{told.state}"
-        )
-    return standing.proposal
 
 
 def _may_approve(seen: Review) -> None:

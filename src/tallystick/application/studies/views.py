@@ -8,6 +8,7 @@ from typing import Any
 
 from tallystick.application.own_records import OwnRecords, own_records
 from tallystick.application.party_files import PartyFiles
+from tallystick.application.studies.still_open import still_open
 from tallystick.application.text_layout import day
 from tallystick.core.errors import NotApproved, TallystickError, VerificationError
 from tallystick.engines.planning import layout_of
@@ -159,6 +160,7 @@ def _own(proposal: Statement, docket: Docket, files: PartyFiles) -> dict[str, An
         "quality_words": records and records.quality and records.quality.words(),
         "unaccepted_columns": lacking,
         "charge": charge,
+        "open_decisions": still_open(docket, charge, unix_time()),
         "refused": files.refusal(docket.study_hash),
     }
 

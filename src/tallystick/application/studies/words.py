@@ -182,15 +182,7 @@ def _own(found: dict[str, Any]) -> list[str]:
     own = found["own"]
     if own["problem"]:
         return ["Here", paragraph(f"Nothing can be run here: {own['problem']}")]
-    lines = [f"What it costs your data set {own['dataset']!r}", paragraph(f"So far: {sentence(own['budget_before'])}")]
-    if own["fits"]:
-        share = own["share_of_what_is_left"]
-        part = f" It takes {share:.0%} of what is left." if share is not None else ""
-        if found["contents"]["privacy"].get("mechanism") == "none":
-            part = " No budget bounds what exact sums tell, so none is taken."
-        lines.append(paragraph(f"With this study: {sentence(own['budget_after'])}{part}"))
-    else:
-        lines.append(paragraph(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}"))
+    lines = [f"What it costs your data set {own['dataset']!r}", *_cost(found)]
     if own["records"]:
         lines.append(paragraph(f"Your records (told to nobody else): {sentence(own['records'])}"))
         if own["quality"] is not None and not own["quality"]["fine"]:
@@ -199,19 +191,20 @@ def _own(found: dict[str, Any]) -> list[str]:
         told = f"Your client was asked to take part and declined ({own['refused']['at']}): {own['refused']['cause']}"
         lines += ["", "What became of it here", paragraph(f"{sentence(told)} {_CHARGED[own['charge']]}")]
     lines += ["", "What is to be done"]
+    may, name = own["open_decisions"], found["study"]["hash"].removeprefix("sha256:")[:12]
     if own["decided"]:
-        lines.append(
-            paragraph(f"Decided: {own['decided']}, by {own['decided_by']}. Until it runs you may decide anew.")
-        )
-        if own["decided"] == "approve" and own["out_of_force"] and own["charge"] not in ("released", "committed"):
+        lines.append(paragraph(f"Decided: {own['decided']}, by {own['decided_by']}. {_anew(found, may, name)}"))
+        out = own["decided"] == "approve" and own["out_of_force"] and own["charge"] not in ("released", "committed")
+        if out and may:
             lines.append(paragraph(f"Your client takes no part as it stands: {sentence(own['out_of_force'])}"))
+    elif "approve" not in may:
+        lines.append(paragraph(_anew(found, [], name)))
     elif own["verdict"] == "reject":
         why = own["verdict_because"] or own["verdict_rule"]
         lines.append(paragraph(f"Your own rules refuse it: {why}"))
     elif found["epsilon"] is None:
         lines.append(paragraph("The study states no epsilon. Reject it."))
     else:
-        name = found["study"]["hash"].removeprefix("sha256:")[:12]
         if own["verdict_because"]:
             lines.append(paragraph(sentence(own["verdict_because"])))
         lines.append("  It waits for you. One of:")
@@ -221,6 +214,31 @@ def _own(found: dict[str, Any]) -> list[str]:
             f'    tallystick study counter {name} --epsilon {found["epsilon"] / 2:g} --reason "…"',
         ]
     return lines
+
+
+def _cost(found: dict[str, Any]) -> list[str]:
+    """What the study takes of the budget; one that is on the ledger is in what has been spent, as in budget show."""
+    own, charged = found["own"], found["own"]["charge"] not in (None, "voided")
+    if not own["fits"]:
+        before = paragraph(f"So far: {sentence(own['budget_before'])}")
+        return [before, paragraph(f"YOUR BUDGET DOES NOT COVER IT. {own['budget_after']}")]
+    share, left = own["share_of_what_is_left"], "is left without it" if charged else "is left"
+    part = f" It takes {share:.0%} of what {left}." if share is not None else ""
+    if found["contents"]["privacy"].get("mechanism") == "none":
+        part = " No budget bounds what exact sums tell, so none is taken."
+    before, after = sentence(own["budget_before"]), sentence(own["budget_after"])
+    if charged:
+        return [paragraph(f"So far, this study among it: {after}{part}"), paragraph(f"Without it: {before}")]
+    return [paragraph(f"So far: {before}"), paragraph(f"With this study: {after}{part}")]
+
+
+def _anew(found: dict[str, Any], may: list[str], name: str) -> str:
+    """Whether a steward may still decide, or take an approval back."""
+    if "approve" in may:
+        return "Until it runs you may decide anew."
+    if may and found["own"]["decided"] == "approve":
+        return f"It has started; you may still take your approval back: tallystick study reject {name}."
+    return f"Nothing is left to decide: the study is {_MEANING.get(found['state'], found['state'])}."
 
 
 def decided(found: dict[str, Any]) -> str:

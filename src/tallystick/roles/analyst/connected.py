@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tallystick.core.identifiers import check_party_name
 from tallystick.core.outside_text import read_json
 from tallystick.engines.engine import Computed, Progress, Result
 from tallystick.engines.federation import Federation
+from tallystick.engines.holders_cast import check_holders_cast
 from tallystick.engines.planning import DEFAULT_MIN_CLIENTS, layout_of, plan_study, public_facts
 from tallystick.engines.thresholding import state_bytes
 from tallystick.privacy.ledger import Ledger, charge_of
@@ -24,10 +26,12 @@ from tallystick.privacy.plan import Plan
 from tallystick.privacy.ranges import MAX_ROUNDS
 from tallystick.privacy.spent import Spent
 from tallystick.roles.analyst.connection import AnalystConnection
+from tallystick.roles.analyst.stated_holders import StatedHolders, check_dealer, check_named, example
 from tallystick.roles.analyst.told_progress import ToldProgress
 from tallystick.roles.governance.results import MAX_BYTES
 from tallystick.roles.identity.consortium import consortium_roles
 from tallystick.roles.identity.identity_files import load_identity, read_consortium, wall_clock
+from tallystick.roles.identity.places import members_of
 from tallystick.roles.identity.role_config import load_role_config
 from tallystick.study import Study
 from tallystick.study.columns import Missing
@@ -72,12 +76,17 @@ class ConnectedFederation(Federation):
         connect_timeout: float,
         approval_timeout: float,
         progress: bool = True,
+        holders: Mapping[str, Mapping[str, Any]] | None = None,
+        identifier: str | Mapping[str, str] | None = None,
+        dealer: str | None = None,
     ) -> None:
         """See :meth:`tallystick.Federation.connect`."""
         self.schema, self.missing, self.ledger = schema, missing, Ledger()
         self._config = load_role_config(config if config is not None else _analyst_config(path), role="analyst")
         self._consortium = read_consortium(path)
+        self._members = members_of(self._consortium)
         self._records, self._trust = records, trust
+        self._holders = self._stated(holders, identifier, dealer)
         self._timeout, self._approval_timeout = connect_timeout, approval_timeout
         load_identity(self._config, self._consortium, wall_clock())  # what is wrong with its files is said at once
         self._lock = threading.Lock()
@@ -86,6 +95,31 @@ class ConnectedFederation(Federation):
     @property
     def spent(self) -> Spent:
         return self.ledger.spent()
+
+    def _stated(self, holders: Any, identifier: Any, dealer: str | None) -> StatedHolders | None:
+        """Which columns are at whom, if institutions hold different ones; what follows for [trust] is set."""
+        model = trust_model(self._trust["model"])
+        clients = self._members.of(model.holders)
+        if holders is None:
+            if identifier is not None or dealer is not None:
+                raise StudyError(
+                    "identifier and dealer are for institutions with different columns, and which are at whom is not "
+                    "said",
+                    rule="holders-are-named",
+                    remedy=f"Add {example(clients)} to connect(…), or leave identifier and dealer out.",
+                )
+            return None
+        stated = StatedHolders.of(holders, identifier, clients, self.schema)
+        self._trust = {**self._trust, "min_clients": self._trust.get("min_clients") or len(clients)}
+        if dealer is not None:
+            check_dealer(dealer, self._members.of(model.dealer), model.name)
+            self._trust["dealer"] = dealer
+        return stated
+
+    def apart(self, schema: Schema, *, target: str | None, features: Sequence[str] | None) -> dict[str, Any]:
+        if self._holders is None:
+            return {}
+        return self._holders.data(schema, target=target, features=features, missing=self.missing)
 
     def trust_settings(self) -> dict[str, Any]:
         cast = {role: len(self._consortium.by_role(role)) for role in consortium_roles()}
@@ -96,7 +130,9 @@ class ConnectedFederation(Federation):
             raise StudyError(
                 "replace-one makes the number of records public, and nobody here may count them",
                 rule="replace-one-needs-records",
-                remedy='Pass records=… to Federation.connect, or use neighbours="add-remove".',
+                remedy='Pass records=… to Federation.connect, or use neighbours="add-remove".'
+                if self._holders is None
+                else "Pass records=… to Federation.connect: as many people as they may have in common.",
             )
         return self._records
 
@@ -109,6 +145,10 @@ class ConnectedFederation(Federation):
                 rule="program-is-a-file",
                 remedy="Put it into a file and use ts.ProgramEstimator.from_text(text, name=…).",
             )
+        if study.vertical:
+            cast = self._members.cast(study.trust_model, study.trust.model_dump())
+            check_named(study, design, cast)
+            check_holders_cast(study, design, cast)
         entry = self.ledger.reserve(charge_of(study.hash, plan))
         try:
             packed = self._run(study, plan, text, progress)

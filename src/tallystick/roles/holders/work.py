@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tallystick.core.errors import DataError, NotApproved, RemoteProtocolError, TallystickError
 from tallystick.crypto.field import Vector
 from tallystick.data.encoding import Tallies
-from tallystick.data.held_columns import read_held
+from tallystick.data.held_columns import held_table, read_held
 from tallystick.data.identifiers import Identifiers, check_shared, read_identifiers
 from tallystick.engines.joint_map import JointMap, held_units
 from tallystick.engines.setup import Setup
@@ -67,7 +67,7 @@ class HoldersWork:
         self.speakers = frozenset((self.products.dealer, *self.products.others(self.name)))
         self._drive = Driver(session, ROUNDS, send=self._send, other=self._step)
         self._limit, self._least = holders_limit(setup), least_size(longest_said(setup))
-        self._source: str | Path = ""
+        self._table: Any = None
         self._found: Identifiers | None = None
         self._units: NDArray[np.float64] | None = None
         self._aligning: alignment.AligningMachine | None = None
@@ -91,8 +91,8 @@ class HoldersWork:
         self._guarded(lambda: self._begin(source, process, study))
 
     def _begin(self, source: str | Path, process: Any, study: Any) -> None:
-        self._source = source
-        self._found = read_identifiers(source, study.data.identifier, party=self.name)
+        self._table = held_table(study, self.name, source)  # once: a file may change before its cells are wanted
+        self._found = read_identifiers(self._table, study.data.identifier, party=self.name)
         self._aligning, first = alignment.AligningMachine.restore(
             alignment_of(self._session, self._setup, self._roster),
             self.name,
@@ -176,7 +176,7 @@ class HoldersWork:
                 rule="records-as-stated",
                 remedy="Have the analyst state as many records as there may be, in a new version.",
             )
-        held = read_held(study, self.name, self._source, found.rows[positions], lenient=True)
+        held, self._table = read_held(study, self.name, self._table, found.rows[positions], lenient=True), None
         self._tallies = held.records.tallies
         units = held_units(self._setup.design.program, self.name, held)
         self._units = np.zeros((self.products.records, self.products.width(self.name)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from tallystick.core.errors import NotApproved, RemoteProtocolError, RoundAborted, TallystickError
@@ -164,6 +164,12 @@ class CoordinatorSession(PausableRounds):
             self._study(self._machine.ask_again(peer))
         if self.part is not None:
             self.part.connected(peer)
+
+    @property
+    def members_under_way(self) -> tuple[str, ...]:
+        """The clients of the study while it runs: not before its start, in a pause, or once it is over."""
+        running, roster = self._machine.state is AggregatorState.RUNNING, self._machine.roster
+        return roster.clients if running and roster is not None else ()
 
     @property
     def idle(self) -> bool:
@@ -326,10 +332,15 @@ class CoordinatorProcess(Relay):
 
     session = CoordinatorSession
 
-    def passes_on(self, study_hash: bytes) -> bool:
+    def speakers(self, study_hash: bytes, kind: int) -> Collection[str] | None:
         session = self.sessions.get(study_hash)
-        setup = session.setup if isinstance(session, CoordinatorSession) else None
-        return setup is not None and setup.study.vertical
+        if not isinstance(session, CoordinatorSession) or session.setup is None:
+            return None
+        return session.members_under_way if self.speak_in(session.setup.study) else None
+
+    def speak_in(self, study: Study) -> bool:
+        """Whether clients say anything to each other in this study."""
+        return study.vertical
 
     def resume(self) -> None:
         crashpoint("boot-counted")

@@ -2,11 +2,13 @@
 
 What is passed on is sealed to its receiver and signed by its sender (:mod:`tallystick.transport.relayed`): a relay sees
 who speaks to whom and how much, and can write and change nothing. It neither reads nor keeps: a message for a client
-that has no line here now is lost, and said again by who sent it.
+that has no line here now is lost, and said again by who sent it. It passes on between the members of a study that is
+under way, and each of them has its share of what may wait for another.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from tallystick.core.errors import RemoteProtocolError
@@ -19,8 +21,11 @@ from tallystick.transport.wire import HEADER_BYTES, RELAYED, SEALED
 class Relay(RoleProcess):
     """A process that passes messages on. Comes before what else it is, in a class's list of bases."""
 
-    def passes_on(self, study_hash: bytes) -> bool:
-        """Whether clients speak to each other in this study; nothing is passed on in others."""
+    def speakers(self, study_hash: bytes, kind: int) -> Collection[str] | None:
+        """Who may say something of this kind to each other now: nobody, unless the study is under way.
+
+        None if no client ever does in it.
+        """
         raise NotImplementedError
 
     def _message(self, envelope: Envelope) -> None:
@@ -30,14 +35,24 @@ class Relay(RoleProcess):
         relayed = unwrap(bytes(envelope.raw[HEADER_BYTES:]), envelope.sender)
         if relayed.sender != envelope.sender or relayed.to not in self.members.clients:
             raise RemoteProtocolError("a message to be relayed that is not its sender's", party=envelope.sender)
-        if not self.passes_on(bytes(envelope.raw[1:HEADER_BYTES])):
+        speakers = self.speakers(bytes(envelope.raw[1:HEADER_BYTES]), relayed.raw[0])
+        if speakers is None:
             raise RemoteProtocolError(
                 "a message to be relayed in a study whose clients say nothing to each other",
                 party=envelope.sender,
                 rule="unknown-study",
             )
-        if relayed.to in self.node.connected():
-            self.send(relayed.to, bytes(envelope.raw))
+        if not speakers:
+            return  # over, or paused: what was on its way comes late, and that is nobody's fault
+        if relayed.sender not in speakers or relayed.to not in speakers:
+            raise RemoteProtocolError(
+                "a message to be relayed of or to somebody who is not in the study",
+                party=envelope.sender,
+                rule="unknown-study",
+            )
+        there = relayed.to in self.node.connected()
+        if there and not self._backlog.send(relayed.to, bytes(envelope.raw), of=relayed.sender):
+            self.conduct.note(relayed.sender, "relayed-messages", why=f"{relayed.to} does not take so many at once;")
 
 
 class Relayed(RoleProcess):

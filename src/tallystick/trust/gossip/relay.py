@@ -6,11 +6,20 @@ its own, makes no noise and witnesses nothing.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tallystick.roles.processes.coordinator import CoordinatorProcess
+from tallystick.study import Study
+from tallystick.transport.wire import GOVERNANCE
 
 
 class RelayProcess(CoordinatorProcess):
     """The process of the relay."""
 
-    def passes_on(self, study_hash: bytes) -> bool:
+    def speakers(self, study_hash: bytes, kind: int) -> Collection[str] | None:
+        if kind == GOVERNANCE:
+            return self.members.clients  # witnesses are asked and answer, whether or not a study runs
+        return super().speakers(study_hash, kind)
+
+    def speak_in(self, study: Study) -> bool:
         return True  # peers speak to each other in every study
