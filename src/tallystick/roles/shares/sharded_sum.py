@@ -19,12 +19,12 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import pickle
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from struct import Struct
 
 import numpy as np
@@ -175,7 +175,7 @@ class SpoolSum:
     ) -> None:
         """Hand out pieces until none is left; those of workers that failed are put back."""
         self.start()
-        packed = pickle.dumps(job)  # once for all: it names every client's vector
+        packed = bytes(ForkingPickler.dumps(job))  # once for all: it names every client's vector
         for worker in list(self._workers):
             self._ask(worker, packed, pieces)
         while busy := {worker.line: worker for worker in self._workers if worker.piece is not None}:
