@@ -201,5 +201,25 @@ def test_a_second_statement_is_no_part_of_a_query(query: str) -> None:
     """After a COMMIT of its own it would not be read only any more."""
     with pytest.raises(StudyError, match="more than one statement"):
         parse_address(f"postgresql://h/c#{query}")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1 -- it's\n; COMMIT; DELETE FROM t; SELECT 'x'",
+        "SELECT 1 /* it's */; COMMIT; DELETE FROM t; SELECT 'x'",
+        "SELECT $$'$$; COMMIT; DELETE FROM t; SELECT 'x'",
+        "SELECT 1 AS a # it's\n; DELETE FROM t; SELECT 'x'",
+        "SELECT E'\\''; COMMIT; DELETE FROM t; SELECT 'x'",
+    ],
+)
+def test_a_second_statement_is_found_behind_an_apostrophe_that_is_no_quote(query: str) -> None:
+    with pytest.raises(StudyError, match="more than one statement"):
+        parse_address(f"postgresql://h/c#{query}")
+
+
+def test_a_semicolon_within_quotes_and_comments_are_fine() -> None:
+    for fine in ("SELECT a -- the patient's age\nFROM t", "SELECT a /* ours */ FROM t"):
+        parse_address(f"postgresql://h/c#{fine}")
     for fine in ("SELECT ';' AS a FROM t;", 'SELECT ";" FROM t', "SELECT a FROM t WHERE token = 5 AND b = 'it''s; so'"):
         parse_address(f"postgresql://h/c#{fine}")
