@@ -151,6 +151,12 @@ def test_records_read_by_another_schema_replace_those_in_the_cache(spark: Any) -
     assert cached(spark) == before
 
 
+def test_a_check_of_the_data_leaves_nothing_in_the_cache(spark: Any) -> None:
+    before = cached(spark)
+    assert ts.Federation.simulate([frame_of(spark, ["61", "62"])]).check(AGES).together.used == 2
+    assert cached(spark) == before
+
+
 def test_an_order_with_seeds_is_never_a_file(spark: Any) -> None:
     """PySpark writes orders beyond a megabyte into the folder of temporary files, where no erasure would find them."""
     many = secrets.token_bytes(2 << 20)

@@ -7,6 +7,7 @@ executors, no executor at all, a job that failed. Spark's own messages may quote
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shutil
@@ -87,6 +88,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
             rule="spark-session",
             remedy="Install Java 17 or later (Debian: apt-get install default-jre-headless), or set JAVA_HOME.",
         )
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # else it writes all it tells Java, with a database's password
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the system's, without tallystick
     builder = SparkSession.builder.appName("tallystick")
     builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tallystick.core.errors import DataError
-from tallystick.data.addresses import is_address, parse_address, settled_source
+from tallystick.data.addresses import Address, is_address, parse_address, settled_source
 from tallystick.engines.spark.csv_files import open_csv_files
 
 FORMATS = ("parquet", "orc", "csv", "delta", "iceberg")
@@ -86,10 +86,17 @@ def _jdbc(source: str) -> Reading:
         "fetchsize": _ROWS_AT_ONCE,
         **({"driver": DRIVERS[dialect]} if dialect in DRIVERS else {}),
         **({"readOnly": "true"} if dialect == "postgresql" else {}),
-        **({"query": address.query} if address.table is None else {"dbtable": _table(dialect, address.table)}),
+        **_asked(dialect, address),
     }
     named = {"user": unquote(name), "password": unquote(word)}
     return Reading("jdbc", None, options | {key: value for key, value in named.items() if value})
+
+
+def _asked(dialect: str, address: Address) -> dict[str, str]:
+    """A table or a query. Spark puts a query within brackets, before which a comment at its end must end."""
+    if address.table is not None:
+        return {"dbtable": _table(dialect, address.table)}
+    return {"dbtable": f"({address.query}\n) records"} if "--" in address.query else {"query": address.query}
 
 
 def _table(dialect: str, parts: tuple[str, ...]) -> str:
@@ -105,4 +112,14 @@ def open_frame(session: Any, source: str) -> Any:
     if reading.format == "csv":
         return open_csv_files(session, str(reading.path))
     reader = session.read.format(reading.format).options(**reading.options)
-    return reader.load() if reading.path is None else reader.load(reading.path)
+    return reader.load(reading.path) if reading.path is not None else _numbers_as_text(reader)
+
+
+def _numbers_as_text(reader: Any) -> Any:
+    """A database's decimal numbers by their digits, for Java fails at the whole table where one of them is no number or
+    beyond 38 digits, and rounds others; a cell is read from its text as well."""
+    frame = reader.load()
+    decimals = [field.name.replace("`", "``") for field in frame.schema if field.dataType.typeName() == "decimal"]
+    if not decimals:
+        return frame
+    return reader.option("customSchema", ", ".join(f"`{name}` STRING" for name in decimals)).load()
