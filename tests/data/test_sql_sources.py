@@ -61,6 +61,20 @@ def test_blocks_are_the_whole_in_order(clinic: Path, rows: int) -> None:
     assert read_table(address(clinic), ["age"]).column("age").to_pylist() == [61, 62, 40, 17]
 
 
+def test_a_database_that_only_its_writers_can_read_is_told_in_words(
+    clinic: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sqlite3.connect(clinic) as database:
+        database.execute("PRAGMA journal_mode=wal")
+    database.close()
+    with monkeypatch.context() as patched:
+        patched.setattr("os.access", lambda _path, _mode: False)  # root may write anywhere
+        with pytest.raises(DataError, match="WAL mode, whose readers write beside it too") as caught:
+            column_names(address(clinic))
+    assert caught.value.rule == "database"
+    assert read_table(address(clinic), ["age"]).num_rows == 4
+
+
 def test_no_records_are_a_table_without_records(clinic: Path) -> None:
     (only,) = read_blocks(address(clinic, "SELECT * FROM patients WHERE age > 200"), rows=2)
     assert only.num_rows == 0

@@ -12,6 +12,7 @@ import secrets
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -32,10 +33,12 @@ from tallystick.engines.spark.records import SparkEngine
 from tallystick.engines.spark.session import start_session
 from tallystick.engines.spark.sources import reading_of
 from tallystick.protocol.secure_sum.shares import sum_shares
+from tallystick.roles.processes.client_session import ClientSession
 from tallystick.roles.shares import sharded_sum
 from tallystick.roles.shares.cluster_sum import ClusterSum
 from tallystick.roles.shares.spool import SpoolShares
 from tallystick.study import Study
+from tallystick.trust.servers.server import _SpoolingServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")  # none is handed to it
 MASTER = "local[1]"
@@ -157,6 +160,24 @@ def test_a_check_of_the_data_leaves_nothing_in_the_cache(spark: Any) -> None:
     assert cached(spark) == before
 
 
+def test_records_that_a_client_may_not_use_are_forgotten(spark: Any) -> None:
+    """More than the study is stated for: the error comes when they are in the cache already."""
+    before, raw = cached(spark), {"study": {"name": "s", "program": "summary"}, "trust": {"model": "servers"}}
+    asked = Study.from_dict(raw | {"data": {"records": 1, "columns": AGES.to_dict()}})
+    session = ClientSession.__new__(ClientSession)
+    session._map, session._untold = None, None
+    session.setup = SimpleNamespace(study=asked)  # type: ignore[assignment]
+    session.part = SimpleNamespace(prepare=lambda records: records)  # type: ignore[assignment]
+    frame = frame_of(spark, ["61", "62"])
+    session.process = SimpleNamespace(  # type: ignore[assignment]
+        source=lambda: "in the cluster",
+        open_records=lambda study: ENGINE.records(study, frame, party="client-1", lenient=True),
+    )
+    with pytest.raises(DataError, match="stated for 1 records in all"):
+        session._records()
+    assert cached(spark) == before
+
+
 def test_an_order_with_seeds_is_never_a_file(spark: Any) -> None:
     """PySpark writes orders beyond a megabyte into the folder of temporary files, where no erasure would find them."""
     many = secrets.token_bytes(2 << 20)
@@ -191,8 +212,11 @@ def test_a_server_whose_cluster_has_no_room_waits_no_longer_than_it_may(
         store.put(share)
     try:
         with ClusterSum(standalone_master(), STANDALONE | {"spark.executor.memory": "900g"}) as summer:
-            summer.patience = 1.0
-            assert (summer.total(store, 1, (0, 1, 2), 4001) == sum_shares(store, 1, (0, 1, 2), 4001)).all()
+            machine = _SpoolingServer.__new__(_SpoolingServer)
+            machine.summer, machine._shares = summer, store
+            machine.parameters = SimpleNamespace(agreement_seconds=2.0, size=4001)  # type: ignore[assignment]
+            current: Any = SimpleNamespace(record=SimpleNamespace(round=1))
+            assert (machine._sum(current, (0, 1, 2)) == sum_shares(store, 1, (0, 1, 2), 4001)).all()
     finally:
         store.close()
         start_session(MASTER, ZONE).stop()
