@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +33,23 @@ def test_a_case_by_itself_and_cases_that_do_not_exist(monkeypatch: pytest.Monkey
     assert "local-stream" in caught.value.remedy
     with pytest.raises(StudyError, match="no case 'local-round'"):
         bench.run("noise", cases=["local-round"])
+
+
+def test_a_round_in_spark_that_is_asked_for_and_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a table without a row, and exit code 0."""
+    monkeypatch.setattr(scale, "find_spec", lambda _name: None)
+    with pytest.raises(DataError, match="Java or PySpark is not here"):
+        scale.rows(quick=True, cases=["spark-round"])
+
+
+def _dies(_folder: str, _count: int) -> tuple[float, float, float]:
+    os._exit(9)
+
+
+def test_a_measuring_process_that_dies_is_told_in_words(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="ended without an answer") as caught:
+        scale._apart(_dies, str(tmp_path), 1)
+    assert caught.value.rule == "bench-unfinished"
 
 
 def test_a_disk_is_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,14 @@ def test_csv_records_are_the_same_wherever_the_blocks_end(
     assert sum(lost for _, lost in found) == broken
 
 
+def test_a_mark_of_byte_order_within_a_file_stays_in_its_cell(tmp_path: Path) -> None:
+    """Whatever stands before it: the first line without quotes is nobody's first line."""
+    for first in ("", "x,y\n", '"x",y\n'):
+        (tmp_path / "a.csv").write_text(f'"a",b\n{first}\ufeffz,1\n')
+        columns, _ = read_csv_records(tmp_path / "a.csv", ",", 2, [0, 1])
+        assert columns[0].to_pylist()[-1] == "\ufeffz"
+
+
 def test_a_large_csv_file_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.csv"
     file.write_text("n,text\n" + "".join(f'{i},"t, {i}"\n' for i in range(2000)))

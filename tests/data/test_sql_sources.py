@@ -61,6 +61,20 @@ def test_blocks_are_the_whole_in_order(clinic: Path, rows: int) -> None:
     assert read_table(address(clinic), ["age"]).column("age").to_pylist() == [61, 62, 40, 17]
 
 
+def test_a_database_that_only_its_writers_can_read_is_told_in_words(
+    clinic: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sqlite3.connect(clinic) as database:
+        database.execute("PRAGMA journal_mode=wal")
+    database.close()
+    with monkeypatch.context() as patched:
+        patched.setattr("os.access", lambda _path, _mode: False)  # root may write anywhere
+        with pytest.raises(DataError, match="WAL mode, whose readers write beside it too") as caught:
+            column_names(address(clinic))
+    assert caught.value.rule == "database"
+    assert read_table(address(clinic), ["age"]).num_rows == 4
+
+
 def test_no_records_are_a_table_without_records(clinic: Path) -> None:
     (only,) = read_blocks(address(clinic, "SELECT * FROM patients WHERE age > 200"), rows=2)
     assert only.num_rows == 0
@@ -201,5 +215,25 @@ def test_a_second_statement_is_no_part_of_a_query(query: str) -> None:
     """After a COMMIT of its own it would not be read only any more."""
     with pytest.raises(StudyError, match="more than one statement"):
         parse_address(f"postgresql://h/c#{query}")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT 1 -- it's\n; COMMIT; DELETE FROM t; SELECT 'x'",
+        "SELECT 1 /* it's */; COMMIT; DELETE FROM t; SELECT 'x'",
+        "SELECT $$'$$; COMMIT; DELETE FROM t; SELECT 'x'",
+        "SELECT 1 AS a # it's\n; DELETE FROM t; SELECT 'x'",
+        "SELECT E'\\''; COMMIT; DELETE FROM t; SELECT 'x'",
+    ],
+)
+def test_a_second_statement_is_found_behind_an_apostrophe_that_is_no_quote(query: str) -> None:
+    with pytest.raises(StudyError, match="more than one statement"):
+        parse_address(f"postgresql://h/c#{query}")
+
+
+def test_a_semicolon_within_quotes_and_comments_are_fine() -> None:
+    for fine in ("SELECT a -- the patient's age\nFROM t", "SELECT a /* ours */ FROM t"):
+        parse_address(f"postgresql://h/c#{fine}")
     for fine in ("SELECT ';' AS a FROM t;", 'SELECT ";" FROM t', "SELECT a FROM t WHERE token = 5 AND b = 'it''s; so'"):
         parse_address(f"postgresql://h/c#{fine}")

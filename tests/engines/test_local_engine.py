@@ -15,6 +15,7 @@ from tests.engines.engine_contract import EngineContract, Frame, exact
 from tests.trust.test_same_bits import SCHEMA, STUDIES, frames
 
 import tallystick as ts
+from tallystick.core.errors import DataError
 from tallystick.data.record_blocks import RecordBlocks, open_records
 from tallystick.engines.block_map import in_parallel
 from tallystick.engines.record_engine import LocalEngine
@@ -99,6 +100,48 @@ def test_what_fits_is_kept_and_what_does_not_is_read_anew(tmp_path: Path, study:
     assert (read.whole().rows == np.arange(50)).all()
     assert len(read) == len(kept) == 50
     assert [len(block) for block in read] == [7, 7, 7, 4] * 2
+
+
+def test_a_database_that_grows_beyond_what_is_stated_is_not_used(tmp_path: Path) -> None:
+    """What is computed rests on the number: bounds of results, thresholds, circuits. Growing up to it is fine."""
+    pytest.importorskip("sqlalchemy", reason='SQLAlchemy is not installed: pip install "tallystick[sql]"')
+    raw = {
+        "study": {"name": "s", "program": "summary", "features": ["dose"]},
+        "trust": {"model": "servers"},
+        "data": {"records": 4, "columns": {"dose": SCHEMA.to_dict()["dose"]}},
+    }
+    database = sqlite3.connect(tmp_path / "a.db")
+    database.execute("CREATE TABLE t (dose REAL)")
+    database.executemany("INSERT INTO t VALUES (?)", [(1.0,), (2.0,), (3.0,)])
+    database.commit()
+    blocks = open_records(Study.from_dict(raw), f"sqlite:///{tmp_path}/a.db#t", lenient=True, rows=2, memory=0)
+    for count, more in ((3, 1.0), (4, 2.0)):
+        assert sum(map(len, blocks)) == count
+        database.execute("INSERT INTO t VALUES (?)", (more,))
+        database.commit()
+    database.close()
+    with pytest.raises(DataError, match="grown while the study runs") as caught:
+        list(blocks)
+    assert caught.value.rule == "records-as-stated"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_items_are_closed_where_a_function_fails(workers: int) -> None:
+    """With a generator of blocks goes its database's connection: SQLite's can be closed by its own thread only."""
+    closed = []
+
+    def items() -> Iterator[int]:
+        try:
+            yield from range(100)
+        finally:
+            closed.append(True)
+
+    def fails(item: int) -> int:
+        return 1 // (item - 3)
+
+    with pytest.raises(ZeroDivisionError):
+        list(in_parallel(fails, items(), workers))
+    assert closed == [True]
 
 
 def test_an_error_in_a_late_block_names_the_row_of_the_source(tmp_path: Path, study: Study) -> None:

@@ -14,6 +14,7 @@ from tests.trust.test_same_bits import SCHEMA, frames, states
 import tallystick as ts
 from tallystick.core.errors import DataError
 from tallystick.engines.spark import session as sessions
+from tallystick.engines.spark import watching
 from tallystick.engines.spark.session import job, start_session
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")  # none is handed to it
@@ -49,7 +50,7 @@ def test_a_cluster_that_has_nobody_free_ends_a_job(spark: Any, monkeypatch: pyte
     """And the session that its cluster has ended is made anew."""
     spark.sparkContext._jsc.sc().stop()
     greedy = {**STANDALONE, "spark.executor.memory": "60g"}
-    monkeypatch.setattr(sessions, "_POLL_SECONDS", 0.2)
+    monkeypatch.setattr(watching, "_POLL_SECONDS", 0.2)
     monkeypatch.setattr(sessions, "WITHOUT_EXECUTORS_SECONDS", 2.0)
     session = start_session(standalone_master(), greedy)
     assert session is not spark

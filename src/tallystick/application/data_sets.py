@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick.application.budget import amount
-from tallystick.application.party_files import client_ledger
+from tallystick.application.party_files import PartyFiles, client_ledger
 from tallystick.application.text_layout import day
 from tallystick.core.errors import StudyError
 from tallystick.core.outside_text import NotReadable, read_toml
@@ -19,6 +19,7 @@ from tallystick.roles.identity.identity_files import read_public
 from tallystick.roles.ledger.account import DataSet
 from tallystick.roles.ledger.budget_groups import BudgetView
 from tallystick.roles.ledger.datasets import make_dataset
+from tallystick.roles.ledger.registration import engine_of
 from tallystick.study.schema import Schema
 
 
@@ -39,9 +40,18 @@ def add(
     """Register records with their budget; ``schema`` is a file whose [data.columns] are open to studies."""
     columns = None if schema is None else _read_schema(schema)
     budget = None if epsilon is None else Budget(epsilon=epsilon, delta=delta)
-    with client_ledger(config) as ledger:
+    with PartyFiles.of(config, holder=True) as files, files.ledger() as ledger:
+        files.check_ledger(ledger)
         made = make_dataset(
-            name, source, query=query, group=group, unit=unit, person=person, schema=columns, party=ledger.party
+            name,
+            source,
+            query=query,
+            group=group,
+            unit=unit,
+            person=person,
+            schema=columns,
+            party=ledger.party,
+            engine=engine_of(files.config),
         )
         before = ledger.head().sequence
         kept = ledger.register(made, budget, by=by)

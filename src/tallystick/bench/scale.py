@@ -4,7 +4,7 @@
   matrix product over the same files in the same run. Memory is the peak of the process that did it.
 * ``local-stream``: one pass of encoding and one round over ten gigabytes of them, and the peak of its memory.
 * ``spark-round``: the round on ``local-cluster`` with two executors, encoded records in their cache, beside ``local``.
-  Left out where Java or PySpark is not there.
+  Left out where Java or PySpark is not there, unless it is asked for by name.
 * ``server-sum``: stored shares summed by one worker process and by two.
 
 Each can be asked for by itself (``--case``). Walls, not CPU seconds: several cores take part. On a machine that is not
@@ -14,11 +14,13 @@ quiet the ratios say little. What is generated lies in the folder of temporary f
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -53,6 +55,13 @@ CASES = ("local-round", "local-stream", "spark-round", "server-sum")
 
 def rows(quick: bool = False, cases: Collection[str] = CASES) -> list[dict[str, Any]]:
     """The cases above."""
+    there = find_spec("pyspark") is not None and (shutil.which("java") is not None or "JAVA_HOME" in os.environ)
+    if not there and set(cases) == {"spark-round"}:
+        raise DataError(
+            "a round in Spark is asked for, and Java or PySpark is not here",
+            rule="spark-session",
+            remedy='Install Java 17 or later, and: pip install "tallystick[spark]".',
+        )
     count = _QUICK if quick else _FULL
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="tallystick-scale-") as folder:
@@ -67,7 +76,7 @@ def rows(quick: bool = False, cases: Collection[str] = CASES) -> list[dict[str, 
                 row("local-round", round(count / seconds), "rows/s", round(count / plain), round(plain / seconds, 3)),
                 row("local-memory", round(peak), "MB at most", None, None),
             ]
-        if "spark-round" in cases and find_spec("pyspark") is not None and shutil.which("java") is not None:
+        if "spark-round" in cases and there:
             if seconds is None:
                 seconds = _apart(_local, str(records), count)[0]
             spark = _apart(_spark, str(records), count)[0]
@@ -197,8 +206,16 @@ def _apart(work: Callable[[str, int], tuple[float, float, float]], folder: str, 
     child = spawn.Process(target=_told, args=(there, work, folder, count))
     child.start()
     there.close()
-    found: tuple[float, ...] = here.recv()
+    found: tuple[float, ...] | None = None
+    with suppress(EOFError):
+        found = here.recv()
     child.join()
+    if found is None:
+        raise DataError(
+            "the process that measures ended without an answer; what it said is above",
+            rule="bench-unfinished",
+            remedy="If it said nothing, its memory may have run out: choose other cases with --case, or add --quick.",
+        )
     return found
 
 

@@ -159,7 +159,10 @@ def bench(
         typer.Argument(help="gossip, itemsets, masks, network, noise, proxy, quantiles, scale, secure-sum or svm."),
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes, rougher figures.")] = False,
-    case: Annotated[list[str] | None, typer.Option("--case", help="Of scale: only this part (repeatable).")] = None,
+    case: Annotated[
+        list[str] | None,
+        typer.Option("--case", help="Of scale, repeatable: only local-round, local-stream, spark-round or server-sum."),
+    ] = None,
     format: FormatOption = Format.text,
 ) -> None:
     """Measure this machine; every figure is a ratio to a reference in the same run."""

@@ -26,6 +26,8 @@ _SECRET_IN_VALUE = re.compile(r"(pwd|password|secret|token)\s*=", re.IGNORECASE)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9_+.-]*")
 _TABLE = re.compile(r"[^\s()\"'`;@]+")  # an @: what is left of an address whose password was cut at a # of its own
 _QUOTED = re.compile(r"'((?:[^']|'')*)'|\"[^\"]*\"|`[^`]*`")
+_AMBIGUOUS = re.compile(r"--|/\*|\$|\\|#")
+"""Comments and other quotes, in which an apostrophe is none: then what is within quotes is not to be told."""
 _READS = ("select", "with", "table", "values")
 _HOLDS_PASSWORD = "the address of the database holds a password, and addresses are kept and shown"
 _USE_VARIABLE = "Write ${NAME} in its place and set the variable NAME for the client's account; or use ~/.pgpass."
@@ -154,7 +156,8 @@ def _check_query(query: str) -> None:
     """
     if any(rest.strip() for found in _QUOTED.finditer(query) for rest in _values_of_secrets(found[1] or "")):
         _refuse(_HOLDS_PASSWORD, "Let the database keep it (CREATE USER MAPPING, a view), and ask for that.")
-    if ";" in _QUOTED.sub("", query):
+    hidden = ";" in query and _AMBIGUOUS.search(query)
+    if hidden or ";" in _QUOTED.sub("", query):
         _refuse("the query is more than one statement", "Write one query; what prepares it belongs in a view.")
 
 

@@ -43,7 +43,7 @@ def read_csv_records(path: Path, delimiter: str, width: int, places: Sequence[in
 
 
 def csv_record_blocks(
-    path: Path, delimiter: str, width: int, places: Sequence[int], *, block: int
+    file: Path | bytes, delimiter: str, width: int, places: Sequence[int], *, block: int
 ) -> Iterator[tuple[list[Any], int]]:
     """The same records, ``block`` bytes of the file at a time: a piece ends where no record can reach beyond.
 
@@ -52,7 +52,7 @@ def csv_record_blocks(
     import pyarrow as pa
 
     header = b"x" + delimiter.encode() * (width - 1) + b"\n"
-    with pa.input_stream(str(path)) as stream:
+    with pa.input_stream(pa.py_buffer(file) if isinstance(file, bytes) else str(file)) as stream:
         held = b""
         while True:
             more = stream.read(block)
@@ -93,8 +93,10 @@ def _settled(
     plain = [at for at, line in enumerate(lines) if at not in inside and (line or width == 1)]
     good = [at for at in plain if lines[at].count(delimiter) == width - 1]
     longest = 4 * max((len(lines[at]) for at in good), default=0)  # bytes of its UTF-8, at most
-    rest = "\n".join([*(lines[at] for at in good), ""]).encode()
+    # After a line of ours: of the first cell Arrow would take a mark of byte order for the file's.
+    rest = "\n".join(["x" + delimiter * (width - 1), *(lines[at] for at in good), ""]).encode()
     table = _arrow_lines(rest, delimiter, width, places, [], block=2 * longest)
+    table = None if table is None else table.slice(1)
     records = [(at, cells) for at, (cells, _) in quoted.items() if cells]
     if table is None or len(table) != len(good):
         split = [lines[at].split(delimiter) for at in good]

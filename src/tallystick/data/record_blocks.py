@@ -10,7 +10,8 @@ content: sizes are those of the source, with all its rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,20 +68,40 @@ class RecordBlocks:
         self._columns = list(dict.fromkeys([*layout.columns, *(c for c in (target, person) if c is not None)]))
         self._tallies: Tallies | None = None
 
-    def pieces(self) -> Iterator[Piece]:
-        """Every record, in blocks, as the source has them; read while they are gone through."""
+    def pieces(self) -> Generator[Piece, None, None]:
+        """Every record, in blocks, as the source has them; read while they are gone through. Close it if not to the
+        end: a database's connection is closed with it, by the thread that opened it."""
         before = 0
         tables = read_blocks(self._source, self._columns, rows=self._rows, party=self._party, lenient=self._lenient)
-        for table in tables:
-            yield Piece(table, before)
-            before += table.num_rows
+        with closing(tables):
+            for table in tables:
+                self._check_stated(before + table.num_rows)
+                yield Piece(table, before)
+                before += table.num_rows
+
+    def _check_stated(self, count: int) -> None:
+        """That a source which has grown since it was opened has not more records than the study states in all.
+
+        What is computed rests on that number. Only where no neighbour has another number of records.
+        """
+        stated, known = self._study.data.records, self._tallies
+        if stated is None or known is None or not self._study.counts_are_public:
+            return
+        if count > max(stated, known.records):
+            raise DataError(
+                f"the records have grown while the study runs: it is stated for {stated:,} in all, and there are more "
+                "here alone",
+                rule="records-as-stated",
+                remedy="Name a snapshot of the records as the source, or have more records stated, in a new version.",
+            )
 
     def encoded(self, piece: Piece) -> Records:
         """A block of records, by the study's schema. Safe to call from several threads."""
         return study_records(self._study, piece.table, party=self._party, lenient=self._lenient, before=piece.before)
 
     def __iter__(self) -> Iterator[Records]:
-        return map(self.encoded, self.pieces())
+        with closing(self.pieces()) as pieces:
+            yield from map(self.encoded, pieces)
 
     @property
     def tallies(self) -> Tallies:

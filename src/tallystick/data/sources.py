@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -94,7 +94,7 @@ def read_blocks(
     names: Sequence[str] | None = None,
     party: str | None = None,
     lenient: bool = False,
-) -> Iterator[pa.Table]:
+) -> Generator[pa.Table, None, None]:
     """The same records in the same order, as tables of at most ``rows`` records; at least one, be it empty.
 
     Files, folders and databases are read as they are gone through: what is in memory is a block, however large they

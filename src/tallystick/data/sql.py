@@ -10,10 +10,12 @@ repeated but the name of the error's class and the database's own five-letter co
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
@@ -121,6 +123,16 @@ def _sqlite(address: Address, where: str) -> Callable[[], sqlite3.Connection]:
         if file is not None and (closed := why_closed(file)) is not None:
             raise DataError(f"{where} {closed.cause}", rule="wrong-account", remedy=closed.remedy)
         raise DataError(f"{where} does not exist", remedy="Give the path of an SQLite file: sqlite:///clinic.db#table.")
+
+    with suppress(OSError), file.open("rb") as content:
+        ahead = content.read(20)[18:] == b"\2\2"  # its writers keep what is new in a file beside it
+        if ahead and not os.access(file.parent, os.W_OK) and not Path(f"{file}-shm").exists():
+            raise DataError(
+                f"{where} is in SQLite's WAL mode, whose readers write beside it too, and this account may not",
+                rule="database",
+                remedy='End that mode (sqlite3 FILE "PRAGMA journal_mode=DELETE"), give the client a copy, or let its '
+                "account write to the folder.",
+            )
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
@@ -106,18 +106,22 @@ class BlockMap:
 
 def in_parallel(function: Callable[[_In], _Out], items: Iterable[_In], workers: int) -> Iterator[_Out]:
     """The function's values in order; ``workers`` at once, and no more items taken than are worked on."""
-    if workers == 1:
-        yield from map(function, items)
-        return
     waiting: deque[Future[_Out]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="tallystick-map") as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > workers:
+    try:
+        if workers == 1:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(workers, thread_name_prefix="tallystick-map") as pool:
+            try:
+                for item in items:
+                    waiting.append(pool.submit(function, item))
+                    if len(waiting) > workers:
+                        yield waiting.popleft().result()
+                while waiting:
                     yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+            finally:
+                for future in waiting:
+                    future.cancel()
+    finally:
+        if isinstance(items, Generator):
+            items.close()  # a database's connection goes with it, in this thread

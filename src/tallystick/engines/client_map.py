@@ -192,6 +192,10 @@ class DistantRecords(ABC):
         """What answers the rounds of a study."""
 
     @abstractmethod
+    def forget(self) -> None:
+        """Nobody needs them any more: the other machines keep nothing of them."""
+
+    @abstractmethod
     def whole(self) -> Records:
         """All of them, here; or a typed error that says why not."""
 

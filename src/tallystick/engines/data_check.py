@@ -14,6 +14,7 @@ from typing import Any
 from tallystick.core.errors import DataError, DataWarning
 from tallystick.data.encoding import Tallies
 from tallystick.data.quality import DataQuality, quality_of, together
+from tallystick.engines.client_map import DistantRecords
 from tallystick.engines.planning import layout_of
 from tallystick.engines.record_engine import LocalEngine, mapped_where_it_lies
 from tallystick.study import Study
@@ -76,13 +77,13 @@ def check_tallies(study: Study, found: Mapping[str, Tallies]) -> DataCheck:
 
 def check_sources(study: Study, sources: Mapping[str, Any]) -> DataCheck:
     """Read as a deployed study would, and say what that gives; a bad cell is counted, not refused."""
-    return check_tallies(
-        study,
-        {
-            name: mapped_where_it_lies(s, LocalEngine()).records(study, s, party=name, lenient=True).tallies
-            for name, s in sources.items()
-        },
-    )
+    found = {}
+    for name, source in sources.items():
+        records = mapped_where_it_lies(source, LocalEngine()).records(study, source, party=name, lenient=True)
+        found[name] = records.tallies
+        if isinstance(records, DistantRecords):  # nobody asks them anything else
+            records.forget()
+    return check_tallies(study, found)
 
 
 def refuse_or_warn(check: DataCheck, *, refuse_useless: bool = True) -> None:

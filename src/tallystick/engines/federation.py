@@ -22,7 +22,7 @@ from tallystick.core.identifiers import check_party_name
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.prg import AesStream, derive, system_stream
 from tallystick.data.held_columns import HeldColumns
-from tallystick.engines.client_map import HeldRecords
+from tallystick.engines.client_map import DistantRecords, HeldRecords
 from tallystick.engines.data_check import DataCheck, check_sources, check_tallies, refuse_or_warn
 from tallystick.engines.engine import Computation, Engine, Progress, Result, SimulatedStudy, run_paid
 from tallystick.engines.held_apart import check_vertical, data_apart, simulated_held
@@ -222,6 +222,9 @@ class SimulatedFederation(Federation):
         facts = (study.data.columns, study.study.target, study.study.features, study.data.missing)
         key = repr((*facts, study.person_column())).encode()
         if key not in self._encoded:
+            for records in [r for known in self._encoded.values() for r in known]:
+                if isinstance(records, DistantRecords):
+                    records.forget()
             self._encoded.clear()
             # Strictly: whoever simulates has the records in hand, and is told what is wrong with them.
             self._encoded[key] = [

@@ -9,7 +9,7 @@ An error that a record or a program causes is returned, not raised: Spark would 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,12 @@ from tallystick.algorithms.local_program import LocalProgram
 from tallystick.algorithms.program import pack_state, unpack_state
 from tallystick.core.errors import DataError, TallystickError
 from tallystick.crypto.prg import AesStream, derive
-from tallystick.data.content import content_sum
 from tallystick.data.encoding import Records, Tallies, study_records
 from tallystick.data.record_blocks import joined
 from tallystick.engines.client_map import ClientMaps
 from tallystick.engines.record_choice import sampling_rates, tossed
 from tallystick.engines.setup import Setup, set_up
+from tallystick.engines.spark.contents import as_named
 from tallystick.privacy.client_vectors import ClientRound, check_room
 from tallystick.privacy.round_plan import RoundPlan
 from tallystick.study import Study
@@ -39,7 +39,6 @@ BLOCK_SCHEMA = (
     "features binary, target binary, places binary, persons binary"
 )
 SUM_SCHEMA = "total binary, mapped long, left_out long, memory binary, error string"
-CONTENT_SCHEMA = "records long, total binary"
 _BLOCK_BYTES = 4 << 20
 
 
@@ -68,8 +67,10 @@ def _study(canonical: bytes) -> Study:
 # -- cells to blocks ---------------------------------------------------------------------------------------------------
 
 
-def encoding(shipped: Shipped, width: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The map from a partition's records to encoded blocks of it."""
+def encoding(
+    shipped: Shipped, width: int, names: Sequence[str] | None = None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The map from a partition's records to encoded blocks of it; ``names`` are what the columns are called."""
     rows = max(1 << 10, _BLOCK_BYTES // (8 * width))
 
     def encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -81,7 +82,9 @@ def encoding(shipped: Shipped, width: int) -> Callable[[Iterable[pa.RecordBatch]
         number = 0
         for table in _tables(batches, rows):
             try:
-                records = study_records(_study(shipped.study), table, lenient=shipped.lenient, before=0)
+                records = study_records(
+                    _study(shipped.study), as_named(table, names), lenient=shipped.lenient, before=0
+                )
             except TallystickError as error:
                 yield pa.RecordBatch.from_pylist([_block_row(part, number, error=told(error))], _block_type())
                 return
@@ -276,23 +279,3 @@ def total_of(rows: Iterable[Any], size: int) -> NDArray[np.int64]:
         if row["total"]:
             total += np.frombuffer(row["total"], dtype="<i8")
     return total
-
-
-# -- how records are known again ---------------------------------------------------------------------------------------
-
-
-def digesting(names: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The map from a partition's records to the sum of their digests (:mod:`tallystick.data.content`)."""
-
-    def digested(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        count = total = 0
-        for batch in batches:
-            total += content_sum(pa.Table.from_batches([batch]), names)
-            count += batch.num_rows
-        raw = (total % (1 << 256)).to_bytes(32, "little")
-        kinds = pa.schema([("records", pa.int64()), ("total", pa.binary())])
-        yield pa.RecordBatch.from_pylist([{"records": count, "total": raw}], kinds)
-
-    return digested

@@ -10,6 +10,7 @@ because its bits depend on their order; its memory comes back and is kept as dur
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +28,7 @@ from tallystick.data.sources import errors_name, refuse_absent
 from tallystick.engines.client_map import ClientMaps, DistantMap, DistantRecords, Streams
 from tallystick.engines.local_map import Memories, not_there_before
 from tallystick.engines.spark import executor
+from tallystick.engines.spark.contents import CONTENT_SCHEMA, as_named, digesting
 from tallystick.engines.spark.session import check_executors, job, start_session
 from tallystick.engines.spark.sources import open_frame
 from tallystick.privacy.round_plan import RoundPlan
@@ -58,7 +60,7 @@ class SparkEngine:
     def records(self, study: Study, source: Any, *, party: str | None, lenient: bool) -> SparkRecords:
         frame = self.frame(source)
         with errors_name(party):
-            check_executors(frame)
+            check_executors(frame.sparkSession)
             return SparkRecords(frame, study, lenient=lenient)
 
     def column_names(self, source: Any) -> tuple[str, ...]:
@@ -68,10 +70,14 @@ class SparkEngine:
     def content_digest(self, source: Any) -> str:
         """How the records are known again, whatever their order: the digest that a file of them has."""
         frame = self.frame(source)
-        check_executors(frame)
+        check_executors(frame.sparkSession)
         names = sorted(frame.columns)
-        made = frame.select(*names).mapInArrow(executor.digesting(names), executor.CONTENT_SCHEMA)
-        rows = job(made.collect, frame.sparkSession, "the records' fingerprint")
+        refuse_absent(frame.columns, names, where="the Spark table")
+
+        def digested() -> Any:
+            return _columns(frame, names).mapInArrow(digesting(names), CONTENT_SCHEMA).collect()
+
+        rows = job(digested, frame.sparkSession, "the records' fingerprint")
         total = sum(int.from_bytes(row["total"], "little") for row in rows)
         return digest_of_sum(names, sum(row["records"] for row in rows), total)
 
@@ -88,24 +94,34 @@ class SparkRecords(DistantRecords):
         wanted = list(dict.fromkeys([*self.layout.columns, *extra]))
         refuse_absent(frame.columns, wanted, where="the Spark table")
         self.session, self._study, self.by_person = frame.sparkSession, study, person is not None
-        chosen = frame.select(*[frame[f"`{name}`"] for name in wanted])
         # The declared types are looked at here, before any record is: what is wrong with them is no record's doing.
-        study_records(study, job(chosen.limit(0).toArrow, self.session, "the table's types"), lenient=lenient)
+        types = job(lambda: _columns(frame, wanted).limit(0).toArrow(), self.session, "the table's types")
+        study_records(study, as_named(types, wanted), lenient=lenient)
         buckets = 1
         if self.by_person:
-            buckets = int(self.session.conf.get("spark.sql.shuffle.partitions", "8"))
+            asked = job(
+                lambda: self.session.conf.get("spark.sql.shuffle.partitions", "8"), self.session, "its settings"
+            )
+            buckets = int(asked)
         shipped = executor.Shipped(
             study=study.canonical(), program="", lenient=lenient, buckets=max(1, min(buckets, 64))
         )
         self.shipped = shipped
-        encoded = chosen.mapInArrow(executor.encoding(shipped, len(self.layout) + 2), executor.BLOCK_SCHEMA)
-        if self.by_person:
-            encoded = encoded.repartition(shipped.buckets, "bucket")
-        self.blocks = encoded.persist()
-        counted = self.blocks.select("tallies", "error")
-        rows = job(counted.collect, self.session, "encoding the records")
-        for row in rows:
-            raise_told(row["error"])
+
+        def encoded() -> Any:
+            made = _columns(frame, wanted).mapInArrow(
+                executor.encoding(shipped, len(self.layout) + 2, wanted), executor.BLOCK_SCHEMA
+            )
+            return (made.repartition(shipped.buckets, "bucket") if self.by_person else made).persist()
+
+        self.blocks = job(encoded, self.session, "encoding the records")
+        try:
+            rows = job(lambda: self.blocks.select("tallies", "error").collect(), self.session, "encoding the records")
+            for row in rows:
+                raise_told(row["error"])
+        except BaseException:
+            self.forget()  # some partitions may be in the cluster's cache already
+            raise
         found = [executor.tallies_from(row["tallies"]) for row in rows]
         self.tallies: Tallies = tallies_of(found) if found else Tallies()
 
@@ -114,6 +130,10 @@ class SparkRecords(DistantRecords):
 
     def map_of(self, maps: ClientMaps, streams: Streams, party: str, memories: Memories | None) -> SparkMap:
         return SparkMap(self, maps, streams, party, {} if memories is None else memories)
+
+    def forget(self) -> None:
+        with suppress(Exception):  # a cluster that is gone has forgotten them already
+            self.blocks.unpersist()
 
     def whole(self) -> Records:
         raise DataError(
@@ -158,9 +178,12 @@ class SparkMap(DistantMap):
             coins=coins,
             memory=self._memory(round) if self._remembers else None,
         )
-        blocks = records.blocks.coalesce(1) if self._remembers else records.blocks
-        made = blocks.mapInArrow(executor.summing(order), executor.SUM_SCHEMA)
-        rows = job(made.collect, records.session, f"round {round}")
+
+        def summed() -> Any:
+            blocks = records.blocks.coalesce(1) if self._remembers else records.blocks
+            return blocks.mapInArrow(executor.summing(order), executor.SUM_SCHEMA).collect()
+
+        rows = job(summed, records.session, f"round {round}")
         for row in rows:
             raise_told(row["error"])
         self.mapped = sum(row["mapped"] for row in rows)
@@ -173,8 +196,7 @@ class SparkMap(DistantMap):
         return total
 
     def close(self) -> None:
-        with suppress(Exception):  # a cluster that is gone has forgotten them already
-            self._records.blocks.unpersist()
+        self._records.forget()
 
     def _memory(self, round: int) -> bytes:
         if round == 1:
@@ -183,6 +205,12 @@ class SparkMap(DistantMap):
         if kept is None:
             raise not_there_before(round)
         return bytes(kept)
+
+
+def _columns(frame: Any, wanted: Sequence[str]) -> Any:
+    """These columns, by their places: to Spark's own names for them dots, backticks and capitals matter."""
+    places = [frame.columns.index(name) for name in wanted]
+    return frame.toDF(*[f"c{place}" for place in range(len(frame.columns))]).select(*[f"c{place}" for place in places])
 
 
 def raise_told(text: str | None) -> None:

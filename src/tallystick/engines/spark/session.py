@@ -14,8 +14,6 @@ import shutil
 import signal
 import sys
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,13 +22,12 @@ from weakref import WeakSet
 import tallystick
 from tallystick.core.errors import DataError, TallystickError
 from tallystick.engines.spark.sources import DRIVERS
+from tallystick.engines.spark.watching import Watch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_log = logging.getLogger("tallystick.engines")
 _Answer = TypeVar("_Answer")
-_POLL_SECONDS = 2.0
 WITHOUT_EXECUTORS_SECONDS = 300.0
 """For so long a job waits for somebody to work on it: a cluster that is full would else hold a round up for ever."""
 _KNOWN = {
@@ -51,6 +48,16 @@ _KNOWN = {
         'Name its file in [spark] conf: "spark.jars" = "/usr/share/java/postgresql.jar".',
     ),
     "PATH_NOT_FOUND": ("spark-source", "Spark sees no such file or folder", "Correct [data] source."),
+    "COLUMN_ALREADY_EXISTS": (
+        "spark-source",
+        "Spark sees two columns of one name there (capitals do not tell columns apart)",
+        "Rename one of them, or read the records without Spark.",
+    ),
+    "CSV_HEADERS_DIFFER": (
+        "spark-source",
+        "the CSV files of this folder do not begin with the same line of names",
+        "Write the folder anew, with the same columns in the same order in every file.",
+    ),
     "TABLE_OR_VIEW_NOT_FOUND": (
         "spark-source",
         "Spark's catalogue has no such table",
@@ -81,6 +88,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
             rule="spark-session",
             remedy="Install Java 17 or later (Debian: apt-get install default-jre-headless), or set JAVA_HOME.",
         )
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # else it writes all it tells Java, with a database's password
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the system's, without tallystick
     builder = SparkSession.builder.appName("tallystick")
     builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
@@ -88,6 +96,8 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+        # Beyond it PySpark would hand an order to executors as a file in /tmp, with the seeds that are in it.
+        "spark.broadcast.UDFCompressionThreshold": str((1 << 31) - 1),
         **conf,
     }
     if master.startswith("local"):
@@ -95,6 +105,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     failed = needs = ""
+    _bury()
     for _ in range(_TRIES):
         try:
             with _own_interrupts():
@@ -128,6 +139,21 @@ def _has_ended(session: Any) -> bool:
         return False
 
 
+def _bury() -> None:
+    """Forget a Java that is dead (killed, out of memory): PySpark would keep asking it for ever."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None and process.poll() is not None:
+        with suppress(Exception):
+            SparkContext._gateway.close()
+        with suppress(OSError, AttributeError):  # what is still to be written to it goes nowhere
+            process.stdin.close()
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = None
+
+
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
     """PySpark takes SIGINT for itself, with which a role is told to stop: give it back."""
@@ -141,9 +167,8 @@ def _own_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, mine)
 
 
-def check_executors(frame: Any) -> None:
+def check_executors(session: Any, *, patience: float | None = None) -> None:
     """That executors have this tallystick and this Python: the bits depend on them. Once for every session."""
-    session = frame.sparkSession
     if session in _checked:
         return
     expected = {"tallystick": tallystick.__version__, "python": ".".join(map(str, sys.version_info[:2]))}
@@ -165,7 +190,10 @@ def check_executors(frame: Any) -> None:
             pass
         yield arrow.RecordBatch.from_pydict({"found": [text.dumps(found)]})
 
-    rows = job(lambda: session.range(0, 4, 1, 4).mapInArrow(probe, "found string").collect(), session, "versions")
+    def found_there() -> Any:
+        return session.range(0, 4, 1, 4).mapInArrow(probe, "found string").collect()
+
+    rows = job(found_there, session, "versions", patience=patience)
     for row in rows:
         found = json.loads(row["found"])
         if found != expected:
@@ -179,9 +207,13 @@ def check_executors(frame: Any) -> None:
     _checked.add(session)
 
 
-def job(action: Callable[[], _Answer], session: Any, what: str) -> _Answer:
-    """Run a Spark action; its stages go to the log, and a failure becomes a typed error without Spark's words."""
-    failed, watch = "", _Watch(session, what)
+def job(action: Callable[[], _Answer], session: Any, what: str, *, patience: float | None = None) -> _Answer:
+    """Run a Spark action; its stages go to the log, and a failure becomes a typed error without Spark's words.
+
+    ``patience``: for so many seconds it waits for executors, if that is less than anybody does.
+    """
+    seconds = min(WITHOUT_EXECUTORS_SECONDS, WITHOUT_EXECUTORS_SECONDS if patience is None else patience)
+    failed, watch = "", Watch(session, what, seconds)
     try:
         with watch:
             return action()
@@ -191,7 +223,7 @@ def job(action: Callable[[], _Answer], session: Any, what: str) -> _Answer:
         failed = _kind(error)
     if watch.given_up:
         raise DataError(
-            f"Spark has had no executor for {WITHOUT_EXECUTORS_SECONDS:.0f} seconds: {what}",
+            f"Spark has had no executor for {seconds:.0f} seconds: {what}",
             rule="spark-job",
             remedy="Look at the cluster: whether its workers are up, have cores and memory free, and can reach this "
             "machine (spark.driver.host). [spark] conf says how much is asked for.",
@@ -219,52 +251,3 @@ def _reason(error: Exception) -> str:
 def _kind(error: Exception) -> str:
     found = _ERROR_CLASS.search(str(error))
     return found[1] if found else type(error).__name__
-
-
-class _Watch:
-    """Tells this machine's log how far the stages of a job are, and gives it up if nobody works on it."""
-
-    def __init__(self, session: Any, what: str) -> None:
-        self._what, self._group = what, f"tallystick-{uuid.uuid4()}"
-        self._over = threading.Event()
-        self._watcher: threading.Thread | None = None
-        self.given_up = False
-        try:
-            self._context = session.sparkContext
-        except Exception:  # Spark Connect has none
-            self._context = None
-
-    def __enter__(self) -> None:
-        if self._context is None:
-            return
-        try:
-            self._context.setJobGroup(self._group, f"tallystick: {self._what}")
-        except Exception:  # the cluster is gone: the action will say so
-            return
-        self._watcher = threading.Thread(target=self._watch, name="tallystick-spark", daemon=True)
-        self._watcher.start()
-
-    def __exit__(self, *_exception: object) -> None:
-        self._over.set()
-        if self._watcher is None:
-            return
-        self._watcher.join()
-        with suppress(Exception):  # a notebook's next job is its own
-            self._context.setLocalProperty("spark.jobGroup.id", None)
-            self._context.setLocalProperty("spark.job.description", None)
-
-    def _watch(self) -> None:
-        tracker, idle_since = self._context.statusTracker(), time.monotonic()
-        while not self._over.wait(_POLL_SECONDS):
-            try:
-                stages = list(filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds())))
-                for info in stages:
-                    _log.info("%s: %d of %d tasks", self._what, info.numCompletedTasks, info.numTasks)
-                if not stages or any(info.numActiveTasks > 0 for info in stages):
-                    idle_since = time.monotonic()
-                elif time.monotonic() - idle_since > WITHOUT_EXECUTORS_SECONDS:
-                    self.given_up = True
-                    self._context.cancelJobGroup(self._group)
-                    return
-            except Exception:  # the cluster is gone: the action says so
-                return

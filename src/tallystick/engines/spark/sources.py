@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from tallystick.data.addresses import is_address, parse_address, settled_source
+from tallystick.core.errors import DataError
+from tallystick.data.addresses import Address, is_address, parse_address, settled_source
+from tallystick.engines.spark.csv_files import open_csv_files
 
-FORMATS = ("parquet", "orc", "csv", "delta", "iceberg", "json")
+FORMATS = ("parquet", "orc", "csv", "delta", "iceberg")
 _ROWS_AT_ONCE = "10000"
 """From a database: PostgreSQL's driver would else take a whole table into memory."""
 DRIVERS = {
@@ -49,20 +51,27 @@ class Reading(NamedTuple):
 def reading_of(source: str) -> Reading:
     """How a source is read; ``table`` is the format of a table's name."""
     prefix, colon, rest = source.partition(":")
+    ending = source.rstrip("/").rpartition(".")[2].lower()
+    if (colon and prefix == "json") or (ending == "json" and not is_address(source)):
+        raise DataError(
+            "Spark types the columns of JSON by looking at all records, so one of them would decide about others",
+            rule="spark-source",
+            remedy="Write the records as Parquet, with a type for every column.",
+        )
     if colon and prefix == "table":
         return Reading("table", rest, {})
     if colon and prefix in FORMATS:
         return Reading(prefix, rest, _options(prefix))
     if is_address(source) and prefix.lower() not in _FILES:
         return _jdbc(source)
-    ending = source.rstrip("/").rpartition(".")[2].lower()
     found = ending if ending in FORMATS else "parquet"
     return Reading(found, source, _options(found))
 
 
 def _options(format: str) -> dict[str, str]:
-    """CSV cells stay text: no type is inferred from them."""
-    return {"header": "true", "multiLine": "true", "escape": '"'} if format == "csv" else {}
+    """Folders of Parquet files are read as one machine reads them: folders in them, too, and no column is made of a
+    folder's name."""
+    return {"recursiveFileLookup": "true"} if format == "parquet" else {}
 
 
 def _jdbc(source: str) -> Reading:
@@ -77,10 +86,17 @@ def _jdbc(source: str) -> Reading:
         "fetchsize": _ROWS_AT_ONCE,
         **({"driver": DRIVERS[dialect]} if dialect in DRIVERS else {}),
         **({"readOnly": "true"} if dialect == "postgresql" else {}),
-        **({"query": address.query} if address.table is None else {"dbtable": _table(dialect, address.table)}),
+        **_asked(dialect, address),
     }
     named = {"user": unquote(name), "password": unquote(word)}
     return Reading("jdbc", None, options | {key: value for key, value in named.items() if value})
+
+
+def _asked(dialect: str, address: Address) -> dict[str, str]:
+    """A table or a query. Spark puts a query within brackets, before which a comment at its end must end."""
+    if address.table is not None:
+        return {"dbtable": _table(dialect, address.table)}
+    return {"dbtable": f"({address.query}\n) records"} if "--" in address.query else {"query": address.query}
 
 
 def _table(dialect: str, parts: tuple[str, ...]) -> str:
@@ -93,5 +109,17 @@ def open_frame(session: Any, source: str) -> Any:
     reading = reading_of(source)
     if reading.format == "table":
         return session.table(reading.path)
+    if reading.format == "csv":
+        return open_csv_files(session, str(reading.path))
     reader = session.read.format(reading.format).options(**reading.options)
-    return reader.load() if reading.path is None else reader.load(reading.path)
+    return reader.load(reading.path) if reading.path is not None else _numbers_as_text(reader)
+
+
+def _numbers_as_text(reader: Any) -> Any:
+    """A database's decimal numbers by their digits, for Java fails at the whole table where one of them is no number or
+    beyond 38 digits, and rounds others; a cell is read from its text as well."""
+    frame = reader.load()
+    decimals = [field.name.replace("`", "``") for field in frame.schema if field.dataType.typeName() == "decimal"]
+    if not decimals:
+        return frame
+    return reader.option("customSchema", ", ".join(f"`{name}` STRING" for name in decimals)).load()

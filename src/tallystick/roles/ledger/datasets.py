@@ -12,6 +12,7 @@ from tallystick.core.readable_text import check_name, check_readable
 from tallystick.data.addresses import is_address, parse_address, settled_source
 from tallystick.data.sources import column_names
 from tallystick.engines.record_engine import KnowsContent, RecordEngine
+from tallystick.engines.spark.sources import settled_spark_source
 from tallystick.privacy.totals import Charge
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.fingerprints import fingerprint
@@ -40,7 +41,11 @@ def make_dataset(
     source where it lies (:class:`tallystick.engines.spark.records.SparkEngine`); None reads it here.
     """
     distant = isinstance(engine, KnowsContent)
-    told = str(source) if distant else settled_source(source, query=query)
+    told = (
+        settled_spark_source(str(source), query=query, folder=Path.cwd())
+        if distant
+        else settled_source(source, query=query)
+    )
     checked = DataSet(
         name=name,
         source=told,

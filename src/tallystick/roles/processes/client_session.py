@@ -19,7 +19,7 @@ from tallystick.core.errors import (
     VerificationError,
 )
 from tallystick.data.encoding import Tallies
-from tallystick.engines.client_map import AnyMap, DistantMap
+from tallystick.engines.client_map import AnyMap, DistantMap, DistantRecords
 from tallystick.engines.data_check import study_quality
 from tallystick.engines.setup import Setup, set_up
 from tallystick.privacy.ledger import charge_of
@@ -266,9 +266,14 @@ class ClientSession(ParticipantSession):
                 self._map = StreamMap(self.setup, source, self.process.store, self.study_hash, party=self.process.name)
                 return self._map
             records = self.own.open_records(study)
-            check_stated(study, records.tallies.records + records.tallies.broken)
+            try:
+                check_stated(study, records.tallies.records + records.tallies.broken)
+                self._map = self.part.prepare(records)
+            except TallystickError:
+                if isinstance(records, DistantRecords):  # nobody else knows that they are in a cluster's cache
+                    records.forget()
+                raise
             self._untold = records.tallies
-            self._map = self.part.prepare(records)
         return self._map
 
     def _tell(self) -> None:

@@ -58,7 +58,8 @@ class ClusterSum(SpoolSum):
             return
         asked = list(pieces)
         try:
-            for (low, high), made in on_executors(*self._cluster, partial(_summed, job), asked, "a round's sum"):
+            summed, patience = partial(_summed, job), self.patience
+            for (low, high), made in on_executors(*self._cluster, summed, asked, "a round's sum", patience=patience):
                 if made:
                     count = _U32.unpack_from(made)[0]
                     shifted.update(Struct(f"<{count}I").unpack_from(made, 4))

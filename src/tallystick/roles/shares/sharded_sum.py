@@ -143,6 +143,9 @@ class SpoolSum:
         self._count = workers
         self._workers: list[_Worker] = []
 
+    patience: float | None = None
+    """For so many seconds other machines are waited for, where there are any."""
+
     def total(self, store: SpoolShares, round: int, clients: Sequence[int], size: int) -> NDArray[np.uint64]:
         """The sum mod p of exactly these clients' shares: the bits of ``sum_shares``, whatever the workers."""
         return self.run(SumJob.of(store, round, clients, size))

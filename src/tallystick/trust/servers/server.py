@@ -54,6 +54,8 @@ class _SpoolingServer(sums.ServerMachine):
     def _sum(self, current: OpenRound, agreed: tuple[int, ...]) -> NDArray[np.uint64]:
         if not isinstance(self._shares, SpoolShares):
             raise LocalProtocolError("a deployed server keeps its shares in a spool", party=self.name)
+        # Half of what the others wait for this sum: it must still be in time if no executor comes and it is made here.
+        self.summer.patience = self.parameters.agreement_seconds / 2
         return self.summer.total(self._shares, current.record.round, agreed, self.parameters.size)
 
 
