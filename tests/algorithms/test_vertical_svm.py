@@ -77,7 +77,7 @@ def directly(x: np.ndarray, y: np.ndarray, rounds: int, **options: Any) -> tuple
         units=(("number", 0.0, 4.0, 0.0),) * 8, blocks=tuple((c, i, i + 1, "number", 1) for i, c in enumerate(COLUMNS)),
     )  # fmt: skip
     program = VerticalSvmProgram(public, vertical_svm_settings({"tolerance": 1e-9, **options}), rounds)
-    reducer, state = program.reducing(y.astype(float)), program.init(public)
+    reducer, state = program.reducing(lambda: 2.0 * y - 1.0), program.init(public)
     learners = [program.at(name) for name in program.holders]
     prepared = [one.prepare(np.ascontiguousarray(x[:, program.places[one.holder]] / 4), None) for one in learners]
     memories = [one.start_in_client(ready) for one, ready in zip(learners, prepared)]

@@ -16,6 +16,7 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.governance.taking_part import check_taking_part
+from tallystick.protocol.members import Members
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.review import lapsed, review, unaccepted
 from tallystick.roles.identity.identity_files import unix_time
@@ -23,6 +24,7 @@ from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.registration import source_of
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.study import Study
+from tallystick.study.holders import label_holder
 from tallystick.study.proposed import proposed_study
 
 
@@ -40,7 +42,7 @@ def show(name: str, config: Path) -> dict[str, Any]:
         standing = docket.standing(unix_time())
         found = {"action": "show", "role": files.config.role, **about(standing.proposal), **stands(standing)}
         if standing.proposal is not None:
-            found["contents"] = _contents(standing.proposal)
+            found["contents"] = _contents(standing.proposal, files.members)
             if files.config.holds_records:
                 found["own"] = _own(standing.proposal, docket, files)
         return found
@@ -101,7 +103,22 @@ def if_a_party_is_lost(proposal: Statement) -> str:
         return ""
 
 
-def _contents(proposal: Statement) -> dict[str, Any]:
+def told_labels(proposal: Statement, members: Members) -> dict[str, str] | None:
+    """Who tells whom the labels of single persons, where a study is reduced with them."""
+    try:
+        study = Study.from_canonical(proposal.body["study"])
+        if not study.vertical:
+            return None
+        estimator, study = estimator_for(study)
+        if not estimator.design_for(study, layout_of(study)).tells_of_people:
+            return None
+        cast = members.cast(study.trust_model, study.trust.model_dump())
+        return {"by": label_holder(study) or "", "to": cast.coordinator}
+    except TallystickError:
+        return None
+
+
+def _contents(proposal: Statement, members: Members) -> dict[str, Any]:
     """What a steward reads before deciding."""
     study = proposed_study(proposal.body["study"])
     return {
@@ -109,6 +126,7 @@ def _contents(proposal: Statement) -> dict[str, Any]:
         "columns": study.columns,
         "options": dict(study.fit_to_show("program")),
         "holders": dict(study.fit_to_show("data").get("holders") or {}),
+        "labels": told_labels(proposal, members),
         "identifier": study.fit_to_show("data").get("identifier"),
         "privacy": dict(study.fit_to_show("privacy")),
         "trust": dict(study.fit_to_show("trust")),
