@@ -169,7 +169,7 @@ def test_labels_are_told_to_one_party_and_not_to_every_peer() -> None:
         set_up(wanted.canonical(), "", allow_not_private=True).check_cast(cast)
 
     check(learners.study("one"), there)
-    with pytest.raises(StudyError) as caught:
+    with pytest.raises(StudyError) as caught:  # by everybody who derives it, before it is proposed
         check(wanted, there)
     assert caught.value.rule == "one-reducer"
     assert 'reducer = "clinic"' in str(caught.value.remedy)

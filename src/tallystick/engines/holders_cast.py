@@ -2,7 +2,7 @@
 
 What a simulation does without, because one person holds all frames, is asked for here: everybody whose columns are
 needed is a client, and must be there; an identifier tells people apart; each list has a length; where products of
-columns are needed a dealer is named, and where labels are, one party reduces with them.
+columns are needed a dealer is named.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from tallystick.algorithms.design import Design
 from tallystick.core.errors import StudyError
 from tallystick.protocol.members import Cast
 from tallystick.study import Study
-from tallystick.study.holders import label_holder
 
 MOST_PEOPLE = 10_000_000
 """In a list, and in rows that are multiplied: a list of so many is 330 MB, in the memory of every institution."""
@@ -51,9 +50,7 @@ def check_holders_cast(study: Study, design: Design, cast: Cast) -> None:
             rule="coordinator-passes-on",
             remedy="Use a trust model whose coordinator keeps the consortium's notice board.",
         )
-    if design.kind != MOMENTS:
-        _check_reducer(study, cast)
-    elif cast.dealer is None:
+    if design.kind == MOMENTS and cast.dealer is None:
         there = ", ".join(cast.members.of(cast.model.dealer)) or "nobody yet: tallystick consortium enrol"
         raise StudyError(
             "no dealer of the consortium is named, and products of columns at two institutions need its masks",
@@ -61,18 +58,6 @@ def check_holders_cast(study: Study, design: Design, cast: Cast) -> None:
             remedy=f'Set dealer = "…" under [trust]: a party with no other part in the study. Dealers are: {there}.',
         )
     _check_alignment(study)
-
-
-def _check_reducer(study: Study, cast: Cast) -> None:
-    """Labels are told to one party: where each adds up itself, each would need them."""
-    if getattr(study.trust, "every_peer", False):
-        holder = label_holder(study)
-        raise StudyError(
-            f"every client adds up itself, and {study.study.program} goes on from a sum with the labels, which "
-            f"{holder} tells one party",
-            rule="one-reducer",
-            remedy=f'Set reducer = "{holder}" under [trust], with {cast.coordinator} run by {holder}.',
-        )
 
 
 def _check_alignment(study: Study) -> None:
