@@ -42,7 +42,8 @@ def show(name: str, config: Path) -> dict[str, Any]:
         standing = docket.standing(unix_time())
         found = {"action": "show", "role": files.config.role, **about(standing.proposal), **stands(standing)}
         if standing.proposal is not None:
-            found["contents"] = _contents(standing.proposal, files.members)
+            labels = told_labels(standing.proposal, files.members)
+            found["contents"] = {**_contents(standing.proposal), "labels": labels}
             if files.config.holds_records:
                 found["own"] = _own(standing.proposal, docket, files)
         return found
@@ -106,10 +107,10 @@ def if_a_party_is_lost(proposal: Statement) -> str:
 def told_labels(proposal: Statement, members: Members) -> dict[str, str] | None:
     """Who tells whom the labels of single persons, where a study is reduced with them."""
     try:
-        study = Study.from_canonical(proposal.body["study"])
+        study, program = Study.from_canonical(proposal.body["study"]), str(proposal.body["program"])
         if not study.vertical:
             return None
-        estimator, study = estimator_for(study)
+        estimator, study = estimator_for(study, (lambda _name: program) if program else None, sandboxed=True)
         if not estimator.design_for(study, layout_of(study)).tells_of_people:
             return None
         cast = members.cast(study.trust_model, study.trust.model_dump())
@@ -118,7 +119,7 @@ def told_labels(proposal: Statement, members: Members) -> dict[str, str] | None:
         return None
 
 
-def _contents(proposal: Statement, members: Members) -> dict[str, Any]:
+def _contents(proposal: Statement) -> dict[str, Any]:
     """What a steward reads before deciding."""
     study = proposed_study(proposal.body["study"])
     return {
@@ -126,7 +127,6 @@ def _contents(proposal: Statement, members: Members) -> dict[str, Any]:
         "columns": study.columns,
         "options": dict(study.fit_to_show("program")),
         "holders": dict(study.fit_to_show("data").get("holders") or {}),
-        "labels": told_labels(proposal, members),
         "identifier": study.fit_to_show("data").get("identifier"),
         "privacy": dict(study.fit_to_show("privacy")),
         "trust": dict(study.fit_to_show("trust")),

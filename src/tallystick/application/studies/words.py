@@ -159,7 +159,7 @@ def _apart(inside: dict[str, Any]) -> list[str]:
 
 def _hidden(inside: dict[str, Any]) -> str:
     """From whom the others' columns are hidden, and what somebody is told of single persons."""
-    labels = inside["labels"]
+    labels = inside.get("labels")
     if labels is None:
         return (
             "What is hidden is everybody's values, from institutions that follow the protocol, as long as the dealer "
