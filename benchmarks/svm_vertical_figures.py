@@ -76,7 +76,7 @@ def _run(data: Halves, method: str, iterations: int) -> list[dict[str, Any]]:
     own = {} if method == "linear" else {"n_features": _FEATURES, "gamma": 0.25 / columns}
     settings = VerticalSvmSettings(C=_C, rho=_RHO, relaxation=1.0, kernel=METHODS[method], tolerance=1e-9, **own)
     program = VerticalSvmProgram(public, settings, rounds=10**6)
-    reducer = program.reducing((data.target > 0).astype(float))
+    reducer = program.reducing(lambda: np.where(data.target > 0, 1.0, -1.0))
     learners = []
     for name in program.holders:
         at = program.at(name)

@@ -77,7 +77,7 @@ def directly(x: np.ndarray, y: np.ndarray, rounds: int, **options: Any) -> tuple
         units=(("number", 0.0, 4.0, 0.0),) * 8, blocks=tuple((c, i, i + 1, "number", 1) for i, c in enumerate(COLUMNS)),
     )  # fmt: skip
     program = VerticalSvmProgram(public, vertical_svm_settings({"tolerance": 1e-9, **options}), rounds)
-    reducer, state = program.reducing(y.astype(float)), program.init(public)
+    reducer, state = program.reducing(lambda: 2.0 * y - 1.0), program.init(public)
     learners = [program.at(name) for name in program.holders]
     prepared = [one.prepare(np.ascontiguousarray(x[:, program.places[one.holder]] / 4), None) for one in learners]
     memories = [one.start_in_client(ready) for one, ready in zip(learners, prepared)]
@@ -164,6 +164,7 @@ def test_it_is_not_private_and_says_what_the_reducer_saw() -> None:
     notes = " ".join(model.answer().notes)
     assert "NOT differentially private" in notes
     assert f"client-3, saw 200 exact numbers in each of {model.solution_['rounds']} rounds" in notes
+    assert "whose label it was told by client-3" in notes
     assert any("one exact number for each of 200 people" in note for note in model.plan_.notes)
     assert len(model.history_) == 1  # states before the last tell of single people
     assert all(part.size == 0 for part in (model.history_[0].pull, model.history_[0].dual, model.history_[0].average))
@@ -189,7 +190,9 @@ def test_bad_input() -> None:
     with pytest.raises(ts.TallystickError):  # behind masks two institutions hide nothing from each other
         ts.VerticalSVC().fit(masks, target="y")
     servers = ts.Federation.simulate(two, schema=pair, vertical=True, identifier="id")
-    assert ts.VerticalSVC().fit(servers, target="y").coef_.shape == (1, 2)
+    among = ts.VerticalSVC().fit(servers, target="y")
+    assert among.coef_.shape == (1, 2)
+    assert "The reducer, the aggregator, saw" in " ".join(among.answer().notes)  # it is no institution
 
 
 @pytest.mark.data

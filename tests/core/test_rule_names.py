@@ -19,6 +19,7 @@ from tallystick.protocol.encrypted_sum.messages import Code as EncryptedCode
 from tallystick.protocol.governance.policy import UNREAD
 from tallystick.protocol.governance.standing import STATES
 from tallystick.protocol.joint_products.messages import Code as ProductsCode
+from tallystick.protocol.labels.messages import Code as LabelsCode
 from tallystick.protocol.masked_sum.messages import Code as MaskedCode
 from tallystick.protocol.secure_sum.messages import Code
 from tallystick.protocol.study.messages import StudyCode
@@ -81,6 +82,7 @@ def source_rules() -> dict[str, str]:
         "masked_sum.Code": [code.name.lower().replace("_", "-") for code in MaskedCode],
         "alignment.Code": [code.name.lower().replace("_", "-") for code in AlignmentCode],
         "joint_products.Code": [code.name.lower().replace("_", "-") for code in ProductsCode],
+        "labels.Code": [code.name.lower().replace("_", "-") for code in LabelsCode],
         "StudyCode": [code.name.lower().replace("_", "-") for code in StudyCode],
         "standing.STATES": [f"study-{state}" for state in STATES],
         "allow_list": [rule for rule, *_ in REFUSED.values()] + ["construct"],

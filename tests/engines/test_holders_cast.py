@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.trust import learners_deployment as learners
 from tests.trust.vertical_deployment import LISTENING, study, text
 
 from tallystick.core.errors import PrivacyRefused, StudyError
@@ -134,14 +135,48 @@ def test_people_are_told_apart_by_a_registered_column_only() -> None:
     check_fits(replace(dataset, schema=Schema(registered | {"id": Number(0, 1)})), study(), "bank")
 
 
-def test_what_is_not_there_is_said_in_words() -> None:
-    machine = study(program="vertical_svc", target="label").replace("privacy", mechanism="none")
-    machine = machine.replace("trust", dealer=None)
+def machine_of(**trust: Any) -> Study:
+    """A support vector machine of the same columns."""
+    made = study(program="vertical_svc", target="label").replace("privacy", mechanism="none")
+    return made.replace("trust", dealer=None, **trust)
+
+
+def test_a_support_vector_machine_needs_no_dealer_and_everybody_else() -> None:
+    def check(wanted: Study, *clients: str) -> None:
+        set_up(wanted.canonical(), "", allow_not_private=True).check_cast(cast_of(wanted, *clients))
+
+    def rule(wanted: Study, *clients: str) -> str | None:
+        with pytest.raises(StudyError) as caught:
+            check(wanted, *clients)
+        return caught.value.rule
+
+    check(machine_of())
+    assert cast_of(machine_of()).helpers == ("server-1", "server-2")
+    assert rule(machine_of().replace("trust", dealer="dealer")) == "dealer-is-named"  # and nothing is dealt
+    assert rule(machine_of(), "bank") == "holders-are-the-institutions"
+    assert rule(machine_of(min_clients=3)) == "holders-take-part"
+    assert rule(machine_of().replace("data", identifier=None)) == "identifier-is-named"
+
+
+def test_labels_are_told_to_one_party_and_not_to_every_peer() -> None:
+    wanted = learners.study("peers").replace("trust", reducer="every-peer", colluding=0)
+    keys = {name: SigningKey(bytes([i]) * 32).public for i, name in enumerate(("hub", *learners.CLIENTS), 1)}
+    roles = {"reducer": ("hub",), "client": learners.CLIENTS}
+    there = Members(consortium_hash=bytes(32), board="hub", roles=roles, identities=keys)
+
+    def check(wanted: Study, there: Members) -> None:
+        cast = there.cast(wanted.trust_model, wanted.trust.model_dump())
+        set_up(wanted.canonical(), "", allow_not_private=True).check_cast(cast)
+
+    check(learners.study("one"), there)
+    with pytest.raises(StudyError) as caught:  # by everybody who derives it, before it is proposed
+        check(wanted, there)
+    assert caught.value.rule == "one-reducer"
+    assert 'reducer = "clinic"' in str(caught.value.remedy)
+    elsewhere = replace(there, board="aggregator", roles={**roles, "aggregator": ("aggregator",)})
     with pytest.raises(StudyError) as caught:
-        set_up(machine.canonical(), "", allow_not_private=True).check_cast(cast_of(machine))
-    found = caught.value
-    assert found.rule == "vertical-is-simulated"
-    assert "a reducer's process has no records" in found.cause
+        check(learners.study("one"), elsewhere)
+    assert caught.value.rule == "coordinator-passes-on"
 
 
 def test_studies_from_before_keep_their_hash() -> None:

@@ -66,6 +66,8 @@ class Design(ABC):
     """What has to be computed, e.g. ``"sums"``; a trust model says which kinds it computes."""
     joint: ClassVar[bool] = False
     """Whether it is of institutions that hold different columns of the same people."""
+    tells_of_people: ClassVar[bool] = False
+    """Whether exact numbers of single people go through its rounds: then they are kept as secrets are, and erased."""
     program: Any
     notes: tuple[str, ...] = ()
     hopeless: str | None = None

@@ -17,7 +17,7 @@ begins with a 1, and ``reduce_in_aggregator`` counts (:func:`check_learners`).
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,16 +51,23 @@ class LocalProgram(BuiltInProgram):
         """
 
 
+Labels = Callable[[], NDArray[np.float64]]
+"""±1 for each person, 0 where there is no label that can be used; waits until they are there."""
+
+
 class ReducedAtLabels(LocalProgram):
-    """One of institutions with different columns, whose sums only the holder of the labels can go on from."""
+    """One of institutions with different columns, whose sums only who knows the labels can go on from."""
+
+    records: int
+    """People of a round, as the study states; those beyond the ones that are there are zeros, and have no label."""
 
     @abstractmethod
     def at(self, holder: str) -> LocalProgram:
         """The program as one institution has it, for its own columns."""
 
     @abstractmethod
-    def reducing(self, target: NDArray[np.float64] | None) -> LocalProgram:
-        """The program as the holder of the labels has it: what it knows of them stays in it."""
+    def reducing(self, labels: Labels) -> LocalProgram:
+        """The program as who reduces has it: the labels are asked for when they are needed, and stay in it."""
 
 
 @dataclass(frozen=True, kw_only=True)

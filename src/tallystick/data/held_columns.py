@@ -7,7 +7,7 @@ to leave out without showing them a value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,21 @@ class HeldColumns:
     def target(self) -> NDArray[np.float64] | None:
         """Likewise, where the labels are here."""
         return None if self.records.target is None else self.spread(self.records.target)
+
+    @property
+    def labels(self) -> NDArray[np.float64] | None:
+        """±1 for the second and the first of two classes, 0 for who has no label that can be used."""
+        return None if self.records.target is None else self.spread(2.0 * self.records.target - 1.0)
+
+    def among(self, people: int) -> HeldColumns:
+        """The same in rows for so many people; those beyond the ones that are aligned are zeros."""
+        if self.aligned > people:
+            raise DataError(
+                f"the study is stated for {people:,} people, and the institutions share {self.aligned:,}",
+                rule="records-as-stated",
+                remedy="Have the analyst state as many records as there may be, in a new version.",
+            )
+        return replace(self, aligned=people)
 
     def spread(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Of the usable records to all aligned people: zeros for the others."""

@@ -124,7 +124,7 @@ class SimulatedStudy:
         """What maps each institution's records, where the design asks for sums."""
         if self.design.joint:  # each holder has columns of its own, and so a program of its own
             return {
-                name: LocalMap(self.design.program.at(name), held, self.template, {})
+                name: LocalMap(self.design.program.at(name), held.among(self.design.program.records), self.template, {})
                 for name, held in self.held.items()
             }
         maps = ClientMaps(self.study, self.design.program, self.template)

@@ -1,7 +1,8 @@
 """Whether a study among institutions with different columns can be run by the parties of a consortium.
 
 What a simulation does without, because one person holds all frames, is asked for here: everybody whose columns are
-needed is a client, and must be there; an identifier tells people apart; each list has a length; a dealer is named.
+needed is a client, and must be there; an identifier tells people apart; each list has a length; where products of
+columns are needed a dealer is named.
 """
 
 from __future__ import annotations
@@ -28,14 +29,6 @@ def check_holders_cast(study: Study, design: Design, cast: Cast) -> None:
         )
     if holders is None:
         return
-    if design.kind != MOMENTS:
-        raise StudyError(
-            f"{study.study.program} is simulated where columns are at different institutions, and not yet run between "
-            "real ones: whoever holds the labels reduces, and a reducer's process has no records",
-            rule="vertical-is-simulated",
-            remedy="Nothing was read or charged. Simulate it: tallystick simulate, or Federation.simulate(…, "
-            "vertical=True); between real parties use vertical_ridge, vertical_classifier or pca.",
-        )
     if set(holders) != set(cast.clients):
         raise StudyError(
             f"the study's columns are at {', '.join(holders)}, and the consortium's institutions are "
@@ -50,7 +43,14 @@ def check_holders_cast(study: Study, design: Design, cast: Cast) -> None:
             rule="holders-take-part",
             remedy=f"Without one of them there is no record. Set min_clients = {len(holders)} under [trust].",
         )
-    if cast.dealer is None:
+    if cast.coordinator != cast.members.board:
+        raise StudyError(
+            f"institutions that look for the people they share are passed on by {cast.members.board}, who keeps the "
+            f"notice board, and {cast.coordinator} coordinates the study",
+            rule="coordinator-passes-on",
+            remedy="Use a trust model whose coordinator keeps the consortium's notice board.",
+        )
+    if design.kind == MOMENTS and cast.dealer is None:
         there = ", ".join(cast.members.of(cast.model.dealer)) or "nobody yet: tallystick consortium enrol"
         raise StudyError(
             "no dealer of the consortium is named, and products of columns at two institutions need its masks",

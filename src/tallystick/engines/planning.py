@@ -128,6 +128,7 @@ def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan
             remedy=f"It runs{as_set} under: {', '.join(able)}.",
         )
     _check_columns_are_together(study, design)
+    _check_one_reducer(study, design)
     study.person_column()
     thresholds = threshold_notes(study)
     claim = study.claim(rounds=design.rounds, allow_not_private=allow_not_private)
@@ -135,6 +136,18 @@ def plan_study(study: Study, design: Design, *, allow_not_private: bool) -> Plan
     sampled = sampling_notes(made) if isinstance(made, SumPlan) else ()
     noted = replace(made, notes=(*made.notes, *thresholds, *sampled))
     return study.trust_model.fitted(study.trust, noted, records=study.data.records)
+
+
+def _check_one_reducer(study: Study, design: Design) -> None:
+    """Labels are told to one party: where each adds up itself, each would need them."""
+    if design.tells_of_people and getattr(study.trust, "every_peer", False):
+        holder = label_holder(study)
+        raise StudyError(
+            f"every client adds up itself, and {study.study.program} goes on from a sum with the labels, which "
+            f"{holder} tells one party",
+            rule="one-reducer",
+            remedy=f'Set reducer = "{holder}" under [trust], and have {holder} run the reducer.',
+        )
 
 
 def _check_columns_are_together(study: Study, design: Design) -> None:

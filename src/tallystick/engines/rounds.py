@@ -16,9 +16,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.local_program import ReducedAtLabels
+from tallystick.algorithms.local_program import Labels, ReducedAtLabels
 from tallystick.algorithms.program import BuiltInProgram, Program, Public, State, pack_state
-from tallystick.core.errors import RoundAborted, TallystickError
+from tallystick.core.errors import LocalProtocolError, RoundAborted, TallystickError
 from tallystick.crypto.field import to_real
 from tallystick.engines.engine import Computation, Computed, Progress, Released, SimulatedStudy
 from tallystick.engines.sandbox.messages import same_shape
@@ -53,12 +53,13 @@ class SimulatedRounds(Computation):
 
     def compute(self, *, progress: Progress | None = None, released: Released | None = None) -> Computed:
         program, public = self.simulated.design.program, self.simulated.public
-        labels = self.simulated.held.get(public.label_holder or "")
-        if not isinstance(program, ReducedAtLabels) or labels is None:
+        held = self.simulated.held.get(public.label_holder or "")
+        if not isinstance(program, ReducedAtLabels) or held is None:
             return run_rounds(program, public, self.plan, self, progress=progress, released=released)
-        # Whoever holds the labels reduces. What it saw on the way, a number a record and round, stays with it.
-        found = run_rounds(program.reducing(labels.target), public, self.plan, self, progress=progress)
-        return replace(found, history=found.history[-1:])
+        labels = held.among(program.records).labels
+        if labels is None:
+            raise LocalProtocolError("the labels are not here", party=public.label_holder)
+        return run_at_labels(program, lambda: labels, public, self.plan, self, progress=progress)
 
 
 def answer_of(plan: RoundPlan, total: NDArray[np.int64], round: int) -> NDArray[np.int64]:
@@ -124,6 +125,21 @@ def run_rounds(
             totals.answered = True
         except RoundAborted as error:
             answer = error
+
+
+def run_at_labels(
+    program: ReducedAtLabels,
+    labels: Labels,
+    public: Public,
+    plan: SumPlan,
+    totals: NoisyTotals,
+    *,
+    progress: Progress | None = None,
+) -> Computed:
+    """The same for who reduces with the labels. What it sees on the way, a number a person and round, stays there:
+    nothing is released before the last state, and nothing but that."""
+    found = run_rounds(program.reducing(labels), public, plan, totals, progress=progress)
+    return replace(found, history=found.history[-1:])
 
 
 def program_steps(

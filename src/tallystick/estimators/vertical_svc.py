@@ -24,12 +24,21 @@ from tallystick.study.holders import label_holder
 from tallystick.study.schema import FeatureLayout, Schema
 
 
+def reduced_by(study: Study) -> str:
+    """Who is told the labels: the institution that runs the reducer, if the study names one, or else the party that
+    coordinates, by its role. (In a simulation one person is everybody.)"""
+    model = study.trust_model
+    named: str = getattr(study.trust, "reducer", model.coordinator)
+    return f"the {named}" if named == model.coordinator else named
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class VerticalSVC(ColumnsApart, ScoredClasses, PrivateEstimator):
     """A support vector machine of columns at different institutions, exact, without showing each other a value.
 
-    **Not differentially private.** The institution that holds the labels reduces: it sees Σ X_m·w_m, one exact number
-    for each person in each round. The result says so (``privacy_``, notes), and a study that promises differential
+    **Not differentially private.** Whoever reduces is told the labels by the institution that has them (behind masks
+    that is, unless the study says otherwise, this very institution), and sees Σ X_m·w_m, one exact number for each
+    person in each round. The result says so (``privacy_``, notes), and a study that promises differential
     privacy refuses it. :class:`tallystick.VerticalClassifier` is the private way.
 
     Parameters
@@ -117,7 +126,7 @@ class VerticalSVC(ColumnsApart, ScoredClasses, PrivateEstimator):
             "residual": state.residual,
             "objective": state.objective,
             "converged": state.residual <= self._program.tolerance,
-            "reducer": label_holder(self.study_),
+            "reducer": reduced_by(self.study_),
             "reducer_saw": f"{self._program.records:,} exact numbers in each of {int(state.steps)} rounds",
         }
         if all(made is None for made in self._program.maps.values()):
@@ -137,7 +146,7 @@ class VerticalSVC(ColumnsApart, ScoredClasses, PrivateEstimator):
             else f"Not solved: {solved['rounds']} rounds are used up, and the residual is {solved['residual']:.2g} "
             f"where {self._program.tolerance:g} was asked for. Use a larger max_iter, or another C or rho.",
             f"NOT differentially private. The reducer, {solved['reducer']}, saw {solved['reducer_saw']}: one for each "
-            "person.",
+            f"person, whose label it was told by {label_holder(self.study_)}.",
             KNOWN,
         ]
         if not hasattr(self, "coef_"):

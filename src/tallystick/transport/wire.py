@@ -12,11 +12,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tallystick.core.errors import RemoteProtocolError
 from tallystick.core.identifiers import HASH_BYTES
 from tallystick.core.randomness import WordSource
-from tallystick.crypto.key_agreement import AgreementKey, derive_channel
+from tallystick.crypto.key_agreement import AgreementKey, StudyKey, derive_channel
 from tallystick.crypto.sealing import PIECE_BYTES, Opener, Opening, Sealer, sealed_size
 from tallystick.protocol.study.roster import Roster
 from tallystick.transport.network.frame_buffers import BUFFERS, FrameBuffer
@@ -49,6 +50,10 @@ class Seals:
         self._sealers: dict[str, Sealer] = {}
         self._openers: dict[str, Opener] = {}
         self.lock = threading.Lock()
+
+    def meet(self, key: StudyKey) -> None:
+        """A party that is not in the roster, and whose key for the study has been verified."""
+        self._roster = replace(self._roster, keys={**self._roster.keys, key.party: key})
 
     def seal(self, to: str, *raw: bytes) -> tuple[Iterator[memoryview | FrameBuffer], int]:
         """The sealed message in pieces, header first, and its whole length; it may be given in several parts.

@@ -1,4 +1,4 @@
-"""``VerticalSVC``: masked sums of X_m·w_m, and the holder of the labels goes on from them. Exact, and said to be so.
+"""``VerticalSVC``: masked sums of X_m·w_m, and who is told the labels goes on from them. Exact, and said to be so.
 
 A round: everybody is told p = z̄ − c̄ − u, a number for each person. Institution m solves its ridge problem
 w_m ← ρ(I + ρX_mᵀX_m)⁻¹X_mᵀ(X_m w_m + p), factored once, and contributes X_m·w_m to the sum, with its ‖w_m‖². The
@@ -24,7 +24,13 @@ from tallystick.algorithms.design import PublicBudget
 from tallystick.algorithms.feature_maps.feature_map import FeatureMap
 from tallystick.algorithms.feature_maps.settings import make_map
 from tallystick.algorithms.keywords import wrong_target
-from tallystick.algorithms.local_program import LocalDesign, ReducedAtLabels, check_learners, grid_values
+from tallystick.algorithms.local_program import (
+    Labels,
+    LocalDesign,
+    ReducedAtLabels,
+    check_learners,
+    grid_values,
+)
 from tallystick.algorithms.program import Public
 from tallystick.algorithms.vertical_svm.settings import VerticalSvmSettings
 from tallystick.algorithms.vertical_svm.sharing import hinge_step
@@ -62,7 +68,7 @@ class State(NamedTuple):
 
 
 class VerticalSvmProgram(ReducedAtLabels):
-    """See the module. Fields are public facts but for what ``reducing`` sets, at the holder of the labels."""
+    """See the module. Fields are public facts but for what ``reducing`` sets, at who reduces."""
 
     def __init__(self, public: Public, settings: VerticalSvmSettings, rounds: int) -> None:
         self.C, self.relaxation, self.rounds = settings.C, settings.relaxation, rounds
@@ -85,6 +91,7 @@ class VerticalSvmProgram(ReducedAtLabels):
         # ρ/M·(1 − margin) meets C where the margin is off by the scores' own size.
         self.rho = len(self.holders) * settings.C if settings.rho == "auto" else float(settings.rho)
         self.holder = ""
+        self._asked: Labels | None = None
         self._labels: NDArray[np.float64] | None = None
 
     def at(self, holder: str) -> VerticalSvmProgram:
@@ -92,11 +99,9 @@ class VerticalSvmProgram(ReducedAtLabels):
         own.holder = holder
         return own
 
-    def reducing(self, target: NDArray[np.float64] | None) -> VerticalSvmProgram:
-        if target is None:
-            raise LocalProtocolError("the labels are not here", party=self.holder)
+    def reducing(self, labels: Labels) -> VerticalSvmProgram:
         own = copy.copy(self)
-        own._labels = 2.0 * target - 1.0
+        own._asked = labels
         return own
 
     @property
@@ -163,9 +168,7 @@ class VerticalSvmProgram(ReducedAtLabels):
         if state.stage == _WEIGHTS_WANTED:
             weights = total[_HEAD : _HEAD + self.size].copy()
             return self._without_people(state)._replace(stage=_DONE, weights=weights)
-        if self._labels is None:
-            raise LocalProtocolError("who reduces has no labels")
-        y, m, alpha = self._labels, float(learners), self.relaxation
+        y, m, alpha = self._told(), float(learners), self.relaxation
         found = total[_HEAD : _HEAD + self.records]
         average = found / m
         relaxed = alpha * average + (1 - alpha) * state.average
@@ -182,7 +185,7 @@ class VerticalSvmProgram(ReducedAtLabels):
         ends = residual <= self.tolerance or steps >= self.rounds
         return state._replace(
             stage=_WEIGHTS_WANTED if ends else _RUNNING,
-            pull=mean - average - dual,
+            pull=np.zeros(self.records) if ends else mean - average - dual,  # weights are wanted: nobody needs it
             dual=dual,
             average=mean,
             steps=steps,
@@ -191,6 +194,15 @@ class VerticalSvmProgram(ReducedAtLabels):
             objective=0.5 * float(total[1]) + self.C * float(hinge.sum()),
             residual=residual,
         )
+
+    def _told(self) -> NDArray[np.float64]:
+        if self._labels is None:
+            if self._asked is None:
+                raise LocalProtocolError("who reduces has no labels")
+            self._labels = self._asked()
+            if self._labels.shape != (self.records,):
+                raise LocalProtocolError(f"{len(self._labels)} labels of {self.records} people")
+        return self._labels
 
     def finished(self, state: State) -> bool:
         return state.stage == _DONE
@@ -209,6 +221,7 @@ class VerticalLocalDesign(LocalDesign):
     """Rounds of institutions with different columns."""
 
     joint: ClassVar[bool] = True
+    tells_of_people: ClassVar[bool] = True
 
 
 def design_vertical_svc(public: Public, budget: PublicBudget, settings: VerticalSvmSettings) -> VerticalLocalDesign:
@@ -223,8 +236,8 @@ def design_vertical_svc(public: Public, budget: PublicBudget, settings: Vertical
     program = VerticalSvmProgram(public, settings, rounds)
     n = program.records
     notes = (
-        f"whoever holds the labels ({public.label_holder}) reduces, and sees one exact number for each of {n:,} people "
-        f"in each of at most {rounds} rounds, {n * rounds:,} in all; every institution is told as many",
+        f"whoever reduces is told the labels by {public.label_holder}, and sees one exact number for each of {n:,} "
+        f"people in each of at most {rounds} rounds, {n * rounds:,} in all; every institution is told as many",
         "each institution's columns are hidden from the others behind masked sums, and from nobody by noise: this is "
         "not differential privacy",
         KNOWN,

@@ -17,6 +17,7 @@ from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.standing import Standing
 from tallystick.protocol.governance.statements import Statement
 from tallystick.protocol.governance.taking_part import check_taking_part
+from tallystick.protocol.members import Members
 from tallystick.roles.analyst.connection import AnalystConnection
 from tallystick.roles.governance.review import lapsed, review, unaccepted
 from tallystick.roles.identity.identity_files import unix_time
@@ -24,6 +25,7 @@ from tallystick.roles.identity.role_config import RoleConfig
 from tallystick.roles.ledger.registration import source_of
 from tallystick.roles.ledger.store import LedgerStore
 from tallystick.study import Study
+from tallystick.study.holders import label_holder
 from tallystick.study.proposed import proposed_study
 
 
@@ -41,7 +43,8 @@ def show(name: str, config: Path) -> dict[str, Any]:
         standing = docket.standing(unix_time())
         found = {"action": "show", "role": files.config.role, **about(standing.proposal), **stands(standing)}
         if standing.proposal is not None:
-            found["contents"] = _contents(standing.proposal)
+            labels = told_labels(standing.proposal, files.members)
+            found["contents"] = {**_contents(standing.proposal), "labels": labels}
             if files.config.holds_records:
                 found["own"] = _own(standing.proposal, docket, files)
         return found
@@ -100,6 +103,21 @@ def if_a_party_is_lost(proposal: Statement) -> str:
         return "" if study.stream is not None else estimator.design_for(study, layout_of(study)).if_a_party_is_lost
     except TallystickError:
         return ""
+
+
+def told_labels(proposal: Statement, members: Members) -> dict[str, str] | None:
+    """Who tells whom the labels of single persons, where a study is reduced with them."""
+    try:
+        study, program = Study.from_canonical(proposal.body["study"]), str(proposal.body["program"])
+        if not study.vertical:
+            return None
+        estimator, study = estimator_for(study, (lambda _name: program) if program else None, sandboxed=True)
+        if not estimator.design_for(study, layout_of(study)).tells_of_people:
+            return None
+        cast = members.cast(study.trust_model, study.trust.model_dump())
+        return {"by": label_holder(study) or "", "to": cast.coordinator}
+    except TallystickError:
+        return None
 
 
 def _contents(proposal: Statement) -> dict[str, Any]:

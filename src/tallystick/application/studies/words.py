@@ -151,11 +151,25 @@ def _apart(inside: dict[str, Any]) -> list[str]:
         one_line(
             f"Before the round they find whom all of them have, by the column {column}, without showing each other "
             "anybody else: your institution learns which of its own people the others have, and they learn the same of "
-            "theirs. No noise hides that. What is hidden is everybody's values, from institutions that follow the "
-            "protocol, as long as the dealer tells none of them its masks."
+            "theirs. No noise hides that. " + _hidden(inside)
         )
     )
     return said
+
+
+def _hidden(inside: dict[str, Any]) -> str:
+    """From whom the others' columns are hidden, and what somebody is told of single persons."""
+    labels = inside.get("labels")
+    if labels is None:
+        return (
+            "What is hidden is everybody's values, from institutions that follow the protocol, as long as the dealer "
+            "tells none of them its masks."
+        )
+    return (
+        f"{labels['to']}, who reduces, is told by {labels['by']} the label of each of them, and learns "
+        "one exact number a person in each round; so does every institution, but for the labels. What is hidden are "
+        "the columns themselves, in sums of all institutions' numbers."
+    )
 
 
 def _settings(options: dict[str, Any]) -> str:

@@ -191,8 +191,10 @@ def _told(packed: bytes, rounds: int) -> dict[str, Any]:
         history = [base64.b64decode(h, validate=True) for h in told["history"]]
         took = [[check_party_name(n) for n in names] for names in told["contributors"]]
         missed = [[check_party_name(n) for n in names] for names in told["dropped"]]
-        if not 1 <= len(history) <= rounds or not len(took) == len(missed) == len(history) or not any(took):
+        if not 1 <= len(took) <= rounds or len(missed) != len(took) or not any(took):
             raise ValueError("another number of rounds, or nobody in them")
+        if len(history) not in (1, len(took)):  # all states, or the last one alone
+            raise ValueError("another number of states")
         return {"history": history, "contributors": took, "dropped": missed}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise RemoteProtocolError(
@@ -205,6 +207,14 @@ def unpack_result(study: Study, design: Design, plan: Plan, packed: bytes, payme
     told, layout = _told(packed, plan.claim.rounds), layout_of(study)
     public = public_facts(study, layout)
     template = design.program.init(public)
+    if design.tells_of_people:  # the states before the last were shown to nobody
+        template = design.program.released_like(public)
+    if len(told["history"]) != (1 if design.tells_of_people else len(told["contributors"])):
+        raise RemoteProtocolError(
+            "a result has not the states that its study releases",
+            rule="malformed",
+            remedy="Fetch it again: tallystick study result.",
+        )
     history: tuple[State, ...] = tuple(unpack_state(h, template) for h in told["history"])
     outcome = Computed(
         history=history,
@@ -222,6 +232,6 @@ def unpack_result(study: Study, design: Design, plan: Plan, packed: bytes, payme
         layout=layout,
         clients=len({n for names in (*outcome.contributors, *outcome.dropped) for n in names}),
         min_clients=study.trust.min_clients or DEFAULT_MIN_CLIENTS,
-        bytes_up_per_client=size * len(history),
+        bytes_up_per_client=size * len(outcome.contributors),
         bytes_down_per_client=down,
     )

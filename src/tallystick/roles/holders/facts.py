@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tallystick.algorithms.joint_moments.program import JointDesign
 from tallystick.core.errors import NotApproved
 from tallystick.core.identifiers import digest
 from tallystick.crypto.blinded_identifiers import POINT_BYTES
@@ -13,6 +14,8 @@ from tallystick.engines.joint_map import joint_parameters
 from tallystick.engines.setup import Setup
 from tallystick.protocol.alignment import AlignmentParameters
 from tallystick.protocol.joint_products import JointParameters, parameters
+from tallystick.protocol.labels import LabelsParameters
+from tallystick.protocol.members import Cast
 from tallystick.protocol.study.roster import Roster
 from tallystick.transport.network.frames import SMALL_BYTES
 
@@ -52,14 +55,33 @@ def longest_said(setup: Setup) -> int:
     holders, records = setup.study.data.holders, setup.study.data.records or 0
     if holders is None:
         return 0
-    width: int = ELEMENT_BYTES * setup.design.program.rows.width
     lists = max(POINT_BYTES * (held.people or 0) for held in holders.values())
+    if not isinstance(setup.design, JointDesign):
+        return lists
+    program: Any = setup.design.program
+    width: int = ELEMENT_BYTES * program.rows.width
     return max(lists, min(parameters.ROWS_BYTES + width, records * width))
 
 
 def holders_limit(setup: Setup) -> int:
-    """No message between institutions, or of the dealer, is longer; 0 where none are sent."""
+    """No message between institutions, or of the dealer, or of labels, is longer; 0 where none are sent."""
     if setup.study.data.holders is None:
         return 0
-    dealt: int = ELEMENT_BYTES * setup.design.program.rows.width**2
-    return _OVERHEAD + max(longest_said(setup), dealt, SMALL_BYTES)
+    other: int = setup.study.data.records or 0  # a byte for each person's label
+    if isinstance(setup.design, JointDesign):
+        program: Any = setup.design.program
+        other = ELEMENT_BYTES * program.rows.width**2
+    return _OVERHEAD + max(longest_said(setup), other, SMALL_BYTES)
+
+
+def labels_of(setup: Setup, roster: Roster, cast: Cast) -> LabelsParameters:
+    """Who tells whom the labels, in a study whose sums are reduced with them."""
+    return LabelsParameters(
+        study_hash=roster.session,
+        study=roster.study_hash,
+        holder=setup.public.label_holder or "",
+        reducer=roster.coordinator,
+        reducer_role=cast.members.role(roster.coordinator) or "",
+        records=setup.study.data.records or 0,
+        identities=cast.identities,
+    )

@@ -41,6 +41,7 @@ from tallystick.roles.streams.losses import lost_of, pack_lost
 
 _log = logging.getLogger("tallystick.roles")
 CLOCK, PAYMENT = "clock", "payment"
+LABELS = 0  # as a round: the answer to who reduces with labels, which is no round's
 VOUCHERS = "vouchers/"  # what noise makers have signed of each round, by its number
 PAYMENT_SECONDS = 0.5
 PAYMENT_PATIENCE = 3600.0  # a client that took part and does not show its charge holds a result up no longer
@@ -67,6 +68,10 @@ class CoordinatedRounds(Session):
         self._patience = 0.0  # with who has not paid, until when
         self._released: list[tuple[State, NoisyTotal | None]] = []
         """What the study has released so far."""
+
+    @property
+    def secret_rounds(self) -> bool:
+        return self.setup is not None and self.setup.design.tells_of_people
 
     @abstractmethod
     def progressed(self, done: int, rounds: int) -> None:
@@ -185,6 +190,14 @@ class CoordinatedRounds(Session):
             return self._answer(request.round)
         return self._kept(kept)
 
+    def tell_labels(self, told: NoisyTotal | TallystickError) -> None:
+        """What was heard of the labels that the program waits for."""
+        self._answers.put((LABELS, told))
+
+    def labels(self) -> NoisyTotal:
+        """Wait for them, on the program's thread, as for the total of a round."""
+        return self._answer(LABELS)
+
     def _answer(self, round: int) -> NoisyTotal:
         """Wait for the total of this round.
 
@@ -244,7 +257,7 @@ class CoordinatedRounds(Session):
         )
         store = self.process.store
         with store.transaction():
-            store.put_release(self.study_hash, result.round, pack_total(total))
+            store.put_release(self.study_hash, result.round, pack_total(total), secret=self.secret_rounds)
             if result.vouchers and self._clock is None:
                 store.persist(self.study_hash, f"{VOUCHERS}{result.round}", result.vouchers)
         crashpoint("model-kept")

@@ -316,6 +316,9 @@ class CoordinatorSession(PausableRounds):
         """The study is over: what is secret of it here, if anything is, goes."""
         if self.part is not None:
             self.part.erase()
+        if self.seals is not None:
+            self.seals.erase()
+            self.seals = None
         self.process.store.erase_secrets(self.study_hash)
 
     def _vouch(self) -> None:

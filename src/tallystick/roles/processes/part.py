@@ -160,7 +160,8 @@ class Driver:
             match step:
                 case Persist(key=key, record=record, secret=secret):
                     if session.keeps:
-                        process.store.persist(study, key, record, secret=secret)
+                        hidden = secret or (self._layer == ROUNDS and session.secret_rounds)
+                        process.store.persist(study, key, record, secret=hidden)
                         crashpoint(f"{key}-kept")
                 case Forget(key=key):
                     process.store.forget(study, key)

@@ -15,6 +15,7 @@ import json
 import logging
 from typing import Any
 
+from tallystick.algorithms.local_program import ReducedAtLabels
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.core.identifiers import format_hash
 from tallystick.engines.engine import Computed
@@ -90,7 +91,7 @@ class PausableRounds(CoordinatedRounds):
             rule="round-spent",  # SPENT
             remedy="It is skipped if the next round can make up for it. It stays charged.",
         )
-        self.process.store.put_release(self.study_hash, error.round or 0, pack_lost(spent))
+        self.process.store.put_release(self.study_hash, error.round or 0, pack_lost(spent), secret=self.secret_rounds)
         _log.warning("%s", spent)
         return spent
 
@@ -154,7 +155,8 @@ class PausableRounds(CoordinatedRounds):
         stored = self.process.store.study(self.study_hash)
         if self.setup is None and stored is not None:
             setup = self.setup = set_up(stored.canonical, stored.program, allow_not_private=True)
-            if isinstance(setup.plan, SumPlan):  # of what does not sum there is one round, or none released before it
+            # Of what does not sum there is one round, or none released before it; of what needs labels, the last alone.
+            if isinstance(setup.plan, SumPlan) and not isinstance(setup.design.program, ReducedAtLabels):
                 self._run_again(setup)
         if self.setup is None:
             raise RoundAborted("a study is paused that is not stored here")

@@ -81,6 +81,11 @@ class Session:
         return True
 
     @property
+    def secret_rounds(self) -> bool:
+        """Whether what is kept of rounds tells of single people: then it is erased with the study's secrets."""
+        return False
+
+    @property
     def idle(self) -> bool:
         """Whether nothing is lost when it is made anew from its records, should it be asked again."""
         return False

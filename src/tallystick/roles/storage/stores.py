@@ -46,7 +46,7 @@ from tallystick.roles.storage.erasure import SecretFiles
 
 SCHEMA_VERSION = 3
 _BUSY_SECONDS = 5.0  # nobody else has the file
-_RECORD, _KEY = ".secret", ".key"  # how the files of secret records and of private keys end
+_RECORD, _KEY, _TOTAL = ".secret", ".key", ".total"  # how files end: of secret records, private keys, secret totals
 STATUSES = ("proposed", "ready", "running", "finished", "failed", "declined")
 
 _SCHEMA = """
@@ -302,11 +302,13 @@ class RoleStore:
 
     # -- releases ------------------------------------------------------------------------------------------------------
 
-    def put_release(self, study: bytes, round: int, body: bytes) -> None:
-        """What left in this round; again the same is fine, another is refused."""
+    def put_release(self, study: bytes, round: int, body: bytes, *, secret: bool = False) -> None:
+        """What left in this round; again the same is fine, another is refused. A ``secret`` one goes with the study."""
         with self.transaction():
             known = self.release(study, round)
-            if known is None:
+            if known is None and secret:
+                self._put_secret(study, f"{round}{_TOTAL}", body)
+            elif known is None:
                 self._write("INSERT INTO releases VALUES (?, ?, ?)", (study, round, body))
             elif known != body:
                 raise VerificationError(
@@ -318,12 +320,22 @@ class RoleStore:
     def release(self, study: bytes, round: int) -> bytes | None:
         """What left in this round."""
         rows = self._read("SELECT body FROM releases WHERE study = ? AND round = ?", (study, round))
-        return bytes(rows[0][0]) if rows else None  # type: ignore[call-overload]
+        kept = bytes(rows[0][0]) if rows else None  # type: ignore[call-overload]
+        if kept is None:
+            with storage_guard("a record", party=self._party):
+                kept = self._secrets(study).get(f"{round}{_TOTAL}")
+        return kept
 
     def releases(self, study: bytes) -> tuple[tuple[int, bytes], ...]:
         """Everything that left, by round."""
         rows = self._read("SELECT round, body FROM releases WHERE study = ? ORDER BY round", (study,))
-        return tuple((int(round), bytes(body)) for round, body in rows)  # type: ignore[call-overload]
+        found = {int(round): bytes(body) for round, body in rows}  # type: ignore[call-overload]
+        with storage_guard("a record", party=self._party):
+            for name in self._secrets(study).names(_TOTAL):
+                body = self._secrets(study).get(name)
+                if body is not None:
+                    found[int(name.removesuffix(_TOTAL))] = body
+        return tuple(sorted(found.items()))
 
     # -- other servers' boots --------------------------------------------------------------------------------
 

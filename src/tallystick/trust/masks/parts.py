@@ -45,9 +45,10 @@ from tallystick.protocol.members import Cast
 from tallystick.protocol.study.codec import decode as decode_study
 from tallystick.protocol.study.messages import StudyStart, result_digest
 from tallystick.protocol.study.roster import Roster, make_roster
+from tallystick.roles.holders.client_part import HoldersClientPart
+from tallystick.roles.holders.reducing import ReducesWithLabels
 from tallystick.roles.processes.coordinated_rounds import pack_outcome
 from tallystick.roles.processes.part import ROUNDS, CoordinatorPart, Driver, Part
-from tallystick.roles.processes.sum_client import SumClientPart
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
@@ -141,7 +142,7 @@ class MasksPart(Part):
             _log.warning("no part in this round's result: %s", step.error)
 
 
-class MaskingPart(SumClientPart, MasksPart):
+class MaskingPart(HoldersClientPart, MasksPart):
     """A client's: it deals, masks the sum of its records and its noise, and helps to unmask the total."""
 
     STREAM = b"masks"
@@ -240,7 +241,7 @@ def _results(own: Replica, setup: Setup) -> Iterator[bytes]:
         yield result_digest(study, pack_outcome(part, ended_early=setup.plan.claim.rounds))
 
 
-class ReducerPart(MasksPart, CoordinatorPart):
+class ReducerPart(ReducesWithLabels, MasksPart, CoordinatorPart):
     """The reducer's: it opens rounds, relays, adds up, and unmasks what enough survivors have signed."""
 
     machine: sums.ReducerMachine

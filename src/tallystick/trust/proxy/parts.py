@@ -24,8 +24,9 @@ from tallystick.protocol.encrypted_sum.messages import Chunk, Message
 from tallystick.protocol.encrypted_sum.noise_maker import MakerParts
 from tallystick.protocol.instructions import Aborted, Finished, Held
 from tallystick.protocol.study.roster import Roster
+from tallystick.roles.holders.client_part import HoldersClientPart
+from tallystick.roles.holders.reducing import ReducesWithLabels
 from tallystick.roles.processes.part import ROUNDS, CoordinatorPart, Driver, Part
-from tallystick.roles.processes.sum_client import SumClientPart
 from tallystick.roles.storage.crash_points import crashpoint
 from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
@@ -128,7 +129,7 @@ class EncryptedPart(Part):
         )
 
 
-class OwnerPart(SumClientPart, EncryptedPart):
+class OwnerPart(HoldersClientPart, EncryptedPart):
     """A client's: it encrypts the sum of its records, and sees the proxy keep it."""
 
     STREAM = b"ciphertexts"
@@ -147,7 +148,7 @@ class OwnerPart(SumClientPart, EncryptedPart):
         process.health.rounds = round
 
 
-class DataUserPart(EncryptedPart, CoordinatorPart):
+class DataUserPart(ReducesWithLabels, EncryptedPart, CoordinatorPart):
     """The data user's: it makes the key, opens rounds, decrypts what the proxy has noised, and noises it again."""
 
     machine: sums.DataUserMachine

@@ -12,26 +12,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tallystick.algorithms.joint_moments.program import JointDesign
 from tallystick.algorithms.program import pack_state
-from tallystick.core.errors import RemoteProtocolError, TallystickError
+from tallystick.core.errors import RemoteProtocolError
 from tallystick.crypto.field import HALF, Vector, encode_signed
 from tallystick.engines.client_map import padded
+from tallystick.engines.joint_map import JointMap
 from tallystick.engines.round_vectors import result_limit
 from tallystick.engines.setup import Setup
 from tallystick.protocol import secure_sum as sums
-from tallystick.protocol.instructions import Compute
 from tallystick.protocol.secure_sum.codec import encode_parts
 from tallystick.protocol.secure_sum.machine import SumMachine
 from tallystick.protocol.secure_sum.messages import Confirmed, Message, Share
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.study.roster import Roster
-from tallystick.roles.holders.facts import holders_limit
-from tallystick.roles.holders.work import HoldersWork
+from tallystick.roles.holders.client_part import HoldersClientPart
+from tallystick.roles.holders.reducing import ReducesWithLabels
 from tallystick.roles.processes.part import ROUNDS, CoordinatorPart, Driver, Part
-from tallystick.roles.processes.sum_client import SumClientPart
 from tallystick.roles.storage.crash_points import crashpoint
-from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
 
 _log = logging.getLogger("tallystick.roles")
@@ -84,7 +81,7 @@ class SumPart(Part):
     def __init__(self, session: Any, setup: Setup, roster: Roster) -> None:
         super().__init__(session, setup, roster)
         self.parameters = parameters_of(setup, roster)
-        self.message_limit = max(self.parameters.message_limit, holders_limit(setup))
+        self.message_limit = self.parameters.message_limit
         self.drive = Driver(session, ROUNDS, send=self.send, other=self.step)
 
     @property
@@ -126,7 +123,7 @@ class SumPart(Part):
             _log.warning("no part in this round's result: %s", step.error)
 
 
-class ServersClientPart(SumClientPart, SumPart):
+class ServersClientPart(HoldersClientPart, SumPart):
     """A client's: it splits the sum of its records, and sees every server accept its share."""
 
     STREAM = b"shares"
@@ -139,71 +136,19 @@ class ServersClientPart(SumClientPart, SumPart):
         self.machine, self.first = sums.ClientMachine.restore(
             self.parameters, process.name, process.store.records(session.study_hash)
         )
-        self.apart: HoldersWork | None = None
-        if isinstance(setup.design, JointDesign):
-            self.apart = HoldersWork(session, setup, roster, done=self._multiplied, failed=self._gave_up)
-        self._asked = 0
-        self._vector: Vector | None = None
-        self._failure: TallystickError | None = None
 
-    # -- where institutions hold different columns --------------------------------------------------------------------
-
-    def begin(self) -> None:
-        super().begin()
-        if self.apart is not None and self.apart.had_begun:
-            self.apart.begin(self.session.own.source())
-
-    def receive(self, sender: str, kind: int, payload: memoryview) -> None:
-        if self.apart is not None and sender in self.apart.speakers:
-            self.apart.receive(sender, kind, payload)
-        else:
-            super().receive(sender, kind, payload)
-
-    def sink(self, sender: str, length: int) -> Sink | None:
-        if self.apart is not None and sender in self.apart.speakers:
-            return None  # in memory
-        return super().sink(sender, length)
-
-    def tick(self) -> None:
-        super().tick()
-        if self.apart is not None:
-            self.apart.tick()
-
-    def answer(self, step: Compute, prepared: Any) -> None:
-        if self.apart is None:
-            super().answer(step, prepared)
-            return
-        self._asked = step.round
-        self.apart.begin(prepared)
-        self._go_on()
-
-    def _multiplied(self, vector: Vector) -> None:
-        self._vector = vector
+    def contribute_products(self, round: int, products: JointMap) -> None:
         crashpoint("products-shared")
-        self._go_on()
-
-    def _gave_up(self, error: TallystickError) -> None:
-        self._failure = error
-        self._go_on()
-
-    def _go_on(self) -> None:
-        """Once the round has asked and the vector is there, in whichever order."""
-        round, self._asked = self._asked, 0
-        if round and self._failure is not None:
-            self.session.cannot_answer(round, self._failure)
-        elif round and self._vector is not None:
-            now = self.session.process.now()
-            self._shares_out = 0
-            self.drive(self.machine.contribute(round, padded(self._vector, self.setup.size), self.source(round), now))
-        else:
-            self._asked = round
+        self._share(round, padded(products.vector, self.setup.size))
 
     # -- shares -------------------------------------------------------------------------------------------------------
 
     def contribute(self, round: int, values: NDArray[np.int64]) -> None:
+        self._share(round, encode_signed(values))
+
+    def _share(self, round: int, vector: Vector) -> None:
         self._shares_out = 0
-        now = self.session.process.now()
-        self.drive(self.machine.contribute(round, encode_signed(values), self.source(round), now))
+        self.drive(self.machine.contribute(round, vector, self.source(round), self.session.process.now()))
 
     def send(self, to: str, message: Message) -> None:
         # A server goes on with a round that was held. The aggregator may have paused servers alone: look here, too.
@@ -218,7 +163,7 @@ class ServersClientPart(SumClientPart, SumPart):
                 crashpoint("shares-sent-to-all-servers")
 
 
-class AggregatorPart(SumPart, CoordinatorPart):
+class AggregatorPart(ReducesWithLabels, SumPart, CoordinatorPart):
     """The aggregator's: it opens a round, waits for all the servers' noisy sums, and adds them."""
 
     machine: sums.AggregatorMachine
