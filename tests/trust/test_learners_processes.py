@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trust.learners_deployment import CLIENTS, LABELS, LISTENING, RECORDS, LearnersDeployment, frames, study
+from tests.trust.learners_deployment import (
+    CLIENTS,
+    LABELS,
+    LISTENING,
+    PEOPLE,
+    RECORDS,
+    LearnersDeployment,
+    frames,
+    study,
+)
 from tests.trust.proxy_deployment import wait_for
 
 import tallystick as ts
@@ -164,6 +173,44 @@ def test_the_bits_of_the_simulation_governed_charged_and_receipted(
     ):
         assert told in shown, shown
     assert "dealer" not in shown
+
+
+def test_a_machine_fitted_on_a_connected_federation(deployment: LearnersDeployment) -> None:
+    """From a notebook: whoever has the labels is named as reducer where the trust model lets a study name one."""
+    columns = study("columns", deployment.trust).schema_of_data()
+    fed = ts.Federation.connect(
+        deployment.home / "consortium.toml", config=deployment.analyst, schema=columns, records=RECORDS,
+        trust=deployment.trust, round_timeout_s=40, approval_timeout_s=100, progress=False,
+        identifier={"column": "id", "case": "fold", "blanks": "skip"},
+        holders={
+            "bank": {"columns": ["x"], "people": PEOPLE},
+            "clinic": {"columns": ["dose", "ill"], "people": PEOPLE},
+            "school": {"columns": ["marks"], "people": PEOPLE},
+        },
+    )  # fmt: skip
+    model, name = ts.VerticalSVC(max_iter=3), f"connected {deployment.trust}"
+    wanted = model.study_for(fed, target="ill", features=None, name=name).replace("data", records=RECORDS)
+    left: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            model.fit(fed, target="ill", name=name)
+        except BaseException as error:  # the thread's end is this test's
+            left.append(error)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        analyst = threading.Thread(target=fit)
+        analyst.start()
+        for institution in CLIENTS:
+            config = deployment.configs[institution][1]
+            wait_for(lambda config=config: known_at(config, wanted), 100)
+            studies.decide(wanted.printed_hash, config, "approve", by="a steward")
+        analyst.join(100)
+    assert not left, (left, deployment.log())
+    assert model.study_.hash == wanted.hash
+    assert json.loads(json.dumps(model.model_document())) == simulated(deployment, wanted)
+    assert not model.privacy_.as_dict()["differentially_private"]
 
 
 def test_labels_are_told_once_to_who_reduces_by_who_has_them(deployment: LearnersDeployment) -> None:

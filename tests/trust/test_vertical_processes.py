@@ -336,9 +336,8 @@ def test_a_connected_federation_proposes_a_study_of_columns_apart(
     assert fed.spent.epsilon > 0
 
 
-def test_a_support_vector_machine_is_refused_before_anybody_is_asked(deployment: VerticalDeployment) -> None:
+def test_a_support_vector_machine_leaves_the_federations_dealer_out(deployment: VerticalDeployment) -> None:
     fed = connected(deployment)
-    with pytest.raises(ts.StudyError) as caught:
-        ts.VerticalSVC().fit(fed, target="label", features=["x", "z"], name="machine")
-    assert caught.value.rule == "dealer-is-named"
-    assert not [s for s in studies.listing(deployment.analyst)["studies"] if s["study"]["name"] == "machine"]
+    wanted = ts.VerticalSVC().study_for(fed, target="label", features=["x", "z"])
+    assert wanted.trust.dealer is None  # type: ignore[attr-defined]
+    assert ts.VerticalRidge().study_for(fed, target="y", features=["x", "z"]).trust.dealer == "dealer"  # type: ignore[attr-defined]

@@ -80,11 +80,11 @@ def _turned_file() -> None:
     """An institution's file is put into another order once its people are aligned, and before their cells are used."""
     read = work.HoldersWork._read
 
-    def turned(self: work.HoldersWork, positions: Any) -> None:
+    def turned(self: work.HoldersWork, found: Any, positions: Any) -> None:
         source = Path(self._session.own.source())
         head, *lines = source.read_text().splitlines(keepends=True)
         source.write_text(head + "".join(reversed(lines)))
-        read(self, positions)
+        read(self, found, positions)
 
     work.HoldersWork._read = turned  # type: ignore[method-assign]
 

@@ -110,6 +110,8 @@ class VerticalSVC(ColumnsApart, ScoredClasses, PrivateEstimator):
         """As every estimator; behind masks whoever holds the labels is the reducer."""
         study = super().study_for(fed, target=target, features=features, name=name, schema=schema)
         holders = study.data.holders or {}
+        if getattr(study.trust, "dealer", None) is not None:  # a federation's, for private ones: nothing is dealt here
+            study = study.replace("trust", dealer=None)
         if study.trust.model != "masks" or not holders:
             return study
         many = len(holders)  # the reducer is one of them, and two others have to be honest
