@@ -26,6 +26,8 @@ OF_MASKS = {
 """Of masked sums, whose clients and reducer are killed there in tests/trust/test_masks_processes.py."""
 OF_HOLDERS = {"blinded-list-sent", "deal-wanted-sent", "opened-rows-sent", "products-shared", "deal-sent"}
 """Of institutions with different columns and their dealer, in tests/trust/test_vertical_processes.py."""
+OF_LABELS = {"labels-wanted", "labels-sent"}
+"""Of who reduces and of the institution that tells it the labels, in tests/trust/test_learners_processes.py."""
 RECORDS = {"Persist": "kept", "Forget": "erased"}
 KINDS = ("reserve", "release", "commit", "void")  # of links: what a study does to a ledger
 
@@ -103,7 +105,8 @@ def test_every_call_in_the_sources_is_listed_and_the_list_holds_nothing_else() -
                     built.append((path.name, ast.unparse(node.args[0])))
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_SENT":
                 told |= {ast.literal_eval(value) for value in node.value.values}  # type: ignore[attr-defined]
-    assert told == {step for role in ROLES for step in steps_of(role)} | OF_A_DRAW | OF_MASKS | OF_PEERS | OF_HOLDERS
+    elsewhere = OF_A_DRAW | OF_MASKS | OF_PEERS | OF_HOLDERS | OF_LABELS
+    assert told == {step for role in ROLES for step in steps_of(role)} | elsewhere
     assert sorted(built) == [
         ("coordinator.py", "point"),
         ("file.py", "f'ledger-{links[-1].kind}-anchored'"),

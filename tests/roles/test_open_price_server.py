@@ -64,7 +64,9 @@ class Server:
             health=SimpleNamespace(rounds=0), wake=lambda *_: None,
             send=lambda to, raw, *_: self.sent.append((to, bytes(raw))),
         )  # fmt: skip
-        session = SimpleNamespace(process=process, study_hash=STUDY.hash, seals=None, keeps=True, held_round=0)
+        session = SimpleNamespace(
+            process=process, study_hash=STUDY.hash, seals=None, keeps=True, held_round=0, secret_rounds=False
+        )
         setup = SimpleNamespace(
             study=STUDY, plan=PLAN, sum_plan=PLAN, size=CELLS, template=START, design=SimpleNamespace(program=PROGRAM)
         )
