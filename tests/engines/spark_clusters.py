@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import functools
 import os
+import random
 import shutil
 import signal
 import socket
@@ -55,9 +57,15 @@ def spark_home() -> Path:
 
 
 def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port that nobody is given by chance: Spark takes the next one where a connection has got there first, without
+    a word, and the system hands out those from 32768 on."""
+    ports = list(range(20_000, 32_000))
+    random.SystemRandom().shuffle(ports)
+    for port in ports:
+        with socket.socket() as free, contextlib.suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
 
 
 @functools.cache
