@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import functools
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tallystick.application.demo.free_ports import free_ports
 
 JDBC_DRIVER = Path("/usr/share/java/postgresql.jar")
 """Where Debian's package (libpostgresql-jdbc-java) puts it."""
@@ -57,15 +56,8 @@ def spark_home() -> Path:
 
 
 def free_port() -> int:
-    """A port that nobody is given by chance: Spark takes the next one where a connection has got there first, without
-    a word, and the system hands out those from 32768 on."""
-    ports = list(range(20_000, 32_000))
-    random.SystemRandom().shuffle(ports)
-    for port in ports:
-        with socket.socket() as free, contextlib.suppress(OSError):
-            free.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no port is free")
+    """Spark takes the next port, without a word, where a connection has got first."""
+    return free_ports(1)[0]
 
 
 @functools.cache
