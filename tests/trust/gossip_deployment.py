@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from tests.trust.proxy_deployment import ROOT, Deployment
 
 import tallystick as ts
 from tallystick.application.data_check import accept_columns
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.roles.identity import enrolment
 from tallystick.study import Study
 
@@ -59,10 +59,7 @@ class PeerDeployment(Deployment):
         self.frames = {name: frame(each, i) for i, name in enumerate(self.peers)}
         now = datetime.now(UTC)
         enrolment.create("peers", self.home, now=now)
-        held = [socket.socket() for _ in range(reached + 1)]
-        for one in held:
-            one.bind(("127.0.0.1", 0))
-        places = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
+        places = [f"127.0.0.1:{port}" for port in free_ports(reached + 1)]
         self.configs: dict[str, tuple[str, Path]] = {
             "relay": ("relay", enrolment.enrol("relay", "relay", self.home, now=now, address=places[0])[1])
         }
@@ -77,8 +74,6 @@ class PeerDeployment(Deployment):
             made[1].write_text(made[1].read_text().replace("max_epsilon = 1.0", "max_epsilon = 10.0"))
             self.configs[name] = ("peer", made[1])
         self.analyst = enrolment.enrol("analyst", "analyst", self.home, now=now)[1]
-        for one in held:
-            one.close()
         told = {"name": "columns", "program": "summary"}
         columns = Study.from_dict({"study": told, "data": {"columns": SCHEMA.to_dict()}})
         for name in self.peers:

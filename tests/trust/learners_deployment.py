@@ -4,7 +4,6 @@ process of its own. One of them has the labels; some cells are of no use, and no
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ import polars as pl
 from tests.trust.proxy_deployment import ROOT, Deployment
 
 from tallystick.application.data_check import accept_columns
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.roles.identity import enrolment
 from tallystick.study import Study
 
@@ -109,13 +109,9 @@ class LearnersDeployment(Deployment):
         enrolment.create("learning-apart", self.home, now=now)
         self.configs: dict[str, tuple[str, Path]] = {}
         self.coordinator = next(iter(LISTENING[trust]))
-        held = [socket.socket() for _ in LISTENING[trust]]
-        for (name, role), port in zip(LISTENING[trust].items(), held):
-            port.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{port.getsockname()[1]}"
+        for (name, role), port in zip(LISTENING[trust].items(), free_ports(len(LISTENING[trust]))):
+            address = f"127.0.0.1:{port}"
             self.configs[name] = (role, enrolment.enrol(name, role, self.home, now=now, address=address)[1])
-        for port in held:
-            port.close()
         for name, frame in frames().items():
             source = folder / f"{name}.csv"
             frame.write_csv(source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import numpy as np
 import tallystick as ts
 from tallystick.application import studies
 from tallystick.application.data_check import accept_columns
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.application.party_files import PartyFiles
 from tallystick.core.errors import TallystickError
 from tallystick.roles.identity import enrolment
@@ -77,14 +77,10 @@ class Deployment:
         now = datetime.now(UTC)
         enrolment.create("computed", self.home, now=now)
         self.configs: dict[str, tuple[str, Path]] = {}
-        held = [socket.socket() for _ in range(4)]
-        for one, name in zip(held, (*PARTIES, "aggregator")):
-            one.bind(("127.0.0.1", 0))
+        for port, name in zip(free_ports(4), (*PARTIES, "aggregator")):
             role = "aggregator" if name == "aggregator" else "party"
-            address = f"127.0.0.1:{one.getsockname()[1]}"
+            address = f"127.0.0.1:{port}"
             self.configs[name] = (role, enrolment.enrol(name, role, self.home, now=now, address=address)[1])
-        for one in held:
-            one.close()
         for name, frame in zip(CLIENTS, frames()):
             source = folder / f"{name}.csv"
             rows = ["age,blood", *(f"{a},{b}" for a, b in zip(frame["age"].tolist(), frame["blood"].tolist()))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import numpy as np
 
 import tallystick as ts
 from tallystick.application.data_check import accept_columns
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.roles.identity import enrolment
 from tallystick.study import Study
 
@@ -93,13 +93,9 @@ class Deployment:
         now = datetime.now(UTC)
         enrolment.create("proxied", self.home, now=now)
         self.configs: dict[str, tuple[str, Path]] = {}
-        held = [socket.socket() for _ in self.LISTENING]
-        for role, port in zip(self.LISTENING, held):
-            port.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{port.getsockname()[1]}"
+        for role, port in zip(self.LISTENING, free_ports(len(self.LISTENING))):
+            address = f"127.0.0.1:{port}"
             self.configs[role] = (role, enrolment.enrol(role, role, self.home, now=now, address=address)[1])
-        for port in held:
-            port.close()
         for name, frame in zip(self.CLIENTS, frames(len(self.CLIENTS))):
             source = folder / f"{name}.csv"
             cells = zip(*(frame[column].tolist() for column in ("x", "y", "z")))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from tests.trust.curator import CURATOR
 import tallystick as ts
 from tallystick.application import planning, studies, study_results
 from tallystick.application.data_check import accept_columns
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.application.party_files import PartyFiles
 from tallystick.application.result_document import write_canonical
 from tallystick.cli.main import main
@@ -146,9 +146,7 @@ class Deployment:
         self.home, self.logs = folder / "consortium", folder
         now = datetime.now(UTC)
         enrolment.create("curated", self.home, now=now)
-        with socket.socket() as held:
-            held.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{held.getsockname()[1]}"
+        address = f"127.0.0.1:{free_ports(1)[0]}"
         self.configs = {
             "curator": ("curator", enrolment.enrol("curator", "curator", self.home, now=now, address=address)[1])
         }

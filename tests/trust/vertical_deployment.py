@@ -4,7 +4,6 @@ each a process of its own."""
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ import polars as pl
 from tests.trust.proxy_deployment import ROOT, Deployment
 
 from tallystick.application.data_check import accept_columns
+from tallystick.application.demo.free_ports import free_ports
 from tallystick.roles.identity import enrolment
 from tallystick.study import Study
 
@@ -111,13 +111,9 @@ class VerticalDeployment(Deployment):
         now = datetime.now(UTC)
         enrolment.create("apart", self.home, now=now)
         self.configs: dict[str, tuple[str, Path]] = {}
-        held = [socket.socket() for _ in LISTENING]
-        for (name, role), port in zip(LISTENING.items(), held):
-            port.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{port.getsockname()[1]}"
+        for (name, role), port in zip(LISTENING.items(), free_ports(len(LISTENING))):
+            address = f"127.0.0.1:{port}"
             self.configs[name] = (role, enrolment.enrol(name, role, self.home, now=now, address=address)[1])
-        for port in held:
-            port.close()
         for name, frame in (sources or frames()).items():
             source = folder / f"{name}.csv"
             frame.write_csv(source)
