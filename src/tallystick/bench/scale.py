@@ -14,7 +14,6 @@ quiet the ratios say little. What is generated lies in the folder of temporary f
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import shutil
 import tempfile
@@ -55,7 +54,9 @@ CASES = ("local-round", "local-stream", "spark-round", "server-sum")
 
 def rows(quick: bool = False, cases: Collection[str] = CASES) -> list[dict[str, Any]]:
     """The cases above."""
-    there = find_spec("pyspark") is not None and (shutil.which("java") is not None or "JAVA_HOME" in os.environ)
+    from tallystick.engines.spark.session import java_is_missing
+
+    there = find_spec("pyspark") is not None and not java_is_missing()
     if not there and set(cases) == {"spark-round"}:
         raise DataError(
             "a round in Spark is asked for, and Java or PySpark is not here",

@@ -10,7 +10,7 @@ from tallystick.data.content import content_sum
 if TYPE_CHECKING:
     import pyarrow as pa
 
-CONTENT_SCHEMA = "records long, total binary"
+CONTENT_SCHEMA = "records long, total binary, broken long"
 
 
 def as_named(table: pa.Table, names: Sequence[str] | None) -> pa.Table:
@@ -32,12 +32,20 @@ def digesting(names: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator
     def digested(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
 
-        count = total = 0
-        for batch in batches:
-            total += content_sum(as_named(pa.Table.from_batches([batch]), names), names)
-            count += batch.num_rows
-        raw = (total % (1 << 256)).to_bytes(32, "little")
-        kinds = pa.schema([("records", pa.int64()), ("total", pa.binary())])
-        yield pa.RecordBatch.from_pylist([{"records": count, "total": raw}], kinds)
+        yield digest_of_part(((as_named(pa.Table.from_batches([batch]), names), 0) for batch in batches), names)
 
     return digested
+
+
+def digest_of_part(tables: Iterable[tuple[pa.Table, int]], names: list[str]) -> pa.RecordBatch:
+    """A row of :data:`CONTENT_SCHEMA` for these tables; with each, the lines near it that are no record."""
+    import pyarrow as pa
+
+    count = total = broken = 0
+    for table, lost in tables:
+        total += content_sum(table, names)
+        count += table.num_rows
+        broken += lost
+    raw = (total % (1 << 256)).to_bytes(32, "little")
+    kinds = pa.schema([("records", pa.int64()), ("total", pa.binary()), ("broken", pa.int64())])
+    return pa.RecordBatch.from_pylist([{"records": count, "total": raw, "broken": broken}], kinds)

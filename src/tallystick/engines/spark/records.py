@@ -30,7 +30,7 @@ from tallystick.engines.local_map import Memories, not_there_before
 from tallystick.engines.spark import executor
 from tallystick.engines.spark.contents import CONTENT_SCHEMA, as_named, digesting
 from tallystick.engines.spark.session import check_executors, job, start_session
-from tallystick.engines.spark.sources import open_frame
+from tallystick.engines.spark.sources import contents_of, open_frame
 from tallystick.privacy.round_plan import RoundPlan
 from tallystick.study import Study
 
@@ -75,11 +75,15 @@ class SparkEngine:
         refuse_absent(frame.columns, names, where="the Spark table")
 
         def digested() -> Any:
-            return _columns(frame, names).mapInArrow(digesting(names), CONTENT_SCHEMA).collect()
+            parts = None if frame is source else contents_of(frame.sparkSession, str(source))
+            if parts is None:
+                parts = _columns(frame, names).mapInArrow(digesting(names), CONTENT_SCHEMA)
+            return parts.collect()
 
         rows = job(digested, frame.sparkSession, "the records' fingerprint")
         total = sum(int.from_bytes(row["total"], "little") for row in rows)
-        return digest_of_sum(names, sum(row["records"] for row in rows), total)
+        count, broken = (sum(row[name] for row in rows) for name in ("records", "broken"))
+        return digest_of_sum(names, count, total, broken)
 
 
 class SparkRecords(DistantRecords):

@@ -72,6 +72,11 @@ _TRIES = 2
 _checked: WeakSet[Any] = WeakSet()
 
 
+def java_is_missing() -> bool:
+    """Whether Spark would find no Java on this machine."""
+    return shutil.which("java") is None and "JAVA_HOME" not in os.environ
+
+
 def start_session(master: str, conf: Mapping[str, str]) -> Any:
     """The session of this process, made if there is none, or if the one there was has ended with its cluster."""
     try:
@@ -82,7 +87,7 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
             rule="extra-not-installed",
             remedy='Install it: pip install "tallystick[spark]". Everything else works without.',
         ) from None
-    if not master.startswith("sc://") and shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+    if not master.startswith("sc://") and java_is_missing():
         raise DataError(
             "Spark is asked for, and there is no Java on this machine",
             rule="spark-session",

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from tallystick.core.errors import DataError
 from tallystick.data.addresses import Address, is_address, parse_address, settled_source
-from tallystick.engines.spark.csv_files import open_csv_files
+from tallystick.engines.spark.csv_files import csv_contents, open_csv_files
 
 FORMATS = ("parquet", "orc", "csv", "delta", "iceberg")
 _ROWS_AT_ONCE = "10000"
@@ -113,6 +113,12 @@ def open_frame(session: Any, source: str) -> Any:
         return open_csv_files(session, str(reading.path))
     reader = session.read.format(reading.format).options(**reading.options)
     return reader.load(reading.path) if reading.path is not None else _numbers_as_text(reader)
+
+
+def contents_of(session: Any, source: str) -> Any:
+    """The digests of a source's files, where its records alone do not say all that is in them; else None."""
+    reading = reading_of(source)
+    return csv_contents(session, str(reading.path)) if reading.format == "csv" else None
 
 
 def _numbers_as_text(reader: Any) -> Any:
