@@ -27,6 +27,7 @@ from tallystick.protocol.secure_sum.messages import (
     Refused,
     RoundClosed,
     RoundOpen,
+    SecretOpen,
     Share,
     ShareKind,
     Start,
@@ -91,6 +92,20 @@ def opening(p: SumParameters, round: int = 1, model: bytes = MODEL, **changes) -
         "model": model,
     }
     return RoundOpen(**{**given, **changes})
+
+
+def secret_opening(p: SumParameters, round: int = 1, model: bytes = MODEL, **changes) -> SecretOpen:
+    """Of a study whose models tell of single people: what clients get; servers get ``hashed()`` of it."""
+    blind = derive(SEED, b"blind", bytes([round]))
+    given = {
+        "study_hash": p.study_hash,
+        "round": round,
+        "deadline_ms": 60_000,
+        "model_hash": model_digest(p.study_hash, round, model, blind),
+        "model": model,
+        "blind": blind,
+    }
+    return SecretOpen(**{**given, **changes})
 
 
 def server(p: SumParameters, name: str = "s0", noise=None) -> ServerMachine:
@@ -174,4 +189,6 @@ def every_message() -> dict[str, Message]:
         "inquiry": Inquiry(study_hash=STUDY, round=7),
         "confirmed": Confirmed(study_hash=STUDY, round=7, digest=mark, complete=1, mark=mark[:16]),
         "still_in": StillIn(study_hash=STUDY, round=7, mark=mark[:16]),
+        "hash_open": secret_opening(p).hashed(),
+        "secret_open": secret_opening(p),
     }

@@ -129,6 +129,12 @@ def plain_decode(raw: bytes, limit: int = 1 << 20) -> dict:
         m["mark"] = r.hex(16)
     elif kind == 13:
         m["mark"] = r.hex(16)
+    elif kind == 14:
+        m["deadline_ms"], m["model_hash"] = r.number("I"), r.hex(32)
+    elif kind == 15:
+        m["deadline_ms"], m["model_hash"] = r.number("I"), r.hex(32)
+        m["model"] = r.hex(r.number("Q"))
+        m["blind"] = r.hex(32)
     elif kind == 11:
         m["deadline_ms"] = r.number("I")
         m["model_hash"] = r.hex(32)

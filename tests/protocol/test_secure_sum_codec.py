@@ -71,6 +71,10 @@ def mutations() -> dict[str, tuple[bytes, str]]:
         "refused_text_not_utf8": (refused[:45] + struct.pack("<H", 1) + b"\xff", "malformed"),
         "refused_control_character": (refused[:45] + struct.pack("<H", 2) + b"a\n", "readable-text"),
         "inquiry_truncated": (good["inquiry"][:-2], "malformed"),
+        "hash_open_with_a_model": (good["hash_open"] + good["secret_open"][80:-32], "malformed"),
+        "secret_open_without_its_blind": (good["secret_open"][:-32], "malformed"),
+        "secret_model_length_huge": (
+            good["secret_open"][:80] + struct.pack("<Q", 2**60) + good["secret_open"][88:], "malformed"),
         **sparse_mutations(good["round_open_sparse"]),
     }  # fmt: skip
 
@@ -214,10 +218,11 @@ def test_encode_refuses_what_would_shift_the_layout() -> None:
 
 
 def test_secrets_do_not_print() -> None:
-    for name in ("share_seed", "share_vector", "partial"):
+    payloads = {"share_seed": "payload", "share_vector": "payload", "partial": "vector", "secret_open": "blind"}
+    for name, field in payloads.items():
         message = every_message()[name]
         text = repr(message)
-        payload = message.vector if name == "partial" else message.payload
+        payload = getattr(message, field)
         assert repr(payload) not in text
         assert payload.hex() not in text
 
@@ -246,6 +251,10 @@ def test_digests_and_signatures_by_hand() -> None:
     study = bytes.fromhex(opened["study_hash"])
     model_hash = sha(b"tallystick/secure-sum/model", study, struct.pack("<I", 1), bytes.fromhex(opened["model"]))
     assert model_hash.hex() == opened["model_hash"]
+    hidden = golden["secret_open"]
+    blind, model = bytes.fromhex(hidden["blind"]), bytes.fromhex(hidden["model"])
+    blinded = sha(b"tallystick/secure-sum/secret-model", blind, study, struct.pack("<I", 1), model)
+    assert blinded.hex() == hidden["model_hash"] == golden["hash_open"]["model_hash"]
     for name in ("share_seed", "share_vector"):
         share = golden[name]
         place = struct.pack("<IIHI", 1, share["client"], 2, share["size"])

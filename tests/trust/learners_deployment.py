@@ -22,10 +22,10 @@ CLIENTS = ("bank", "clinic", "school")
 LABELS = "clinic"
 LISTENING: dict[str, dict[str, str]] = {
     "masks": {"reducer": "reducer"},
-    "servers": {"aggregator": "aggregator", "server-1": "server", "server-2": "server"},
+    "servers": {"aggregator": "aggregator", "server-1": "server", "server-2": "server", "dealer": "dealer"},
     "proxy": {"data-user": "data-user", "proxy": "proxy"},
 }
-"""The parties beside institutions and analyst, by their names; the first one coordinates."""
+"""The parties beside institutions and analyst, by their names; the first one coordinates, a dealer has no part."""
 TRUST = {
     "masks": f'model = "masks"\nclients = 3\ncolluding = 0\nreducer = "{LABELS}"',
     "servers": 'model = "servers"\nservers = 2',

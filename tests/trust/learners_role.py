@@ -2,7 +2,9 @@
 ``tests.trust.proxy_role``, and notes of what is said of labels and by columns. Not in the wheel.
 
 ``notes`` in the deployment's folder: every list and every vector of labels before it is sealed, one line each, with how
-the study stands in its sender's ledger. ``planted`` beside a config: a fault (:data:`PLANTED`).
+the study stands in its sender's ledger. ``models``: a study's hash and the model of each round, as who coordinates has
+it. ``heard`` beside the config of who neither coordinates nor is an institution: all that came in on its lines, and
+what was sealed in it. ``planted`` beside a config: a fault (:data:`PLANTED`).
 """
 
 from __future__ import annotations
@@ -20,18 +22,25 @@ from tests.trust.learners_deployment import study
 from tallystick.engines.setup import set_up
 from tallystick.protocol import alignment, labels
 from tallystick.roles.holders import aligning, learning
+from tallystick.roles.processes.coordinated_rounds import CoordinatedRounds
+from tallystick.transport.network.node import Node
+from tallystick.transport.wire import Seals
 from tallystick.trust.masks import parts as masks  # noqa: F401 - children must not take their time to load it
 from tallystick.trust.servers import parts, server  # noqa: F401
 
 _child = proxy_role._child
 
 
+def _append(path: Path, raw: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(fd, raw)
+    os.close(fd)
+
+
 def _note(folder: Path, work: Any, to: str, message: Any, raw: bytes) -> None:
     paid = work._session.own.ledger.standing(work._session.study_hash)
-    fd = os.open(folder / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     said = f"{work.name} {type(message).__name__} {to} {hashlib.sha256(raw).hexdigest()} {raw.hex()} {paid}\n"
-    os.write(fd, said.encode())
-    os.close(fd)
+    _append(folder / "notes", said.encode())
 
 
 def _noted(folder: Path) -> None:
@@ -47,6 +56,33 @@ def _noted(folder: Path) -> None:
 
     aligning.AligningWork._send = sent  # type: ignore[method-assign]
     learning.LearningWork._tell = told  # type: ignore[method-assign]
+
+
+def _models_noted(folder: Path) -> None:
+    opens = CoordinatedRounds._open
+
+    def opening(self: Any, request: Any) -> None:
+        _append(folder / "models", f"{self.study_hash.hex()} {request.model.hex()}\n".encode())
+        opens(self, request)
+
+    CoordinatedRounds._open = opening  # type: ignore[method-assign]
+
+
+def _heard(path: Path) -> None:
+    take, unseal = Node.receive, Seals.open
+
+    def receive(self: Any, timeout: float | None = 0.0) -> Any:
+        envelope = take(self, timeout)
+        if envelope is not None:
+            _append(path, envelope.raw)
+        return envelope
+
+    def opened(self: Any, sender: str, sealed: memoryview) -> bytes:
+        raw = unseal(self, sender, sealed)
+        _append(path, raw)
+        return raw
+
+    Node.receive, Seals.open = receive, opened  # type: ignore[method-assign]
 
 
 def _short_labels() -> None:
@@ -90,6 +126,9 @@ PLANTED: dict[str, Callable[[], None]] = {
 
 def _started(role: str, config: Path, log: str) -> None:
     _noted(Path(log).parent)
+    _models_noted(Path(log).parent)
+    if role in ("server", "proxy", "dealer"):
+        _heard(config.parent / "heard")
     planted = config.parent / "planted"
     if planted.exists():
         PLANTED[planted.read_text()]()

@@ -25,6 +25,7 @@ from tests.trust.learners_deployment import (
     study,
 )
 from tests.trust.proxy_deployment import wait_for
+from tests.trust.test_secret_states import traces
 
 import tallystick as ts
 from tallystick.application import studies, study_results
@@ -37,6 +38,7 @@ from tallystick.engines import held_apart
 from tallystick.estimators.from_study import estimator_for
 from tallystick.protocol import labels
 from tallystick.study import Study
+from tallystick.transport.network.node import Node
 
 KILLED = {
     LABELS: (
@@ -226,6 +228,38 @@ def test_labels_are_told_once_to_who_reduces_by_who_has_them(deployment: Learner
     people = [person.encode() for frame in frames().values() for person in frame["id"] if person]
     lists = [raw for *_, raw in notes(deployment, "BlindedList")]
     assert not any(person in raw or person.lower() in raw for raw in lists for person in people)
+
+
+def test_whoever_neither_learns_nor_reduces_is_not_told_what_rounds_are_about(
+    deployment: LearnersDeployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """p, a number for everybody and round: not in what servers, proxy, dealer or analyst get (sealed parts opened), nor
+    in what they keep or log."""
+    take, heard = Node.receive, bytearray()
+
+    def receive(self: Any, timeout: float | None = 0.0) -> Any:
+        envelope = take(self, timeout)
+        heard.extend(envelope.raw if envelope is not None else b"")
+        return envelope
+
+    monkeypatch.setattr(Node, "receive", receive)
+    wanted = study("unseen", deployment.trust, rounds=6)
+    run(deployment, wanted)
+    said = [line.split(" ") for line in (deployment.logs / "models").read_text().splitlines()]
+    models = {bytes.fromhex(model) for of, model in said if of == wanted.hash.hex()}
+    found = traces(models)
+    assert len(models) >= 5
+    assert len(found) > 100
+    assert wanted.hash in heard
+    assert not [trace for trace in found if trace in heard], "the analyst was told"
+    others = [name for name, (role, _) in deployment.configs.items() if role in ("server", "proxy", "dealer")]
+    assert bool(others) == (deployment.trust != "masks")
+    for name in others:
+        home = deployment.configs[name][1].parent
+        assert wanted.hash in (home / "heard").read_bytes()
+        for path in (*home.rglob("*"), deployment.logs / f"{name}.log"):
+            raw = path.read_bytes() if path.is_file() else b""
+            assert not [trace for trace in found if trace in raw or trace.hex().encode() in raw], (name, path)
 
 
 def test_killed_at_every_step_it_ends_as_if_nothing_had_happened(

@@ -38,16 +38,48 @@ def error_of_abort(message: Any, code: IntEnum) -> RoundAborted:
     return kind(message.cause, remedy=message.remedy, rule=rule_of(code), party=message.party, round=message.round)
 
 
-def model_problem(message: Any, expected: int | None, digest: Callable[[bytes, int, bytes], bytes]) -> str | None:
+def model_problem(message: Any, expected: int | None, digest: Callable[..., bytes]) -> str | None:
     """Why a round's model must not be used, or None: wrong length, wrong hash, not finite."""
     model: bytes = message.model
     if len(model) % 8 or (expected is not None and len(model) != 8 * expected):
         return f"the model has {len(model)} bytes" + ("" if expected is None else f" instead of {8 * expected}")
-    if message.model_hash != digest(message.study_hash, message.round, model):
+    if message.model_hash != digest(message.study_hash, message.round, model, getattr(message, "blind", b"")):
         return "the model does not have the hash that was announced with it"
     if not np.isfinite(np.frombuffer(model, dtype="<f8")).all():
         return "the model holds NaN or infinity"
     return None
+
+
+def opening_problem(
+    message: Any,
+    parameters: Any,
+    digest: Callable[..., bytes],
+    kinds: tuple[type[Any], type[Any], type[Any]],
+    *,
+    told: bool,
+) -> str | None:
+    """Why a round must not be begun by this opening, or None.
+
+    ``kinds`` are a protocol's (``HashOpen``, ``RoundOpen``, ``SecretOpen``). Where models tell of single people, those
+    who compute on them (``told``) get the model with its blind, and everybody else its hash alone; a hash cannot be
+    looked into, and is good if all are given the same. Elsewhere all are told the model, and check it.
+    """
+    hashed, plain, secret = kinds
+    kind = plain if not parameters.secret_models else secret if told else hashed
+    if type(message) is not kind:
+        return f"the round was opened by a {type(message).__name__}; here it takes a {kind.__name__}"
+    return None if kind is hashed else model_problem(message, parameters.model_size, digest)
+
+
+def opening(plain: type[Any], secret: type[Any], blind: bytes, **facts: Any) -> Any:
+    """What whoever coordinates opens a round with: with the blind of its model's hash, if it has one."""
+    return secret(**facts, blind=blind) if blind else plain(**facts)
+
+
+def told_model(message: Any) -> bytes:
+    """The model of an opening, as far as it is told: nothing where it is a secret."""
+    model: bytes = getattr(message, "model", b"")
+    return model
 
 
 class SummingParameters(Protocol):

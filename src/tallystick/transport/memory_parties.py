@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tallystick.core.errors import LocalProtocolError
 from tallystick.core.randomness import WordSource
+from tallystick.crypto.prg import SEED_BYTES
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Forget, NoisySum, Persist, Send, Wake
 
 Contribute = Callable[[bytes], NDArray[np.int64]]
@@ -54,7 +55,8 @@ class MemoryParties:
         coordinator = self._machines[self._coordinator]
         self._contribute, self._end = contribute, None
         self._gone = {name for name in self.bytes_up if name not in contribute or name in absent}
-        self._carry_out(self._coordinator, coordinator.open_round(round, model, self._now))
+        blind = self._source.bytes(SEED_BYTES) if coordinator.parameters.secret_models else b""
+        self._carry_out(self._coordinator, coordinator.open_round(round, model, self._now, blind=blind))
         try:
             self._run()
         except BaseException:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tallystick.core.errors import LocalProtocolError
 from tallystick.core.randomness import WordSource
 from tallystick.crypto.field import encode_signed
+from tallystick.crypto.prg import SEED_BYTES
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.secure_sum import (
     Aborted,
@@ -132,7 +133,9 @@ class MemoryRounds:
         """
         present = frozenset(contribute) - absent
         self._end = None
-        self._carry_out(self.parameters.aggregator, self._aggregator.open_round(round, model, self._now), contribute)
+        blind = self._source.bytes(SEED_BYTES) if self.parameters.secret_models else b""
+        opened = self._aggregator.open_round(round, model, self._now, blind=blind)
+        self._carry_out(self.parameters.aggregator, opened, contribute)
         try:
             self._run(present, contribute)
         except BaseException:

@@ -50,6 +50,8 @@ _TABLES = {
     12: (messages.Abort, "hash u32 code text text text"),
     13: (messages.RoundClosed, "hash u32 hash"),
     14: (messages.Inquiry, "hash u32"),
+    15: (messages.HashOpen, "hash u32 u32 hash hash"),
+    16: (messages.SecretOpen, "hash u32 u32 hash hash blob hash"),
 }
 _CODEC = Codec(
     MAGIC, VERSION, "encrypted-sum", {n: Layout(kind, table, _KINDS) for n, (kind, table) in _TABLES.items()}

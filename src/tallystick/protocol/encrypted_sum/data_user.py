@@ -211,7 +211,8 @@ class DataUserMachine(AgreeingDataUser):
             left, opened = int(1000 * (self._deadline - now)), self._opened
             if left <= 0 and sender in p.client_index:
                 return []  # too late to join
-            return [Send(sender, replace(opened, deadline_ms=max(1, min(left, opened.deadline_ms))))]
+            told = self._for_proxy(opened) if sender == p.proxy else opened
+            return [Send(sender, replace(told, deadline_ms=max(1, min(left, opened.deadline_ms))))]
         end = self._closed or self._abort_message
         return [Send(sender, end)] if end is not None else []
 

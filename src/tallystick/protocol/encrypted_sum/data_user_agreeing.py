@@ -19,18 +19,21 @@ from tallystick.protocol.encrypted_sum.messages import (
     Abort,
     Code,
     Countersigned,
+    HashOpen,
     KeyNotice,
     KeyWanted,
     Message,
     Participants,
     RoundClosed,
     RoundOpen,
+    SecretOpen,
     Summed,
     model_digest,
 )
 from tallystick.protocol.encrypted_sum.noise_maker import PROXY, MakerParts, NoiseMaker
 from tallystick.protocol.encrypted_sum.parameters import EncryptedSumParameters
 from tallystick.protocol.instructions import Persist, Send, Wake
+from tallystick.protocol.summing import opening
 
 
 @unique
@@ -82,8 +85,11 @@ class AgreeingDataUser(NoiseMaker):
             return self._refuse(sender, message, Code.WRONG_PARTY, "this party is not in the study")
         return [Send(sender, self._notice)]
 
-    def open_round(self, round: int, model: bytes, now: float) -> list[Instruction]:
-        """Announce a round with its model; ``round`` must be higher than any before."""
+    def open_round(self, round: int, model: bytes, now: float, *, blind: bytes = b"") -> list[Instruction]:
+        """Announce a round with its model; ``round`` must be higher than any before.
+
+        ``blind`` is for models that tell of single people: 32 random bytes, drawn for this round.
+        """
         p = self.parameters
         if self.state in ACTIVE:
             raise LocalProtocolError("the last round has not ended", party=self.name, round=self.round)
@@ -94,15 +100,18 @@ class AgreeingDataUser(NoiseMaker):
                 round=round,
                 remedy=f"Number rounds upwards, to {p.last_round} at most; a failed round gets a new number.",
             )
-        opened = RoundOpen(
+        opened: RoundOpen = opening(
+            RoundOpen,
+            SecretOpen,
+            blind,
             study_hash=p.study_hash,
             round=round,
             deadline_ms=int(1000 * p.round_seconds),
-            model_hash=model_digest(p.study_hash, round, model),
+            model_hash=model_digest(p.study_hash, round, model, blind),
             key_hash=self._decrypting.public.digest,
             model=model,
         )
-        wrong = check_model(opened, p)
+        wrong = check_model(opened, p, told=True)
         if wrong is not None:
             raise LocalProtocolError(wrong, party=self.name, round=round, remedy="Look at the program's update.")
         kept = self._open_with_noise(opened)
@@ -120,7 +129,12 @@ class AgreeingDataUser(NoiseMaker):
         self._total, self._missing = None, set()
         self._deadline = now + opened.deadline_ms / 1000
         self._give_up = self._deadline + 2 * p.agreement_seconds
-        return [*(Send(to, opened) for to in (p.proxy, *p.clients)), Wake(now + p.retry_seconds)]
+        tell = [Send(p.proxy, self._for_proxy(opened)), *(Send(to, opened) for to in p.clients)]
+        return [*tell, Wake(now + p.retry_seconds)]
+
+    def _for_proxy(self, opened: RoundOpen) -> HashOpen:
+        """The proxy adds up without computing on a model: it is told one that tells of people by its hash."""
+        return opened.hashed() if isinstance(opened, SecretOpen) else opened
 
     # -- agreeing ----------------------------------------------------------------------------------------------------
 

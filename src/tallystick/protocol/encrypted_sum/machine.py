@@ -9,7 +9,16 @@ from tallystick.core.errors import RemoteProtocolError, RoundAborted, Verificati
 from tallystick.crypto.homomorphic.scheme import EncryptingKey
 from tallystick.protocol import summing
 from tallystick.protocol.encrypted_sum.codec import decode
-from tallystick.protocol.encrypted_sum.messages import Abort, Code, KeyNotice, Refused, RoundOpen, model_digest
+from tallystick.protocol.encrypted_sum.messages import (
+    Abort,
+    Code,
+    HashOpen,
+    KeyNotice,
+    Refused,
+    RoundOpen,
+    SecretOpen,
+    model_digest,
+)
 from tallystick.protocol.encrypted_sum.parameters import EncryptedSumParameters
 
 
@@ -23,9 +32,9 @@ def abort_error(message: Abort) -> RoundAborted:
     return summing.error_of_abort(message, Code(message.code))
 
 
-def check_model(message: RoundOpen, parameters: EncryptedSumParameters) -> str | None:
-    """Why this model must not be used, or None: wrong length, wrong hash, not finite."""
-    return summing.model_problem(message, parameters.model_size, model_digest)
+def check_model(message: HashOpen, parameters: EncryptedSumParameters, *, told: bool) -> str | None:
+    """Why this model must not be used, or None: told to whom it is not for, wrong length, wrong hash, not finite."""
+    return summing.opening_problem(message, parameters, model_digest, (HashOpen, RoundOpen, SecretOpen), told=told)
 
 
 class EncryptedSumMachine(summing.SummingMachine):

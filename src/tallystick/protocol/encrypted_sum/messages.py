@@ -56,15 +56,41 @@ class Code(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundOpen:
-    """Data user to all: compute on this model, encrypt under this key; uploads are taken for ``deadline_ms``."""
+class HashOpen:
+    """Data user to proxy, where models tell of single people: add up over this model, of which you see the hash.
+
+    Uploads under this key are taken for ``deadline_ms``.
+    """
 
     study_hash: bytes
     round: int
     deadline_ms: int
     model_hash: bytes
     key_hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOpen(HashOpen):
+    """Data user to all: compute on this model, encrypt under this key; uploads are taken for ``deadline_ms``."""
+
     model: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretOpen(RoundOpen):
+    """The same to owners alone, where models tell of single people: ``blind`` hides the model behind its hash."""
+
+    blind: bytes = field(repr=False)
+
+    def hashed(self) -> HashOpen:
+        """What the proxy is told of it."""
+        return HashOpen(
+            study_hash=self.study_hash,
+            round=self.round,
+            deadline_ms=self.deadline_ms,
+            model_hash=self.model_hash,
+            key_hash=self.key_hash,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +228,9 @@ class SumChunk:
 
 
 Message = (
-    RoundOpen
+    HashOpen
+    | RoundOpen
+    | SecretOpen
     | KeyWanted
     | KeyNotice
     | Chunk
@@ -219,9 +247,10 @@ Message = (
 )
 
 
-def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:
-    """The hash owners bind into their uploads: model, study and round."""
-    return digest(b"tallystick/encrypted-sum/model", study_hash, _U32.pack(round), model)
+def model_digest(study_hash: bytes, round: int, model: bytes, blind: bytes = b"") -> bytes:
+    """The hash owners bind into their uploads: model, study and round; of one that tells of people, with a blind."""
+    hidden = (b"tallystick/encrypted-sum/secret-model", blind) if blind else (b"tallystick/encrypted-sum/model",)
+    return digest(*hidden, study_hash, _U32.pack(round), model)
 
 
 def chunk_digest(study_hash: bytes, round: int, index: int, payload: bytes) -> bytes:

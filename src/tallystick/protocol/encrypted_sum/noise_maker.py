@@ -14,12 +14,13 @@ from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.boots import BOOT_VALUE_BYTES, BootBook, MemoryBoots, SeenBoots, Start
 from tallystick.protocol.encrypted_sum.instructions import Instruction
 from tallystick.protocol.encrypted_sum.machine import EncryptedSumMachine
-from tallystick.protocol.encrypted_sum.messages import RoundOpen, noise_commitment
+from tallystick.protocol.encrypted_sum.messages import HashOpen, noise_commitment
 from tallystick.protocol.encrypted_sum.parameters import EncryptedSumParameters
 from tallystick.protocol.encrypted_sum.records import NoiseRecord, RoundRecord
 from tallystick.protocol.instructions import Persist
 from tallystick.protocol.noise_draws import draw_once
 from tallystick.protocol.noise_source import NoiseSource
+from tallystick.protocol.summing import told_model
 
 PROXY, DATA_USER = 0, 1
 """Whose start is meant."""
@@ -56,9 +57,9 @@ class NoiseMaker(EncryptedSumMachine):
         self._noise: NDArray[np.int64] | None = None  # gone once the round is over
         self._drawn: NoiseRecord | None = None  # kept for a round that was not opened before a restart
 
-    def _open_with_noise(self, message: RoundOpen) -> list[Instruction]:
+    def _open_with_noise(self, message: HashOpen) -> list[Instruction]:
         """Admit, draw once (or take what was drawn and kept), commit. Raises ``PrivacyRefused`` before anything."""
-        admitted = self._noise_source.admit(message.round, message.model)
+        admitted = self._noise_source.admit(message.round, told_model(message))
         kept, self._drawn = self._drawn, None
         drawn = draw_once(
             self._noise_source,

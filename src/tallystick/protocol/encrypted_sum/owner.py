@@ -39,6 +39,7 @@ from tallystick.protocol.encrypted_sum.messages import (
     Refused,
     RoundClosed,
     RoundOpen,
+    SecretOpen,
     Stored,
 )
 from tallystick.protocol.encrypted_sum.parameters import EncryptedSumParameters
@@ -96,6 +97,7 @@ class OwnerMachine(EncryptedSumMachine):
         self._deadline = 0.0
         self._handlers = {
             RoundOpen: self._on_open,
+            SecretOpen: self._on_open,
             KeyNotice: self._on_key,
             Stored: self._on_stored,
             Refused: self._on_refused,
@@ -113,7 +115,7 @@ class OwnerMachine(EncryptedSumMachine):
             return self._refuse(sender, message, Code.PAST_ROUND, "this owner has gone on to a later round")
         if message.round == self.round and self._model_hash and message.model_hash != self._model_hash:
             return self._object(message.round, Code.BAD_MODEL, "two different models were sent for one round")
-        wrong = check_model(message, p)
+        wrong = check_model(message, p, told=True)
         if wrong is not None:
             return self._object(message.round, Code.BAD_MODEL, wrong)
         if self._pinned is not None and message.key_hash != self._pinned:

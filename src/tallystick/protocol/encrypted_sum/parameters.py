@@ -19,6 +19,7 @@ class EncryptedSumParameters:
     """Who takes part, under which scheme, when a round may be released.
 
     ``result_limit`` bounds every coordinate of a possible result; the scheme's head-room was checked when it was made.
+    ``secret_models``: models tell of single people, so the proxy is told their hashes alone.
     ``simulation_of_one`` lets one owner stand alone, for tests of exactness; no deployed role sets it.
     """
 
@@ -37,6 +38,7 @@ class EncryptedSumParameters:
     last_round: int = _MAX_U32
     max_model_size: int = 1 << 27
     simulation_of_one: bool = False
+    secret_models: bool = False
     client_index: dict[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -36,6 +36,7 @@ from tallystick.protocol.encrypted_sum.messages import (
     Chunk,
     Code,
     Countersigned,
+    HashOpen,
     Inquiry,
     KeyNotice,
     KeyWanted,
@@ -105,6 +106,7 @@ class ProxyMachine(CollectingProxy):
     ) -> None:
         super().__init__(parameters, uploads=uploads, **parts)
         self._handlers = {
+            HashOpen: self._on_open,
             RoundOpen: self._on_open,
             KeyNotice: self._on_key,
             Chunk: self._on_chunk,

@@ -17,11 +17,11 @@ from tallystick.protocol.encrypted_sum.messages import (
     Chunk,
     Code,
     Countersigned,
+    HashOpen,
     KeyNotice,
     KeyWanted,
     Participants,
     Refused,
-    RoundOpen,
     Stored,
     Summed,
 )
@@ -63,7 +63,7 @@ class CollectingProxy(NoiseMaker):
         super().__init__(parameters, parameters.proxy, _S.IDLE, **parts)
         self.uploads = uploads
         self._key: EncryptingKey | None = None
-        self._waiting: RoundOpen | None = None  # a round that waits for the key
+        self._waiting: HashOpen | None = None  # a round that waits for the key
         self._growing: dict[int, tuple[bytes, int]] = {}  # owner -> its upload that is not whole yet, chunks of it
         self._absent: set[int] = set()
         self._set: Participants | None = None
@@ -78,7 +78,7 @@ class CollectingProxy(NoiseMaker):
 
     # -- opening -----------------------------------------------------------------------------------------------------
 
-    def _on_open(self, sender: str, message: RoundOpen, now: float) -> list[Instruction]:
+    def _on_open(self, sender: str, message: HashOpen, now: float) -> list[Instruction]:
         p, record = self.parameters, self._record
         if sender != p.data_user:
             return self._refuse(sender, message, Code.WRONG_PARTY, "only the data user opens rounds")
@@ -106,7 +106,7 @@ class CollectingProxy(NoiseMaker):
         kept: list[Instruction] = [Persist("public-key", self._key.raw)]
         return kept + (self._open(waiting, now) if waiting is not None else [])
 
-    def _open(self, message: RoundOpen, now: float) -> list[Instruction]:
+    def _open(self, message: HashOpen, now: float) -> list[Instruction]:
         p, sender, out = self.parameters, self.parameters.data_user, list[Instruction]()
         if self._key is None or message.key_hash != self._key.digest:
             cause = "the round is opened under another public key than the study began with"
@@ -115,7 +115,7 @@ class CollectingProxy(NoiseMaker):
             out += self._abort(Code.REPLACED, sender, "a later round was opened before this one ended")
         if not 0 < message.deadline_ms <= 1000 * p.round_seconds:
             return out + self._refuse(sender, message, Code.WRONG_SHAPE, "the deadline is not the study's")
-        wrong = check_model(message, p)
+        wrong = check_model(message, p, told=False)
         if wrong is not None:
             return out + self._refuse(sender, message, Code.BAD_MODEL, wrong)
         try:

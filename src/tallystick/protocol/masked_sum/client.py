@@ -61,6 +61,7 @@ from tallystick.protocol.masked_sum.messages import (
     Revealed,
     RoundClosed,
     RoundOpen,
+    SecretOpen,
     Signed,
     Stored,
     Survivors,
@@ -84,6 +85,7 @@ class ClientMachine(MaskingClient):
         super().__init__(parameters, name, **parts)
         self._handlers = {
             RoundOpen: self._on_open,
+            SecretOpen: self._on_open,
             Relay: self._on_relay,
             Stored: self._on_stored,
             Survivors: self._on_survivors,

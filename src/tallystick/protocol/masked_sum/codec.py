@@ -80,6 +80,7 @@ _TABLES = {
         "vectors:blob dealt:blob wrapped:blobs reveals:blobs",
     ),
     16: (messages.Missed, "hash u32"),
+    17: (messages.SecretOpen, "hash u32 u32 hash blob hash"),
 }
 _CODEC = Codec(MAGIC, VERSION, "masked-sum", {n: Layout(kind, table, _KINDS) for n, (kind, table) in _TABLES.items()})
 

@@ -10,7 +10,7 @@ from tallystick.protocol import summing
 from tallystick.protocol.boots import Witness
 from tallystick.protocol.instructions import Aborted, Compute, Finished, Forget, Held, Persist, Send, Wake
 from tallystick.protocol.masked_sum.codec import decode
-from tallystick.protocol.masked_sum.messages import Abort, Code, Refused, RoundOpen, model_digest
+from tallystick.protocol.masked_sum.messages import Abort, Code, Refused, RoundOpen, SecretOpen, model_digest
 from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
 
 Instruction = Send | Persist | Forget | Witness | Wake | Compute | Finished | Held | Aborted
@@ -24,7 +24,7 @@ def abort_error(message: Abort) -> RoundAborted:
 
 def check_model(message: RoundOpen, parameters: MaskedSumParameters) -> str | None:
     """Why this model must not be used, or None: wrong length, wrong hash, not finite."""
-    return summing.model_problem(message, parameters.model_size, model_digest)
+    return summing.opening_problem(message, parameters, model_digest, (RoundOpen, RoundOpen, SecretOpen), told=True)
 
 
 class MaskedSumMachine(summing.SummingMachine):

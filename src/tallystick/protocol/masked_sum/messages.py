@@ -65,6 +65,13 @@ class RoundOpen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecretOpen(RoundOpen):
+    """The same where models tell of single people: ``blind`` hides the model behind its hash, which is signed."""
+
+    blind: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dealing:
     """Client to reducer: what the others need should I drop out, or survive; nothing of my data.
 
@@ -235,6 +242,7 @@ class Missed:
 
 Message = (
     RoundOpen
+    | SecretOpen
     | Dealing
     | Relay
     | Masked
@@ -257,9 +265,10 @@ def _numbers(values: Sequence[int]) -> bytes:
     return Struct(f"<{len(values)}I").pack(*values)
 
 
-def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:
-    """The hash clients bind into what they send: model, study and round."""
-    return digest(b"tallystick/masked-sum/model", study_hash, _U32.pack(round), model)
+def model_digest(study_hash: bytes, round: int, model: bytes, blind: bytes = b"") -> bytes:
+    """The hash clients bind into what they send: model, study and round; of one that tells of people, with a blind."""
+    hidden = (b"tallystick/masked-sum/secret-model", blind) if blind else (b"tallystick/masked-sum/model",)
+    return digest(*hidden, study_hash, _U32.pack(round), model)
 
 
 def dealers_digest(study_hash: bytes, round: int, dealers: Sequence[int]) -> bytes:

@@ -41,6 +41,8 @@ class MaskedSumParameters:
     last_round: int = _MAX_U32
     every_peer: bool = False
     """Whether each client adds up itself what the reducer has collected, and believes no total but its own."""
+    secret_models: bool = False
+    """Whether models tell of single people: then the hash that is signed of one does not tell it."""
     max_model_size: int = 1 << 27
     client_index: dict[str, int] = field(init=False, repr=False, compare=False)
     near: dict[str, frozenset[int]] = field(init=False, repr=False, compare=False)

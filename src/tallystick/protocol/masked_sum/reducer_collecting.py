@@ -32,6 +32,7 @@ from tallystick.protocol.masked_sum.messages import (
     Revealed,
     RoundClosed,
     RoundOpen,
+    SecretOpen,
     Signed,
     Stored,
     Survivors,
@@ -42,6 +43,7 @@ from tallystick.protocol.masked_sum.messages import (
 )
 from tallystick.protocol.masked_sum.parameters import PACKET_BYTES, MaskedSumParameters
 from tallystick.protocol.masked_sum.records import DealersRecord, SumRecord
+from tallystick.protocol.summing import opening
 
 
 @unique
@@ -92,8 +94,11 @@ class CollectingReducer(MaskedSumMachine):
         self._revealed: dict[int, Revealed] = {}
         self._told: Counter[int] = Counter()  # shares that are in, by whose secret they are of
 
-    def open_round(self, round: int, model: bytes, now: float) -> list[Instruction]:
-        """Announce a round with its model; ``round`` must be higher than any before."""
+    def open_round(self, round: int, model: bytes, now: float, *, blind: bytes = b"") -> list[Instruction]:
+        """Announce a round with its model; ``round`` must be higher than any before.
+
+        ``blind`` is for models that tell of single people: 32 random bytes, drawn for this round.
+        """
         p = self.parameters
         if self.state in ACTIVE:
             raise LocalProtocolError("the last round has not ended", party=self.name, round=self.round)
@@ -102,11 +107,14 @@ class CollectingReducer(MaskedSumMachine):
                 f"round {round} cannot follow round {self.round}", party=self.name, round=round,
                 remedy=f"Number rounds upwards, to {p.last_round} at most; a failed round gets a new number.",
             )  # fmt: skip
-        opened = RoundOpen(
+        opened: RoundOpen = opening(
+            RoundOpen,
+            SecretOpen,
+            blind,
             study_hash=p.study_hash,
             round=round,
             deadline_ms=int(1000 * p.round_seconds),
-            model_hash=model_digest(p.study_hash, round, model),
+            model_hash=model_digest(p.study_hash, round, model, blind),
             model=model,
         )
         wrong = check_model(opened, p)

@@ -32,17 +32,20 @@ from tallystick.protocol.secure_sum.messages import (
     Abort,
     Agreement,
     Code,
+    HashOpen,
     Inquiry,
     Message,
     Partial,
     Refused,
     RoundClosed,
     RoundOpen,
+    SecretOpen,
     model_digest,
 )
 from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import ResultRecord
 from tallystick.protocol.secure_sum.vouchers import pack_vouchers
+from tallystick.protocol.summing import opening
 
 
 @unique
@@ -93,8 +96,11 @@ class AggregatorMachine(SumMachine):
             Refused: self._on_refused,
         }
 
-    def open_round(self, round: int, model: bytes, now: float) -> list[Instruction]:
-        """Announce a round with its model; ``round`` must be higher than any before."""
+    def open_round(self, round: int, model: bytes, now: float, *, blind: bytes = b"") -> list[Instruction]:
+        """Announce a round with its model; ``round`` must be higher than any before.
+
+        ``blind`` is for models that tell of single people: 32 random bytes, drawn for this round.
+        """
         p = self.parameters
         if self.state is _S.OPEN:
             raise LocalProtocolError("the last round has not ended", party=self.name, round=self.round)
@@ -103,14 +109,10 @@ class AggregatorMachine(SumMachine):
                 f"round {round} cannot follow round {self.round}", party=self.name, round=round,
                 remedy=f"Number rounds upwards, to {p.last_round} at most; a failed round gets a new number.",
             )  # fmt: skip
-        opened = RoundOpen(
-            study_hash=p.study_hash,
-            round=round,
-            deadline_ms=int(1000 * p.round_seconds),
-            model_hash=model_digest(p.study_hash, round, model),
-            model=model,
-        )
-        wrong = check_model(opened, p)
+        facts = {"study_hash": p.study_hash, "round": round, "deadline_ms": int(1000 * p.round_seconds)}
+        hashed = model_digest(p.study_hash, round, model, blind)
+        opened = opening(RoundOpen, SecretOpen, blind, **facts, model_hash=hashed, model=model)
+        wrong = check_model(opened, p, told=True)
         if wrong is not None:
             raise LocalProtocolError(wrong, party=self.name, round=round, remedy="Look at the program's update.")
         self._move(_E.OPEN)
@@ -127,7 +129,13 @@ class AggregatorMachine(SumMachine):
         self._closed = self._abort_message = None
         self._deadline = now + opened.deadline_ms / 1000
         self._give_up = self._deadline + 2 * p.agreement_seconds
-        return [*(Send(to, opened) for to in (*p.servers, *p.clients)), Wake(now + p.retry_seconds)]
+        to_servers = self._for_servers(opened)
+        tell = [*(Send(to, to_servers) for to in p.servers), *(Send(to, opened) for to in p.clients)]
+        return [*tell, Wake(now + p.retry_seconds)]
+
+    def _for_servers(self, opened: RoundOpen) -> HashOpen:
+        """Servers sum without computing on a model: they are told one that tells of people by its hash."""
+        return opened.hashed() if isinstance(opened, SecretOpen) else opened
 
     def _check(self, sender: str, message: Agreement | Partial) -> Code | None:
         p = self.parameters
@@ -282,9 +290,10 @@ class AggregatorMachine(SumMachine):
             return self._refuse(sender, message, Code.WRONG_PARTY, "this party is not in the study")
         if self.state is _S.OPEN and self._opened is not None:
             left, opened = int(1000 * (self._deadline - now)), self._opened
+            told = self._for_servers(opened) if sender in p.server_index else opened
             if left <= 0 and (sender in p.client_index or message.round != self.round):
                 return []  # too late to join
-            return [Send(sender, replace(opened, deadline_ms=max(1, min(left, opened.deadline_ms))))]
+            return [Send(sender, replace(told, deadline_ms=max(1, min(left, opened.deadline_ms))))]
         end = self._closed or self._abort_message
         return [Send(sender, end)] if end is not None else []
 

@@ -42,6 +42,7 @@ from tallystick.protocol.secure_sum.messages import (
     Refused,
     RoundClosed,
     RoundOpen,
+    SecretOpen,
     Share,
     ShareKind,
     StillIn,
@@ -97,6 +98,7 @@ class ClientMachine(SumMachine):
         self._deadline = 0.0
         self._handlers = {
             RoundOpen: self._on_open,
+            SecretOpen: self._on_open,
             Accepted: self._on_accepted,
             Refused: self._on_refused,
             RoundClosed: self._on_closed,
@@ -123,7 +125,7 @@ class ClientMachine(SumMachine):
             return self._refuse(sender, message, Code.PAST_ROUND, "this client has gone on to a later round")
         if message.round == self.round and self._model_hash and message.model_hash != self._model_hash:
             return self._object(message, "two different models were sent for one round")
-        wrong = check_model(message, p)
+        wrong = check_model(message, p, told=True)
         if wrong is not None:
             return self._object(message, wrong)
         if message.round == self.round and self.state is not _S.IDLE:

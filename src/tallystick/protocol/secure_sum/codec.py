@@ -135,6 +135,8 @@ _TABLES = {
     10: (messages.Inquiry, "hash u32"),
     12: (messages.Confirmed, "hash u32 hash flag 16"),
     13: (messages.StillIn, "hash u32 16"),
+    14: (messages.HashOpen, "hash u32 u32 hash"),
+    15: (messages.SecretOpen, "hash u32 u32 hash blob hash"),
 }
 _SHARE = _ShareLayout()
 _LAYOUTS = {n: Layout(kind, table, _KINDS) for n, (kind, table) in _TABLES.items()}
@@ -150,7 +152,7 @@ def encode(message: Message) -> bytes:
 def encode_parts(message: Message) -> list[bytes]:
     """The same bytes, not yet joined: a vector is not copied."""
     parts = _CODEC.parts(message)
-    if isinstance(message, RoundOpen):
+    if type(message) is RoundOpen:
         sparse = sparse_parts(message.model)
         if sparse is not None:
             return [_CODEC.header(_SPARSE_OPEN), parts[1], *sparse]
@@ -165,7 +167,7 @@ def decode(raw: bytes, *, limit: int | None = None) -> Message:
     if number == _SPARSE_OPEN:
         return _decode_sparse_open(raw, MODEL_BYTES if limit is None else limit)
     message: Message = _CODEC.layouts[number].read(raw, HEADER_BYTES)
-    if isinstance(message, RoundOpen) and travelling_bytes(message.model) != len(message.model):
+    if type(message) is RoundOpen and travelling_bytes(message.model) != len(message.model):
         refuse("a model travels dense that would be shorter sparse")
     return message
 

@@ -7,9 +7,17 @@ from typing import ClassVar
 
 from tallystick.core.errors import RoundAborted
 from tallystick.protocol.secure_sum.codec import decode
-from tallystick.protocol.secure_sum.messages import Abort, Code, Refused, RoundOpen, model_digest
+from tallystick.protocol.secure_sum.messages import (
+    Abort,
+    Code,
+    HashOpen,
+    Refused,
+    RoundOpen,
+    SecretOpen,
+    model_digest,
+)
 from tallystick.protocol.secure_sum.parameters import SumParameters
-from tallystick.protocol.summing import SummingMachine, error_of_abort, model_problem, set_back
+from tallystick.protocol.summing import SummingMachine, error_of_abort, opening_problem, set_back
 
 
 def abort_error(message: Abort) -> RoundAborted:
@@ -17,9 +25,9 @@ def abort_error(message: Abort) -> RoundAborted:
     return error_of_abort(message, Code(message.code))
 
 
-def check_model(message: RoundOpen, parameters: SumParameters) -> str | None:
-    """Why this model must not be used, or None: wrong length, wrong hash, not finite."""
-    return model_problem(message, parameters.model_size, model_digest)
+def check_model(message: HashOpen, parameters: SumParameters, *, told: bool) -> str | None:
+    """Why this model must not be used, or None: told to whom it is not for, wrong length, wrong hash, not finite."""
+    return opening_problem(message, parameters, model_digest, (HashOpen, RoundOpen, SecretOpen), told=told)
 
 
 class SumMachine(SummingMachine):

@@ -84,14 +84,36 @@ class ShareKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundOpen:
-    """Aggregator to all: compute on this model; shares are accepted for ``deadline_ms``."""
+class HashOpen:
+    """Aggregator to servers, where models tell of single people: sum over this model, of which you see the hash.
+
+    Shares are accepted for ``deadline_ms``.
+    """
 
     study_hash: bytes
     round: int
     deadline_ms: int
     model_hash: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOpen(HashOpen):
+    """Aggregator to all: compute on this model; shares are accepted for ``deadline_ms``."""
+
     model: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretOpen(RoundOpen):
+    """The same to clients alone, where models tell of single people: ``blind`` hides the model behind its hash."""
+
+    blind: bytes = field(repr=False)
+
+    def hashed(self) -> HashOpen:
+        """What servers are told of it."""
+        return HashOpen(
+            study_hash=self.study_hash, round=self.round, deadline_ms=self.deadline_ms, model_hash=self.model_hash
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +267,9 @@ class Confirmed:
 
 
 Message = (
-    RoundOpen
+    HashOpen
+    | RoundOpen
+    | SecretOpen
     | Share
     | Accepted
     | Refused
@@ -260,9 +284,15 @@ Message = (
 )
 
 
-def model_digest(study_hash: bytes, round: int, model: bytes) -> bytes:
-    """The hash clients bind into their shares [Pasquini22]: model, study and round."""
-    return digest(b"tallystick/secure-sum/model", study_hash, _U32.pack(round), model)
+def model_digest(study_hash: bytes, round: int, model: bytes, blind: bytes = b"") -> bytes:
+    """The hash clients bind into their shares [Pasquini22]: model, study and round.
+
+    A model that tells of single people is hashed with 32 random bytes, which clients alone are told: of few people, or
+    of all but a few whom one knows, it could be found by trying (the second model of a vertical machine follows from
+    the labels, one bit for each of them).
+    """
+    hidden = (b"tallystick/secure-sum/secret-model", blind) if blind else (b"tallystick/secure-sum/model",)
+    return digest(*hidden, study_hash, _U32.pack(round), model)
 
 
 def share_context(study_hash: bytes, round: int, client: int, servers: int, size: int, model_hash: bytes) -> bytes:

@@ -24,6 +24,7 @@ class SumParameters:
     ``honest`` is h = m - max(1, t), see ``privacy/plan``: only carried and signed here, the noise is calibrated
     on it elsewhere. ``colluding`` is the study's t: with it h must be that of the servers there are, for
     noise planned for other ones would fall short. ``result_limit`` bounds every coordinate of a possible result.
+    ``secret_models``: models tell of single people, so servers are told their hashes alone.
     ``holds``: a round that misses a party stays as it is, with all that is kept of it, until the study goes on or ends.
     ``simulation_of_one`` lets one client stand alone, for tests of exactness; no deployed role sets it.
     """
@@ -46,6 +47,7 @@ class SumParameters:
     max_model_size: int = 1 << 27
     simulation_of_one: bool = False
     holds: bool = False
+    secret_models: bool = False
     client_index: dict[str, int] = field(init=False, repr=False, compare=False)
     server_index: dict[str, int] = field(init=False, repr=False, compare=False)
     _first_vector: tuple[int, ...] = field(init=False, repr=False, compare=False)

@@ -39,6 +39,7 @@ from tallystick.protocol.secure_sum.messages import (
     Agreement,
     Code,
     Confirmed,
+    HashOpen,
     Inquiry,
     Message,
     ReceivedList,
@@ -57,6 +58,7 @@ from tallystick.protocol.secure_sum.parameters import SumParameters
 from tallystick.protocol.secure_sum.records import EquivocatorsRecord, NoiseRecord, RoundRecord
 from tallystick.protocol.secure_sum.server_agreeing import ServerParts
 from tallystick.protocol.secure_sum.server_drawing import DrawingServer
+from tallystick.protocol.summing import told_model
 
 _S, _E = ServerState, ServerEvent
 HOLD_SECONDS = 8 * 86400.0  # a round that nobody pauses is held no longer than one in a pause
@@ -87,6 +89,7 @@ class ServerMachine(DrawingServer):
         self._absences: dict[int, int] = {}  # client -> the last round it said it would sit out
         self._next_retry = 0.0
         self._handlers = {
+            HashOpen: self._on_open,
             RoundOpen: self._on_open,
             Share: self._on_share,
             ReceivedList: self._on_list,
@@ -105,7 +108,7 @@ class ServerMachine(DrawingServer):
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
-    def _on_open(self, sender: str, message: RoundOpen, now: float) -> list[Instruction]:
+    def _on_open(self, sender: str, message: HashOpen, now: float) -> list[Instruction]:
         if sender != self.parameters.aggregator:
             return self._refuse(sender, message, Code.WRONG_PARTY, "only the aggregator opens rounds")
         current = self._now
@@ -124,11 +127,11 @@ class ServerMachine(DrawingServer):
             out += self._abort(Code.REPLACED, sender, "a later round was opened before this one ended")
         if not 0 < message.deadline_ms <= 1000 * self.parameters.round_seconds:
             return out + self._refuse(sender, message, Code.WRONG_SHAPE, "the deadline is not the study's")
-        wrong = check_model(message, self.parameters)
+        wrong = check_model(message, self.parameters, told=False)
         if wrong is not None:
             return out + self._refuse(sender, message, Code.BAD_MODEL, wrong)
         try:
-            admitted = self._noise.admit(message.round, message.model)
+            admitted = self._noise.admit(message.round, told_model(message))
         except PrivacyRefused as error:
             return out + self._refuse(sender, message, Code.BAD_MODEL, error.cause)
         if current is not None:

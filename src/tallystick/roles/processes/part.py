@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tallystick.crypto.prg import SEED_BYTES
 from tallystick.engines.client_map import ClientMaps, HeldRecords, padded
 from tallystick.engines.engine import Computed, Progress, Released
 from tallystick.engines.rounds import run_rounds
@@ -131,6 +132,13 @@ class CoordinatorPart(Part):
     @abstractmethod
     def open_round(self, round: int, model: bytes) -> None:
         """Ask for this round's noisy total."""
+
+    def blind(self, round: int) -> bytes:
+        """What hides a round's model behind its hash, if it tells of single people; the machine keeps it."""
+        if not self.setup.design.tells_of_people:
+            return b""
+        streams, study = self.session.process.parts.streams, self.session.study_hash
+        return bytes(streams(study, b"model-blind", round.to_bytes(8, "little")).bytes(SEED_BYTES))
 
     def compute(self, *, progress: Progress, released: Released | None) -> Computed:
         """The whole computation, in a thread of its own: rounds of sums, unless the trust model does something else."""

@@ -85,6 +85,7 @@ def parameters_of(session: Any, setup: Setup, roster: Roster) -> sums.MaskedSumP
         min_clients=roster.min_clients,
         result_limit=min(limit, HALF),
         model_size=len(pack_state(setup.design.program.query(setup.template))) // 8,
+        secret_models=setup.design.tells_of_people,
         round_seconds=section.round_timeout_s,
         agreement_seconds=max(LEAST_AGREEMENT_SECONDS, section.round_timeout_s),
         retry_seconds=RETRY_SECONDS,
@@ -263,7 +264,7 @@ class ReducerPart(ReducesWithLabels, MasksPart, CoordinatorPart):
         """Clients inquire by themselves."""
 
     def open_round(self, round: int, model: bytes) -> None:
-        self.drive(self.machine.open_round(round, model, self.session.process.now()))
+        self.drive(self.machine.open_round(round, model, self.session.process.now(), blind=self.blind(round)))
         crashpoint("round-sent")
 
     def encoded(self, message: Message) -> bytes:

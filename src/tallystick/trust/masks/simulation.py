@@ -52,6 +52,7 @@ class SimulatedMasks(SimulatedRounds):
             "min_clients": simulated.min_clients,
             "result_limit": min(result_limit(plan, sum(map(len, simulated.records.values()))), HALF),
             "model_size": len(pack_state(simulated.design.program.query(simulated.template))) // 8,
+            "secret_models": simulated.design.tells_of_people,
         }
         every_peer: bool = section.every_peer  # type: ignore[attr-defined]
         self._rounds: MemoryRounds | UnmaskedRounds

@@ -18,6 +18,7 @@ from tallystick.core.errors import PrivacyRefused, RoundAborted, TooFewParties
 from tallystick.crypto.mask_bounds import GraphPlan
 from tallystick.crypto.mask_graph import MaskGraph
 from tallystick.crypto.mask_keys import KEY_BYTES, TAG_BYTES
+from tallystick.crypto.prg import SEED_BYTES
 from tallystick.crypto.shamir import SHARE_BYTES
 from tallystick.protocol.boots import BOOT_VALUE_BYTES, Start
 from tallystick.protocol.instructions import NoisySum
@@ -45,12 +46,13 @@ class UnmaskedRounds:
         min_clients: int,
         result_limit: int,
         every_peer: bool,
+        secret_models: bool = False,
     ) -> None:
         self._clients, self._noise, self._size, self._limit = clients, noise, size, result_limit
         self._graph = MaskGraph(clients, plan, seed)
         self._least = max(min_clients, plan.signatures, plan.min_survivors)
         up, down = traffic(plan, size=size, model_bytes=8 * model_size, every_peer=every_peer)
-        self._traffic = up, down
+        self._traffic = up, down + (SEED_BYTES if secret_models else 0)  # the blind of the model's hash
         self.bytes_up, self.bytes_down = dict.fromkeys(clients, 0), dict.fromkeys(clients, 0)
 
     def run_round(

@@ -51,6 +51,7 @@ def parameters_of(session: Any, setup: Setup, roster: Roster) -> sums.EncryptedS
         scheme=scheme_for(section.scheme, extent),  # type: ignore[attr-defined]
         min_clients=roster.min_clients,
         model_size=len(pack_state(setup.design.program.query(setup.template))) // 8,
+        secret_models=setup.design.tells_of_people,
         round_seconds=section.round_timeout_s,
         agreement_seconds=max(LEAST_AGREEMENT_SECONDS, section.round_timeout_s),
         retry_seconds=RETRY_SECONDS,
@@ -171,7 +172,7 @@ class DataUserPart(ReducesWithLabels, EncryptedPart, CoordinatorPart):
             self.tick()
 
     def open_round(self, round: int, model: bytes) -> None:
-        self.drive(self.machine.open_round(round, model, self.session.process.now()))
+        self.drive(self.machine.open_round(round, model, self.session.process.now(), blind=self.blind(round)))
         crashpoint("round-sent")
 
     def send(self, to: str, message: Message) -> None:

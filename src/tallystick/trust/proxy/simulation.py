@@ -39,6 +39,7 @@ class SimulatedProxy(SimulatedRounds):
             source=simulated.keyed(b"ciphertexts"),
             min_clients=simulated.min_clients,
             model_size=len(pack_state(simulated.design.program.query(simulated.template))) // 8,
+            secret_models=simulated.design.tells_of_people,
             round_seconds=section.round_timeout_s,
             simulation_of_one=simulated.min_clients == 1,
         )

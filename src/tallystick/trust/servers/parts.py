@@ -64,6 +64,7 @@ def parameters_of(setup: Setup, roster: Roster) -> SumParameters:
         colluding=section.coalition,  # type: ignore[attr-defined]
         result_limit=min(limit, HALF),
         model_size=len(pack_state(setup.design.program.query(setup.template))) // 8,
+        secret_models=setup.design.tells_of_people,
         round_seconds=section.round_timeout_s,
         agreement_seconds=max(LEAST_AGREEMENT_SECONDS, section.round_timeout_s),
         retry_seconds=RETRY_SECONDS,
@@ -186,7 +187,7 @@ class AggregatorPart(ReducesWithLabels, SumPart, CoordinatorPart):
             self.tick()
 
     def open_round(self, round: int, model: bytes) -> None:
-        self.drive(self.machine.open_round(round, model, self.session.process.now()))
+        self.drive(self.machine.open_round(round, model, self.session.process.now(), blind=self.blind(round)))
         crashpoint("round-sent")
 
     def send(self, to: str, message: Message) -> None:

@@ -57,6 +57,7 @@ class SimulatedServers(SimulatedRounds):
             min_clients=simulated.min_clients,
             result_limit=result_limit(plan, sum(map(len, simulated.records.values()))),
             model_size=len(pack_state(program.query(simulated.template))) // 8,
+            secret_models=simulated.design.tells_of_people,
             round_seconds=study.trust.round_timeout_s,
             simulation_of_one=simulated.min_clients == 1,
             draw_together=self.draw_together,
