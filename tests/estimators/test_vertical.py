@@ -100,6 +100,23 @@ def test_a_column_or_the_labels_at_two_parties() -> None:
         fit(federation(bank, hospital.with_columns(bank["age"]), identifier="id"))
 
 
+def test_an_identifier_that_is_learned_from_is_named_as_such() -> None:
+    """And not as a column that is at two parties, which it has to be."""
+    bank, hospital = frames()
+    known = ts.Schema({**SCHEMA, "id": ts.Category(bank["id"].to_list())})
+    with pytest.raises(ts.StudyError) as caught:
+        fit(federation(bank, hospital, schema=known, identifier="id"))
+    assert caught.value.rule == "identifier-is-no-column"
+
+
+def test_a_column_that_is_named_twice_at_one_party() -> None:
+    data = {"columns": SCHEMA.to_dict(), "records": 9, "identifier": "id"}
+    blocks = {"bank": {"columns": ["age", "ill", "age"], "norm": 1.0}, "hospital": {"columns": ["dose"], "norm": 1.0}}
+    told = {"study": {"name": "twice", "program": "vertical_classifier", "target": "ill", "features": ["age", "dose"]}}
+    with pytest.raises(ts.StudyError, match="'age' is named twice among those of 'bank'"):
+        Study.from_dict({**told, "data": {**data, "holders": blocks}})
+
+
 def test_a_column_at_nobody_and_a_holder_of_nothing() -> None:
     bank, hospital = frames()
     with pytest.raises(ts.StudyError, match="no institution holds column 'ward'"):

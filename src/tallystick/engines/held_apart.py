@@ -12,7 +12,7 @@ from tallystick.data.sources import column_names
 from tallystick.engines.data_check import check_tallies, refuse_or_warn
 from tallystick.study import Study
 from tallystick.study.columns import Missing
-from tallystick.study.holders import as_seen_by, check_disjoint, norms_of, own_columns
+from tallystick.study.holders import as_seen_by, check_disjoint, check_identifier, norms_of, own_columns
 from tallystick.study.schema import Schema
 
 
@@ -50,6 +50,9 @@ def data_apart(
             rule="blocks-have-norms",
             remedy=f"Institutions are: {', '.join(frames)}. Give names=[…] to call them otherwise.",
         )
+    named = identifier.get("column") if isinstance(identifier, Mapping) else identifier
+    if isinstance(named, str):
+        check_identifier(named, features if features is not None else schema)
     told = blocks_of(there, schema, target=target, features=features, missing=missing)
     for name, block in told.items():
         if norms is not None and block["norm"] is not None:

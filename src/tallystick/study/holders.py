@@ -7,7 +7,7 @@ columns are of one record; its norm B_m is declared, so that ‖x‖² ≤ Σ B_
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tallystick.core.errors import BoundsError, PrivacyRefused, StudyError
@@ -109,10 +109,16 @@ def check_holders(study: Study, schema: Schema) -> None:
 
 
 def check_disjoint(holders: Mapping[str, Any], target: str | None) -> None:
-    """No column at two holders; the labels at one."""
+    """No column at two holders, nor twice at one; the labels at one."""
     owner: dict[str, str] = {}
     for name, columns in holders.items():
         for column in columns:
+            if owner.get(column) == name:
+                raise StudyError(
+                    f"column {column!r} is named twice among those of {name!r}",
+                    rule="a-column-at-one-party",
+                    remedy="Name it once.",
+                )
             if column in owner and column == target:
                 raise StudyError(
                     f"the labels {column!r} are at two parties, {owner[column]!r} and {name!r}",
@@ -128,16 +134,22 @@ def check_disjoint(holders: Mapping[str, Any], target: str | None) -> None:
             owner[column] = name
 
 
+def check_identifier(column: str, declared: Collection[str]) -> None:
+    """Whom a row is of is no column that anything is learned from."""
+    if column in declared:
+        raise StudyError(
+            f"the identifier {column!r} is declared as a column",
+            rule="identifier-is-no-column",
+            remedy="It names people and is learned from by nobody: leave it out of [data.columns] and of the holders.",
+        )
+
+
 def _check_columns(study: Study, schema: Schema, holders: Mapping[str, tuple[str, ...]]) -> None:
     check_disjoint(holders, study.study.target)
     held = {column for columns in holders.values() for column in columns}
     identifier = study.data.identifier
-    if identifier is not None and (identifier.column in schema or identifier.column in held):
-        raise StudyError(
-            f"the identifier {identifier.column!r} is declared as a column",
-            rule="identifier-is-no-column",
-            remedy="It names people and is learned from by nobody: leave it out of [data.columns] and of the holders.",
-        )
+    if identifier is not None:
+        check_identifier(identifier.column, {*schema, *held})
     for name, columns in holders.items():
         for column in columns:
             schema.column(column, f"column of {name!r},")
