@@ -138,14 +138,9 @@ class ServerMachine(DrawingServer):
             self._previous = (self.round, current.received)
         kept, self._drawn = self._drawn, None
         drawn = draw_once(
-            self._noise,
-            NoiseRecord,
-            round=message.round,
-            admitted=admitted,
-            kept=kept,
-            size=self.parameters.size,
+            self._noise, NoiseRecord, round=message.round, admitted=admitted, kept=kept, size=self.parameters.size,
             party=self.name,
-        )
+        )  # fmt: skip
         record = RoundRecord(
             round=message.round,
             deadline_ms=message.deadline_ms,
