@@ -17,6 +17,7 @@ from tallystick.core.errors import DataError
 from tallystick.data.accounts import why_closed
 from tallystick.data.csv_records import csv_record_blocks, read_csv_records
 from tallystick.data.opened import Opened, with_broken_records
+from tallystick.data.table_folders import refuse_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,11 +32,13 @@ def open_file(path: Path, *, lenient: bool) -> Opened:
     if (closed := why_closed(path)) is not None:
         raise DataError(f"{where} {closed.cause} ({path})", rule="wrong-account", remedy=closed.remedy)
     if path.is_dir():
+        refuse_tables(path)
         return _open_folder(path)
     if not path.is_file():
         raise DataError(f"{where} does not exist ({path})", remedy="Give the path of a .csv or .parquet file.")
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] in _PARQUET:
+        refuse_tables(path)
         return _open_parquet(path, where)
     if ".csv" in suffixes or ".tsv" in suffixes:
         return _open_csv(path, where, delimiter="\t" if ".tsv" in suffixes else ",", lenient=lenient)
