@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _PARQUET = (".parquet", ".pq")
 _CSV_BLOCK = 8 << 20  # bytes of a file that are read at once
+_PARQUET_BUFFER = 1 << 20  # of each column
 
 
 def open_file(path: Path, *, lenient: bool) -> Opened:
@@ -104,7 +105,12 @@ def _open_parquet(path: Path, where: str) -> Opened:
 
     def in_blocks(columns: list[str], rows: int) -> Iterator[pa.Table]:
         whole = False
-        with suppress(pa.ArrowException, OSError), pq.ParquetFile(path, memory_map=True) as file:
+        # Neither mapped into memory (a file that is cut short meanwhile would end this process, SIGBUS), nor ahead of
+        # what is asked for (all of it).
+        with (
+            suppress(pa.ArrowException, OSError),
+            pq.ParquetFile(path, buffer_size=_PARQUET_BUFFER, pre_buffer=False) as file,
+        ):
             for batch in file.iter_batches(batch_size=rows, columns=columns):
                 yield pa.Table.from_batches([batch]).select(columns)
             whole = True
