@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.data.test_table_folders import MARKS, table_in
@@ -131,12 +132,14 @@ def test_a_session_s_token_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     spark_home()
 
     class Failing:
-        def __getattr__(self, _name: str) -> Any:
-            raise RuntimeError("no")
+        def __getattr__(self, name: str) -> Any:
+            if name == "getOrCreate":
+                raise RuntimeError("no")
+            return lambda *_: self
 
     monkeypatch.setattr("pyspark.sql.SparkSession.builder", Failing())
     monkeypatch.setattr(sessions, "_bury", lambda: None)
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(DataError, match=r"could be had from 'sc://spark\.example:443/' \(") as caught:
         start_session("sc://spark.example:443/;use_ssl=true;token=hunter2", {})
     assert "hunter2" not in f"{caught.value!r}{caught.value}"
 
@@ -181,6 +184,17 @@ def test_lines_that_are_no_record_are_counted_by_spark_as_on_one_machine(spark: 
         assert ENGINE.content_digest(str(file)) == content_digest(str(file))
     folder = ENGINE.records(study, f"csv:{tmp_path}/*", party=None, lenient=True).tallies
     assert (folder.records, folder.broken) == (12, 11)
+
+
+def test_records_that_have_changed_are_read_anew(spark: Any, tmp_path: Path) -> None:
+    """Spark would give what it has cached of the same path, for a study of the same columns, as long as it is there."""
+    study = summary_of_ages(9)
+    for name, write in (("a.parquet", pq.write_table), ("a.csv", pc.write_csv)):
+        file = str(tmp_path / name)
+        for ages in ([61, 17], [62]):
+            write(pa.table({"age": ages}), file)
+            tallies = ENGINE.records(study, file, party=None, lenient=True).tallies
+            assert (tallies.records, tallies.spans["age"]) == (len(ages), (min(ages), max(ages)))
 
 
 def test_what_is_in_a_line_does_not_decide_whether_a_client_takes_part(spark: Any, tmp_path: Path) -> None:

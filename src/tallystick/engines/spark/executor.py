@@ -9,6 +9,7 @@ An error that a record or a program causes is returned, not raised: Spark would 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -83,8 +84,11 @@ def encoding(
     ``tables`` makes the records of what is in the partition, if that is files.
     """
     rows = rows_at_once(width)
+    # Spark knows what it has cached again by the paths that are read and the bytes of this function: the records of an
+    # earlier reading of the same path would come back, with those that were corrected or deleted since.
+    once = secrets.token_hex(16)
 
-    def encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def encoded(batches: Iterable[pa.RecordBatch], _once: str = once) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark import TaskContext
 
