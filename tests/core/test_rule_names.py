@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.algorithms.user_programs.allow_list import REFUSED
-from tallystick.engines.spark.session import _KNOWN
+from tallystick.engines.spark.failures import KNOWN
 from tallystick.protocol.alignment.messages import Code as AlignmentCode
 from tallystick.protocol.encrypted_sum.messages import Code as EncryptedCode
 from tallystick.protocol.governance.policy import UNREAD
@@ -87,7 +87,7 @@ def source_rules() -> dict[str, str]:
         "standing.STATES": [f"study-{state}" for state in STATES],
         "allow_list": [rule for rule, *_ in REFUSED.values()] + ["construct"],
         "review": [UNACCEPTED, NAMES_COMPARED],
-        "Spark's own words": [rule for rule, *_ in _KNOWN.values()],
+        "Spark's own words": [rule for rule, *_ in KNOWN.values()],
         "policy and storage": [UNREAD, *(r for p in SOURCE.rglob("*.py") for r in IN_TABLES.findall(p.read_text()))],
     }
     named = {rule: where for where, rules in tables.items() for rule in rules}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,30 @@ def test_a_mark_of_byte_order_within_a_file_stays_in_its_cell(tmp_path: Path) ->
         (tmp_path / "a.csv").write_text(f'"a",b\n{first}\ufeffz,1\n')
         columns, _ = read_csv_records(tmp_path / "a.csv", ",", 2, [0, 1])
         assert columns[0].to_pylist()[-1] == "\ufeffz"
+
+
+_CUT = """
+import os, sys
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq
+from tallystick.core.errors import DataError
+from tallystick.data.sources import read_blocks
+table = pa.table({"n": np.random.default_rng(0).random(1 << 21)})
+pq.write_table(table, sys.argv[1], row_group_size=1 << 19, compression="none", use_dictionary=False)
+blocks = read_blocks(sys.argv[1], ["n"], rows=1 << 12)
+next(blocks)
+os.truncate(sys.argv[1], 1 << 10)
+try:
+    list(blocks)
+except DataError as error:
+    print(error.cause)
+"""
+
+
+def test_a_parquet_file_that_is_cut_short_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    """In a process of its own: one that had mapped the file would be killed by the system."""
+    file = tmp_path / "a.parquet"
+    ran = subprocess.run([sys.executable, "-c", _CUT, str(file)], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.strip()) == (0, "file a.parquet is not a readable Parquet file"), ran.stderr
 
 
 def test_a_large_csv_file_is_never_in_memory_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,23 @@ def test_a_database_that_grows_beyond_what_is_stated_is_not_used(tmp_path: Path)
     assert caught.value.rule == "records-as-stated"
 
 
+def test_what_is_in_a_line_does_not_decide_whether_a_grown_file_is_used(tmp_path: Path) -> None:
+    """One more line than is stated: a record, or one with a cell too many."""
+    raw = {
+        "study": {"name": "s", "program": "summary", "features": ["dose"]},
+        "trust": {"model": "servers"},
+        "data": {"records": 4, "columns": {"dose": SCHEMA.to_dict()["dose"]}},
+    }
+    for last in ("5", "5,5"):
+        file = tmp_path / "a.csv"
+        file.write_text("dose\n1\n2\n3,3\n")
+        blocks = open_records(Study.from_dict(raw), str(file), lenient=True, rows=2, memory=0)
+        assert sum(map(len, blocks)) == 2
+        file.write_text(f"dose\n1\n2\n3,3\n4\n{last}\n")
+        with pytest.raises(DataError, match="grown while the study runs"):
+            list(blocks)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_items_are_closed_where_a_function_fails(workers: int) -> None:
     """With a generator of blocks goes its database's connection: SQLite's can be closed by its own thread only."""

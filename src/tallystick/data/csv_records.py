@@ -43,16 +43,17 @@ def read_csv_records(path: Path, delimiter: str, width: int, places: Sequence[in
 
 
 def csv_record_blocks(
-    file: Path | bytes, delimiter: str, width: int, places: Sequence[int], *, block: int
+    file: Any, delimiter: str, width: int, places: Sequence[int], *, block: int
 ) -> Iterator[tuple[list[Any], int]]:
-    """The same records, ``block`` bytes of the file at a time: a piece ends where no record can reach beyond.
+    """The same records, ``block`` bytes of the file at a time: a piece ends where no record can reach beyond. ``file``
+    is its path or a stream of it.
 
     Every piece but the first is given a line in the header's place, so that pieces are read as files are.
     """
     import pyarrow as pa
 
     header = b"x" + delimiter.encode() * (width - 1) + b"\n"
-    with pa.input_stream(pa.py_buffer(file) if isinstance(file, bytes) else str(file)) as stream:
+    with pa.input_stream(str(file) if isinstance(file, Path) else file) as stream:
         held = b""
         while True:
             more = stream.read(block)

@@ -21,6 +21,7 @@ import numpy as np
 from tallystick.core.errors import DataError
 from tallystick.data.addresses import is_address
 from tallystick.data.encoding import Records, Tallies, study_records
+from tallystick.data.opened import broken_records
 from tallystick.data.quality import together
 from tallystick.data.sources import read_blocks
 from tallystick.study import Study
@@ -71,23 +72,25 @@ class RecordBlocks:
     def pieces(self) -> Generator[Piece, None, None]:
         """Every record, in blocks, as the source has them; read while they are gone through. Close it if not to the
         end: a database's connection is closed with it, by the thread that opened it."""
-        before = 0
+        before = broken = 0
         tables = read_blocks(self._source, self._columns, rows=self._rows, party=self._party, lenient=self._lenient)
         with closing(tables):
             for table in tables:
-                self._check_stated(before + table.num_rows)
+                broken += broken_records(table)
+                self._check_stated(before + table.num_rows + broken)
                 yield Piece(table, before)
                 before += table.num_rows
 
     def _check_stated(self, count: int) -> None:
         """That a source which has grown since it was opened has not more records than the study states in all.
 
-        What is computed rests on that number. Only where no neighbour has another number of records.
+        What is computed rests on that number. Only where no neighbour has another number of records; and lines that are
+        no record count, too, else what is in one would decide whether this client takes part.
         """
         stated, known = self._study.data.records, self._tallies
         if stated is None or known is None or not self._study.counts_are_public:
             return
-        if count > max(stated, known.records):
+        if count > max(stated, known.records + known.broken):
             raise DataError(
                 f"the records have grown while the study runs: it is stated for {stated:,} in all, and there are more "
                 "here alone",

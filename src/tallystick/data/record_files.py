@@ -17,12 +17,14 @@ from tallystick.core.errors import DataError
 from tallystick.data.accounts import why_closed
 from tallystick.data.csv_records import csv_record_blocks, read_csv_records
 from tallystick.data.opened import Opened, with_broken_records
+from tallystick.data.table_folders import refuse_tables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _PARQUET = (".parquet", ".pq")
 _CSV_BLOCK = 8 << 20  # bytes of a file that are read at once
+_PARQUET_BUFFER = 1 << 20  # of each column
 
 
 def open_file(path: Path, *, lenient: bool) -> Opened:
@@ -31,11 +33,13 @@ def open_file(path: Path, *, lenient: bool) -> Opened:
     if (closed := why_closed(path)) is not None:
         raise DataError(f"{where} {closed.cause} ({path})", rule="wrong-account", remedy=closed.remedy)
     if path.is_dir():
+        refuse_tables(path)
         return _open_folder(path)
     if not path.is_file():
         raise DataError(f"{where} does not exist ({path})", remedy="Give the path of a .csv or .parquet file.")
     suffixes = [s.lower() for s in path.suffixes]
     if suffixes and suffixes[-1] in _PARQUET:
+        refuse_tables(path)
         return _open_parquet(path, where)
     if ".csv" in suffixes or ".tsv" in suffixes:
         return _open_csv(path, where, delimiter="\t" if ".tsv" in suffixes else ",", lenient=lenient)
@@ -101,7 +105,12 @@ def _open_parquet(path: Path, where: str) -> Opened:
 
     def in_blocks(columns: list[str], rows: int) -> Iterator[pa.Table]:
         whole = False
-        with suppress(pa.ArrowException, OSError), pq.ParquetFile(path, memory_map=True) as file:
+        # Neither mapped into memory (a file that is cut short meanwhile would end this process, SIGBUS), nor ahead of
+        # what is asked for (all of it).
+        with (
+            suppress(pa.ArrowException, OSError),
+            pq.ParquetFile(path, buffer_size=_PARQUET_BUFFER, pre_buffer=False) as file,
+        ):
             for batch in file.iter_batches(batch_size=rows, columns=columns):
                 yield pa.Table.from_batches([batch]).select(columns)
             whole = True

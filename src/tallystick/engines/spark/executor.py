@@ -9,6 +9,7 @@ An error that a record or a program causes is returned, not raised: Spark would 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -67,24 +68,37 @@ def _study(canonical: bytes) -> Study:
 # -- cells to blocks ---------------------------------------------------------------------------------------------------
 
 
-def encoding(
-    shipped: Shipped, width: int, names: Sequence[str] | None = None
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The map from a partition's records to encoded blocks of it; ``names`` are what the columns are called."""
-    rows = max(1 << 10, _BLOCK_BYTES // (8 * width))
+Tables = Callable[[Iterable["pa.RecordBatch"]], Iterator["pa.Table"]]
 
-    def encoded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+
+def rows_at_once(width: int) -> int:
+    """How many records are worth a block, of so many numbers each."""
+    return max(1 << 10, _BLOCK_BYTES // (8 * width))
+
+
+def encoding(
+    shipped: Shipped, width: int, names: Sequence[str] | None = None, tables: Tables | None = None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The map from a partition's records to encoded blocks of it; ``names`` are what the columns are called.
+
+    ``tables`` makes the records of what is in the partition, if that is files.
+    """
+    rows = rows_at_once(width)
+    # Spark knows what it has cached again by the paths that are read and the bytes of this function: the records of an
+    # earlier reading of the same path would come back, with those that were corrected or deleted since.
+    once = secrets.token_hex(16)
+
+    def encoded(batches: Iterable[pa.RecordBatch], _once: str = once) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         from pyspark import TaskContext
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
         number = 0
-        for table in _tables(batches, rows):
+        every = (as_named(table, names) for table in _tables(batches, rows)) if tables is None else tables(batches)
+        for table in every:
             try:
-                records = study_records(
-                    _study(shipped.study), as_named(table, names), lenient=shipped.lenient, before=0
-                )
+                records = _encoded(shipped, table)
             except TallystickError as error:
                 yield pa.RecordBatch.from_pylist([_block_row(part, number, error=told(error))], _block_type())
                 return
@@ -98,6 +112,22 @@ def encoding(
                 number += 1
 
     return encoded
+
+
+def _encoded(shipped: Shipped, table: pa.Table) -> Records:
+    """A table's records; what no code of ours foresaw is told by its class, for its words may quote a cell."""
+    failed = ""
+    try:
+        return study_records(_study(shipped.study), table, lenient=shipped.lenient, before=0)
+    except (TallystickError, MemoryError):  # of the latter Spark tries again, elsewhere
+        raise
+    except Exception as error:
+        failed = type(error).__name__
+    raise DataError(
+        f"an executor could not encode the records ({failed})",
+        rule="spark-job",
+        remedy='Report it; the same records as a file, with engine = "local", say in which column.',
+    )
 
 
 def _tables(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

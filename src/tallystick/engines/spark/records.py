@@ -29,8 +29,9 @@ from tallystick.engines.client_map import ClientMaps, DistantMap, DistantRecords
 from tallystick.engines.local_map import Memories, not_there_before
 from tallystick.engines.spark import executor
 from tallystick.engines.spark.contents import CONTENT_SCHEMA, as_named, digesting
+from tallystick.engines.spark.csv_files import CsvFiles
 from tallystick.engines.spark.session import check_executors, job, start_session
-from tallystick.engines.spark.sources import contents_of, open_frame
+from tallystick.engines.spark.sources import files_of, open_frame
 from tallystick.privacy.round_plan import RoundPlan
 from tallystick.study import Study
 
@@ -42,7 +43,7 @@ class SparkEngine:
     """Maps records where Spark has them; ``master`` and ``conf`` as in the role's file."""
 
     master: str = "local[*]"
-    conf: dict[str, str] = field(default_factory=dict)
+    conf: dict[str, str] = field(default_factory=dict, repr=False)  # may hold the keys of a store
 
     def frame(self, source: Any) -> Any:
         """A source as a DataFrame: it may be one already."""
@@ -61,7 +62,13 @@ class SparkEngine:
         frame = self.frame(source)
         with errors_name(party):
             check_executors(frame.sparkSession)
-            return SparkRecords(frame, study, lenient=lenient)
+            return SparkRecords(frame, study, lenient=lenient, files=self._files(frame, source))
+
+    def _files(self, frame: Any, source: Any) -> CsvFiles | None:
+        if frame is source:
+            return None
+        session = frame.sparkSession
+        return job(lambda: files_of(session, str(source), frame.columns), session, "opening the source")
 
     def column_names(self, source: Any) -> tuple[str, ...]:
         """The columns of a source."""
@@ -74,11 +81,12 @@ class SparkEngine:
         names = sorted(frame.columns)
         refuse_absent(frame.columns, names, where="the Spark table")
 
+        files = self._files(frame, source)
+
         def digested() -> Any:
-            parts = None if frame is source else contents_of(frame.sparkSession, str(source))
-            if parts is None:
-                parts = _columns(frame, names).mapInArrow(digesting(names), CONTENT_SCHEMA)
-            return parts.collect()
+            if files is not None:
+                return files.contents().collect()
+            return _columns(frame, names).mapInArrow(digesting(names), CONTENT_SCHEMA).collect()
 
         rows = job(digested, frame.sparkSession, "the records' fingerprint")
         total = sum(int.from_bytes(row["total"], "little") for row in rows)
@@ -87,9 +95,10 @@ class SparkEngine:
 
 
 class SparkRecords(DistantRecords):
-    """Encoded blocks in the cluster's cache."""
+    """Encoded blocks in the cluster's cache; of ``files``, if a frame of their records would not tell their lines that
+    are none: those count among the records a client has, else what is in one would decide whether it takes part."""
 
-    def __init__(self, frame: Any, study: Study, *, lenient: bool) -> None:
+    def __init__(self, frame: Any, study: Study, *, lenient: bool, files: CsvFiles | None = None) -> None:
         self.layout = study.schema_of_data().layout(
             study.study.features, target=study.study.target, missing=study.missing_policy()
         )
@@ -112,10 +121,12 @@ class SparkRecords(DistantRecords):
         )
         self.shipped = shipped
 
+        width = len(self.layout) + 2
+        tables = None if files is None else files.tables(wanted, executor.rows_at_once(width))
+
         def encoded() -> Any:
-            made = _columns(frame, wanted).mapInArrow(
-                executor.encoding(shipped, len(self.layout) + 2, wanted), executor.BLOCK_SCHEMA
-            )
+            read = _columns(frame, wanted) if files is None else files.frame
+            made = read.mapInArrow(executor.encoding(shipped, width, wanted, tables), executor.BLOCK_SCHEMA)
             return (made.repartition(shipped.buckets, "bucket") if self.by_person else made).persist()
 
         self.blocks = job(encoded, self.session, "encoding the records")

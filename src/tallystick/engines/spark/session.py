@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 import tallystick
 from tallystick.core.errors import DataError, TallystickError
-from tallystick.engines.spark.sources import DRIVERS
+from tallystick.engines.spark.failures import JAVA_EXITED, KNOWN, STOPPED, kind_of, reason_of
 from tallystick.engines.spark.watching import Watch
 
 if TYPE_CHECKING:
@@ -30,43 +30,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 WITHOUT_EXECUTORS_SECONDS = 300.0
 """For so long a job waits for somebody to work on it: a cluster that is full would else hold a round up for ever."""
-_KNOWN = {
-    "PYTHON_VERSION_MISMATCH": (
-        "spark-versions",
-        "Spark's executors run another Python than this process",
-        "Set PYSPARK_PYTHON to the same version of Python on every worker.",
-    ),
-    "DATA_SOURCE_NOT_FOUND": (
-        "spark-source",
-        "Spark has no package here for records of this format",
-        'Name it in [spark] conf: "spark.jars.packages" = "io.delta:delta-spark_2.13:…", or, where the cluster has no '
-        'network, "spark.jars" = the files that it consists of.',
-    ),
-    "No suitable driver": (
-        "spark-source",
-        "Spark has no driver here for this database",
-        'Name its file in [spark] conf: "spark.jars" = "/usr/share/java/postgresql.jar".',
-    ),
-    "PATH_NOT_FOUND": ("spark-source", "Spark sees no such file or folder", "Correct [data] source."),
-    "COLUMN_ALREADY_EXISTS": (
-        "spark-source",
-        "Spark sees two columns of one name there (capitals do not tell columns apart)",
-        "Rename one of them, or read the records without Spark.",
-    ),
-    "CSV_HEADERS_DIFFER": (
-        "spark-source",
-        "the CSV files of this folder do not begin with the same line of names",
-        "Write the folder anew, with the same columns in the same order in every file.",
-    ),
-    "TABLE_OR_VIEW_NOT_FOUND": (
-        "spark-source",
-        "Spark's catalogue has no such table",
-        "Correct [data] source; [spark] conf says which catalogue is asked (spark.sql.catalogImplementation, …).",
-    ),
-}
-_KNOWN |= {f"ClassNotFoundException: {driver}": _KNOWN["No suitable driver"] for driver in DRIVERS.values()}
-"""What of Spark's own words is recognised: the rule, and what is said instead."""
-_ERROR_CLASS = re.compile(rf"\b({'|'.join(map(re.escape, _KNOWN))}|JAVA_GATEWAY_EXITED)\b")
+_SECRET = re.compile(r"secret|passw|pwd|token|credential|private|access.?key|account.?key|\.sas\b", re.IGNORECASE)
 _TRIES = 2
 """A Java that ended before it said where it listens has been seen in a role with many threads, and not twice."""
 _checked: WeakSet[Any] = WeakSet()
@@ -93,13 +57,14 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
             rule="spark-session",
             remedy="Install Java 17 or later (Debian: apt-get install default-jre-headless), or set JAVA_HOME.",
         )
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # else it writes all it tells Java, with a database's password
+    _hush()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else executors take the system's, without tallystick
     builder = SparkSession.builder.appName("tallystick")
     builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",  # of this process's Java: what it writes of tasks that fail may quote records
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
         # Beyond it PySpark would hand an order to executors as a file in /tmp, with the seeds that are in it.
         "spark.broadcast.UDFCompressionThreshold": str((1 << 31) - 1),
@@ -109,11 +74,13 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
         settings = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1", **settings}
     for key, value in settings.items():
         builder = builder.config(key, value)
-    failed = needs = ""
+    kind = failed = needs = ""
     _bury()
     for _ in range(_TRIES):
         try:
             with _own_interrupts():
+                if not master.startswith("sc://"):
+                    _launch({"spark.master": master, "spark.app.name": "tallystick", **settings})
                 session = builder.getOrCreate()
                 if _has_ended(session):
                     session.stop()
@@ -122,25 +89,53 @@ def start_session(master: str, conf: Mapping[str, str]) -> Any:
         except ImportError:
             needs = "Spark Connect needs packages that are not installed here"
         except Exception as error:  # Spark raises what its gateway finds
-            failed = ascii(_kind(error) + _reason(error))[1:-1]
-        if failed != "JAVA_GATEWAY_EXITED":
+            kind, failed = kind_of(error), ascii(kind_of(error) + reason_of(error))[1:-1]
+        if failed != JAVA_EXITED:
             break
     if needs:
         raise DataError(
             needs, rule="extra-not-installed", remedy='Install them: pip install "pyspark[connect]" beside tallystick.'
         )
-    raise DataError(
-        f"no Spark session could be had from {master!a} ({failed})",
-        rule="spark-session",
-        remedy="Look at [spark] master and conf, at the Java there (17 or later), and at the cluster's own log.",
-    )
+    remedy = "Look at [spark] master and conf, at the Java there (17 or later), and at the cluster's own log."
+    if kind in KNOWN:
+        _, failed, remedy = KNOWN[kind]
+    shown = master.partition(";")[0]  # behind it Spark Connect has its token
+    raise DataError(f"no Spark session could be had from {shown!a} ({failed})", rule="spark-session", remedy=remedy)
+
+
+def _hush() -> None:
+    """Python's side of Spark writes what it is told, a database's password, and what went wrong, with the cell."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    with suppress(ImportError):
+        from pyspark.logger import PySparkLogger
+
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(name).disabled = True
+
+
+def _launch(settings: Mapping[str, str]) -> None:
+    """Start Java, if there is none, without what is secret: PySpark puts all settings into its command line, which
+    every account of this machine can read. The session is told the rest. And Spark's files in /tmp, encoded records
+    among them, are this account's alone."""
+    from pyspark import SparkConf, SparkContext
+
+    if SparkContext._gateway is not None:
+        return
+    told = SparkConf(loadDefaults=False)
+    told.setAll([(key, value) for key, value in settings.items() if not _SECRET.search(key)])
+    before = os.umask(0o077)
+    try:
+        SparkContext._ensure_initialized(conf=told)
+    finally:
+        os.umask(before)
 
 
 def _has_ended(session: Any) -> bool:
     """Whether Spark has given its context up, as it does when the master takes the application away."""
     try:
-        return bool(session.sparkContext._jsc.sc().isStopped())
-    except Exception:  # Spark Connect has none
+        context = session.sparkContext._jsc
+        return context is None or bool(context.sc().isStopped())
+    except Exception:  # Spark Connect has none; or Java is gone, which is told as it is
         return False
 
 
@@ -225,7 +220,9 @@ def job(action: Callable[[], _Answer], session: Any, what: str, *, patience: flo
     except TallystickError:
         raise
     except Exception as error:  # Spark wraps whatever happened in classes of its own
-        failed = _kind(error)
+        failed = kind_of(error)
+    if failed not in KNOWN and _has_ended(session):
+        failed = STOPPED
     if watch.given_up:
         raise DataError(
             f"Spark has had no executor for {seconds:.0f} seconds: {what}",
@@ -233,26 +230,13 @@ def job(action: Callable[[], _Answer], session: Any, what: str, *, patience: flo
             remedy="Look at the cluster: whether its workers are up, have cores and memory free, and can reach this "
             "machine (spark.driver.host). [spark] conf says how much is asked for.",
         )
-    if failed in _KNOWN:
-        rule, cause, remedy = _KNOWN[failed]
+    if failed in KNOWN:
+        rule, cause, remedy = KNOWN[failed]
         raise DataError(f"{cause} ({what})", rule=rule, remedy=remedy)
     raise DataError(
         f"Spark could not finish: {what} ({failed})",
         rule="spark-job",
         remedy="Executors that are lost are replaced and change nothing; this job was given up after Spark's own "
-        "retries. Look at the executors' logs: Spark's message is not repeated here, for it may quote records.",
+        "retries. Look at the executors' logs: Spark's message is not repeated here, for it may quote records "
+        '("spark.log.level" = "WARN" in [spark] conf shows what this machine\'s Java has of it).',
     )
-
-
-def _reason(error: Exception) -> str:
-    """The first line of what Java says: only while a session is made, when no record has been read."""
-    try:
-        said = str(error.java_exception.getMessage())  # type: ignore[attr-defined]
-    except Exception:
-        return ""
-    return f": {said.strip().splitlines()[0][:200]}" if said.strip() else ""
-
-
-def _kind(error: Exception) -> str:
-    found = _ERROR_CLASS.search(str(error))
-    return found[1] if found else type(error).__name__

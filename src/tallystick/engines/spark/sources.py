@@ -2,21 +2,26 @@
 
 table:clinic.patients                    a table of the session's catalogue (Hive, Iceberg, Delta)
 hdfs://…/patients, s3a://…, /srv/x       files; the format by their ending, Parquet if there is none
-delta:/srv/x   orc:/srv/x   csv:/srv/x   files of that format
+delta:/srv/x   orc:/srv/x   csv:/srv/x   files of that format; so iceberg:, hudi: and parquet:
 postgresql://user:${PW}@host/db#SELECT … through JDBC, where its driver is on the class path
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tallystick.core.errors import DataError
 from tallystick.data.addresses import Address, is_address, parse_address, settled_source
-from tallystick.engines.spark.csv_files import csv_contents, open_csv_files
+from tallystick.engines.spark.csv_files import CsvFiles, csv_files, open_csv_files
+from tallystick.engines.spark.paths import SCHEMES, split_path, suffixes
+from tallystick.engines.spark.tables import refuse_table_folders
 
-FORMATS = ("parquet", "orc", "csv", "delta", "iceberg")
+FORMATS = ("parquet", "orc", "csv", "delta", "iceberg", "hudi")
+_JSON = ("json", "jsonl", "ndjson")
+_PACKED = ("gz", "bz2", "zst", "lz4")
 _ROWS_AT_ONCE = "10000"
 """From a database: PostgreSQL's driver would else take a whole table into memory."""
 DRIVERS = {
@@ -27,17 +32,47 @@ DRIVERS = {
     "oracle": "oracle.jdbc.OracleDriver",
 }
 """Java looks for a driver by itself only where Spark was installed, not in the files that ``spark.jars`` names."""
-_FILES = ("hdfs", "s3", "s3a", "gs", "abfs", "abfss", "wasbs", "file", "dbfs", "viewfs")
 
 
 def settled_spark_source(source: str, *, query: str | None = None, folder: Path) -> str:
     """A source as it is kept: a path made absolute, anything else as it is written; an address checked."""
-    prefix, colon, _ = source.partition(":")
-    if query is not None or (is_address(source) and prefix.lower() not in _FILES):
+    prefix, path = _parted(source)
+    if query is not None or _is_database(source):
         return settled_source(source, query=query, folder=folder)
-    if colon and (prefix == "table" or prefix in FORMATS or is_address(source)):
-        return source
-    return str(folder.absolute() / source)
+    if prefix == "table":
+        return f"table:{path}"
+    if not _has_scheme(path) and not (prefix == "iceberg" and "/" not in path):  # of a catalogue's table, a name
+        path = str(folder.absolute() / path)
+    return f"{prefix}:{path}" if prefix else path
+
+
+def location_of(source: str) -> str:
+    """How a source is known again, in whichever of these ways it is written: without its format, ``file:`` and slashes
+    that say nothing; an address without user and options."""
+    prefix, path = _parted(source)
+    if _is_database(source):
+        return parse_address(source).location
+    if prefix == "table":
+        return f"table:{path}"
+    head, place = split_path(path)
+    return f"{'' if head.lower() in ('file:', 'file://') else head}{place}"
+
+
+def _parted(source: str) -> tuple[str, str]:
+    """(``table`` or a format, what it is of); nothing and the source itself, if neither is written before it."""
+    prefix, colon, rest = source.partition(":")
+    known = bool(colon) and prefix.lower() in ("table", "json", *FORMATS)
+    return (prefix.lower(), rest) if known else ("", source)
+
+
+def _has_scheme(path: str) -> bool:
+    scheme, colon, _ = path.partition(":/")
+    return is_address(path) or bool(colon and scheme.lower() in SCHEMES)
+
+
+def _is_database(source: str) -> bool:
+    prefix, path = _parted(source)
+    return not prefix and is_address(path) and path.partition(":")[0].lower() not in SCHEMES
 
 
 class Reading(NamedTuple):
@@ -50,28 +85,41 @@ class Reading(NamedTuple):
 
 def reading_of(source: str) -> Reading:
     """How a source is read; ``table`` is the format of a table's name."""
-    prefix, colon, rest = source.partition(":")
-    ending = source.rstrip("/").rpartition(".")[2].lower()
-    if (colon and prefix == "json") or (ending == "json" and not is_address(source)):
+    prefix, path = _parted(source)
+    if prefix == "table":
+        return Reading("table", path, {})
+    if _is_database(source):
+        return _jdbc(source)
+    found = prefix or _format_by_name(path)
+    if found == "json":
         raise DataError(
             "Spark types the columns of JSON by looking at all records, so one of them would decide about others",
             rule="spark-source",
             remedy="Write the records as Parquet, with a type for every column.",
         )
-    if colon and prefix == "table":
-        return Reading("table", rest, {})
-    if colon and prefix in FORMATS:
-        return Reading(prefix, rest, _options(prefix))
-    if is_address(source) and prefix.lower() not in _FILES:
-        return _jdbc(source)
-    found = ending if ending in FORMATS else "parquet"
-    return Reading(found, source, _options(found))
+    return Reading(found, path, _options(found))
+
+
+def _format_by_name(path: str) -> str:
+    """By the ending of a file's or folder's name, as on one machine: ``a.csv.gz`` and ``a.tsv`` are CSV files."""
+    endings = suffixes(path)
+    packed = bool(endings) and endings[-1] in _PACKED
+    last = endings[-2 if packed else -1 :][:1]
+    if last and last[0] in FORMATS:
+        return last[0]
+    if "pq" in last:
+        return "parquet"
+    if "csv" in endings or "tsv" in endings:
+        return "csv"
+    return "json" if last and last[0] in _JSON else "parquet"
 
 
 def _options(format: str) -> dict[str, str]:
     """Folders of Parquet files are read as one machine reads them: folders in them, too, and no column is made of a
-    folder's name."""
-    return {"recursiveFileLookup": "true"} if format == "parquet" else {}
+    folder's name; and dates before 1582 as they are written, where Spark may else give up a file for one of them."""
+    if format != "parquet":
+        return {}
+    return {"recursiveFileLookup": "true", "datetimeRebaseMode": "CORRECTED", "int96RebaseMode": "CORRECTED"}
 
 
 def _jdbc(source: str) -> Reading:
@@ -112,13 +160,18 @@ def open_frame(session: Any, source: str) -> Any:
     if reading.format == "csv":
         return open_csv_files(session, str(reading.path))
     reader = session.read.format(reading.format).options(**reading.options)
-    return reader.load(reading.path) if reading.path is not None else _numbers_as_text(reader)
+    if reading.path is None:
+        return _numbers_as_text(reader)
+    frame = reader.load(reading.path)
+    if reading.format in ("parquet", "orc"):
+        refuse_table_folders(session, reading.path, frame)
+    return frame
 
 
-def contents_of(session: Any, source: str) -> Any:
-    """The digests of a source's files, where its records alone do not say all that is in them; else None."""
+def files_of(session: Any, source: str, names: Sequence[str]) -> CsvFiles | None:
+    """A source's files, where a frame of its records does not say all that is in them; else None."""
     reading = reading_of(source)
-    return csv_contents(session, str(reading.path)) if reading.format == "csv" else None
+    return csv_files(session, str(reading.path), names) if reading.format == "csv" else None
 
 
 def _numbers_as_text(reader: Any) -> Any:

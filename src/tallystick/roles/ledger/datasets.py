@@ -12,7 +12,7 @@ from tallystick.core.readable_text import check_name, check_readable
 from tallystick.data.addresses import is_address, parse_address, settled_source
 from tallystick.data.sources import column_names
 from tallystick.engines.record_engine import KnowsContent, RecordEngine
-from tallystick.engines.spark.sources import settled_spark_source
+from tallystick.engines.spark.sources import location_of, settled_spark_source
 from tallystick.privacy.totals import Charge
 from tallystick.roles.ledger.account import DataSet, Fingerprint
 from tallystick.roles.ledger.fingerprints import fingerprint
@@ -49,7 +49,7 @@ def make_dataset(
     checked = DataSet(
         name=name,
         source=told,
-        fingerprint=Fingerprint(location=_location(told)),
+        fingerprint=Fingerprint(location=location_of(told) if distant else _location(told)),
         group=name if group is None else group,
         unit=unit,
         person=person,
@@ -57,7 +57,7 @@ def make_dataset(
     )
     check_dataset(checked)  # before anything is read
     if isinstance(engine, KnowsContent):
-        mark = Fingerprint(location=_location(told), content=engine.content_digest(told))
+        mark = Fingerprint(location=location_of(told), content=engine.content_digest(told))
         _check_columns(checked, engine.column_names(told), party)
     else:
         mark = fingerprint(told, party=party)
@@ -67,10 +67,7 @@ def make_dataset(
 
 def _location(told: str) -> str:
     """An address without user and options, where it is that of a database."""
-    try:
-        return parse_address(told).location if is_address(told) else told
-    except StudyError:  # of files in a cluster: no query goes with them
-        return told
+    return parse_address(told).location if is_address(told) else told
 
 
 def _check_columns(dataset: DataSet, there: Sequence[str], party: str | None) -> None:
