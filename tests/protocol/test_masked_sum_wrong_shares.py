@@ -161,6 +161,26 @@ def test_dealer_and_teller_of_one_wrong_share_cannot_be_told_apart() -> None:
     assert world.results[0].faults == "a dealt d a wrong share, or d told one, and no one can tell which"
 
 
+def test_two_pairs_apart_are_more_than_one_liar() -> None:
+    """d lies of a's secret and e of b's, where one may: nobody is named, and both pairs are."""
+    world = World(parameters(MANY[:8]))
+    lies = {"d": about("a"), "e": about("b")}
+    world.change = lambda sender, _to, m: (
+        replace(m, shares=lies[sender](m.shares)) if isinstance(m, Revealed) and sender in lies else m
+    )
+    for seed in range(20):
+        world.schedule.seed(seed)
+        world.open(seed + 1)
+        world.run()
+    assert all((r.total == world.expected(MANY[:8], r.round)).all() for r in world.results)
+    faults = {r.faults for r in world.results}
+    assert (
+        "more than 1 of the clients dealt or told wrong shares, and no one can tell which; a dealt d a wrong share, or "
+        "d told one, and no one can tell which; b dealt e a wrong share, or e told one, and no one can tell which"
+    ) in faults
+    assert faults <= {"", *(f for f in faults if "a dealt d" in f or "b dealt e" in f)}
+
+
 def test_who_tells_its_own_share_wrong_is_named() -> None:
     world = late(World(parameters()), "d", about("d"))
     right(world)

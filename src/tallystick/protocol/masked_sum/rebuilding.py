@@ -183,11 +183,13 @@ class Rebuilding:
         parts = []
         if self.misshapen:
             parts.append(f"{self._list(self.misshapen)} told something that is no shares")
-        if len(guilty) > most:
-            guilty = set()
+        left = [pair for pair in sorted(self._wrong) if not guilty & set(pair)]
+        if len(guilty) + _disjoint(left) > most:
+            guilty, left = set(), sorted(self._wrong)
             parts.append(f"more than {most} of the clients dealt or told wrong shares, and no one can tell which")
-        else:
-            parts += self._charges(guilty, most)
+        elif guilty:
+            parts.append(f"{self._list(guilty)} dealt or told wrong shares, if no more than {most} of the clients did")
+        parts += self._either(left)
         unknown = [dealer for dealer, liars in lost.items() if not liars]
         if unknown:
             what = f"the shares told of the secrets of {self._list(unknown)} do not give what was committed to"
@@ -195,16 +197,17 @@ class Rebuilding:
         named = tuple(self._p.clients[i] for i in sorted(self.misshapen | guilty))
         return Faults(named=named, said="; ".join(parts))
 
-    def _charges(self, guilty: set[int], most: int) -> list[str]:
-        found = []
-        if guilty:
-            found.append(f"{self._list(guilty)} dealt or told wrong shares, if no more than {most} of the clients did")
+    def _either(self, pairs: Sequence[tuple[int, int]]) -> list[str]:
         names = self._p.clients
-        left = [pair for pair in sorted(self._wrong) if not guilty & set(pair)]
-        for dealer, teller in left[:_NAMES]:
-            one, other = names[dealer], names[teller]
-            found.append(f"{one} dealt {other} a wrong share, or {other} told one, and no one can tell which")
-        return found + [f"{len(left) - _NAMES} more such pairs"] * (len(left) > _NAMES)
+        ends = [(names[dealer], names[teller]) for dealer, teller in pairs[:_NAMES]]
+        more = len(pairs) - _NAMES
+        return [
+            *(
+                f"{one} dealt {other} a wrong share, or {other} told one, and no one can tell which"
+                for one, other in ends
+            ),
+            *([f"so with {more} more"] if more > 0 else []),
+        ]
 
     def _list(self, clients: Iterable[int]) -> str:
         names = [self._p.clients[i] for i in sorted(clients)]
@@ -226,3 +229,14 @@ def _guilty(pairs: Iterable[tuple[int, int]], certain: set[int], most: int) -> s
             break
         guilty |= more
     return guilty
+
+
+def _disjoint(pairs: Iterable[tuple[int, int]]) -> int:
+    """At least so many are at fault if of each pair one is: no client is in two of those counted."""
+    seen: set[int] = set()
+    count = 0
+    for one, other in pairs:
+        if one not in seen and other not in seen:
+            seen |= {one, other}
+            count += 1
+    return count
