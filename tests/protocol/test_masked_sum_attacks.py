@@ -193,21 +193,6 @@ def test_fewer_than_three_clients_and_too_many_colluders_are_refused() -> None:
         parameters(min_clients=2)
 
 
-def test_a_share_that_was_changed_ends_the_round_with_nothing_released() -> None:
-    world = World(parameters())
-
-    def bend(sender: str, _to: str, message: Any) -> Any:
-        if sender == "b" and isinstance(message, Revealed):
-            return replace(message, shares=bytes(len(message.shares)))
-        return message
-
-    world.change = bend
-    world.open(1)
-    world.run()
-    assert not world.results
-    assert rules(world, of="reducer") == {"bad-share"}
-
-
 def test_a_packet_that_was_changed_is_refused_by_who_opens_it() -> None:
     world = World(parameters())
 

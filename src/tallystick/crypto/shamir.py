@@ -73,6 +73,19 @@ def rebuild_all(shares_of: Sequence[Sequence[Share]], *, threshold: int) -> tupl
     Refused: a point twice, a point or length that no share has, a value that is not canonical, fewer shares than the
     threshold, and shares that are not of one secret (then no share is singled out: any of them may be the wrong one).
     """
+    found = []
+    for secret in rebuild_each(shares_of, threshold=threshold):
+        if secret is None:
+            _refuse("shares do not belong to one secret")
+        found.append(secret)
+    return tuple(found)
+
+
+def rebuild_each(shares_of: Sequence[Sequence[Share]], *, threshold: int) -> tuple[Secret | None, ...]:
+    """The same, with None for an owner whose shares are not of one secret: for whoever can do with other shares.
+
+    What comes out is not the owner's secret for certain: some shares were changed so that another one does.
+    """
     if threshold < 2:
         raise LocalProtocolError("a threshold is at least 2", remedy="Pass the threshold the secrets were shared with.")
     points: NDArray[np.uint64] = np.empty((len(shares_of), threshold), dtype=np.uint64)
@@ -87,10 +100,10 @@ def rebuild_all(shares_of: Sequence[Sequence[Share]], *, threshold: int) -> tupl
     values = field.from_bytes(b"".join(raw), LIMBS * len(raw)).reshape(len(shares_of), threshold, LIMBS)
     limbs: NDArray[np.uint64] = np.empty((len(shares_of), LIMBS), dtype=np.uint64)
     kernels.values_at_zero(points, values, limbs)
-    if (limbs >= _LIMB_LIMITS).any():
-        _refuse("shares do not belong to one secret")
+    fits: list[bool] = np.all(limbs < _LIMB_LIMITS, axis=1).tolist()
     written = limbs.astype("<u8", copy=False).tobytes()
-    return tuple(Secret(_secret(written[at : at + SHARE_BYTES])) for at in range(0, len(written), SHARE_BYTES))
+    pieces = [written[at : at + SHARE_BYTES] for at in range(0, len(written), SHARE_BYTES)]
+    return tuple(Secret(_secret(piece)) if fine else None for piece, fine in zip(pieces, fits))
 
 
 def _limbs(secrets: Sequence[Secret | bytes]) -> NDArray[np.uint64]:

@@ -38,6 +38,8 @@ class NoisySum:
     """How many have added noise; None if all have that the plan counts."""
     vouchers: bytes = b""
     """What each noise maker has signed of this round, as its protocol packs it: a receipt can do without the makers."""
+    faults: str = ""
+    """What was wrong and did not end the round, for whoever runs the process that hears this; empty if nothing was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ def rule_of(code: IntEnum) -> str:
 def error_of_abort(message: Any, code: IntEnum) -> RoundAborted:
     """The error a user meets for an aborted round."""
     kind = TooFewParties if code.name == "TOO_FEW_CLIENTS" else RoundAborted
-    return kind(message.cause, remedy=message.remedy, rule=rule_of(code), party=message.party, round=message.round)
+    party = message.party or None  # nobody can be named
+    return kind(message.cause, remedy=message.remedy, rule=rule_of(code), party=party, round=message.round)
 
 
 def model_problem(message: Any, expected: int | None, digest: Callable[..., bytes]) -> str | None:

@@ -39,6 +39,10 @@ class MaskedSumMachine(summing.SummingMachine):
             "Nothing was unmasked, and nothing can be: more clients must stay to the end of a round. Start those that "
             "are missing; then go on with the study."
         ),
+        Code.BAD_SHARE: (
+            "Nothing was released. Look at the clients named; a round without them, or with more survivors, can do "
+            "without their shares."
+        ),
         Code.SET_DISAGREEMENT: (
             "Nothing was unmasked. A reducer names one survivor set a round: look at the reducer before the next round."
         ),

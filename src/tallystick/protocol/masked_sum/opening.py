@@ -4,12 +4,12 @@ A peer believes nothing of the :class:`Evidence` it is handed. The survivor set 
 and enough must have signed it: more than (n + c)/2, so no second set of the round can have so many (``client``). The
 set names every vector, each signed by its owner together with what its seed is committed to, and of each client that
 dealt and dropped out its keys, signed with its dealing. What is left to choose are the shares, which nobody signs; the
-seeds and wrapping keys that they give must be the committed ones: so one signed set has one total, at every peer.
+seeds and wrapping keys that they give must be the committed ones (``rebuilding``, which does without wrong shares): so
+one signed set has one total, at every peer.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -19,7 +19,7 @@ from tallystick.core.errors import RemoteProtocolError, VerificationError
 from tallystick.core.redaction import Secret
 from tallystick.crypto.field import add_into, decode_signed, from_bytes
 from tallystick.crypto.masking import RoundKey, unmask, unwrap_round_keys
-from tallystick.crypto.shamir import SHARE_BYTES, Share, rebuild_all
+from tallystick.crypto.shamir import SHARE_BYTES
 from tallystick.protocol.masked_sum.codec import decode
 from tallystick.protocol.masked_sum.messages import (
     Code,
@@ -37,6 +37,7 @@ from tallystick.protocol.masked_sum.messages import (
     sum_digest,
 )
 from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
+from tallystick.protocol.masked_sum.rebuilding import Fits, Rebuilding
 from tallystick.protocol.masked_sum.records import ResultRecord
 
 OUT_OF_RANGE = "out-of-range"
@@ -79,30 +80,39 @@ def set_problem(p: MaskedSumParameters, message: Survivors) -> str | None:
     return p.graph.refusal([p.clients[client] for client in message.clients])
 
 
+def fitting(
+    p: MaskedSumParameters,
+    survivors: Survivors,
+    *,
+    commitments: Mapping[int, bytes],
+    keys: Mapping[int, bytes],
+    wrapped: Mapping[int, bytes],
+) -> Fits:
+    """Whether a secret is the one its owner has committed to: a survivor's seed, or a wrapping key with its keys."""
+    alive, round = frozenset(survivors.clients), survivors.round
+
+    def fits(dealer: int, secret: Secret) -> bool:
+        if dealer in alive:
+            return seed_commitment(p.study_hash, round, dealer, secret.reveal()) == commitments[dealer]
+        return key_commitment(p.study_hash, round, dealer, secret.reveal(), wrapped[dealer]) == keys[dealer]
+
+    return fits
+
+
 def unmasked(
     p: MaskedSumParameters,
     survivors: Survivors,
     *,
     total: NDArray[np.uint64],
-    commitments: Mapping[int, bytes],
-    keys: Mapping[int, bytes],
+    secrets: Mapping[int, Secret],
     wrapped: Mapping[int, bytes],
-    told: Mapping[int, bytes],
 ) -> NDArray[np.int64]:
-    """The total without its masks (``total`` is used up), or ``RemoteProtocolError``: wrong shares, or no such total.
+    """The total without its masks (``total`` is used up), or ``RemoteProtocolError`` if no honest clients have it.
 
-    ``told`` has the shares of whoever revealed some, in the order of ``MaskedSumParameters.held_by``.
+    ``secrets`` are those of all dealers, each :func:`fitting`.
     """
-    shares = {dealer: list[Share]() for dealer in survivors.dealers}
-    for client, said in sorted(told.items()):
-        name = p.clients[client]
-        for at, dealer in enumerate(p.held_by(name, survivors.dealers)):
-            share = said[SHARE_BYTES * at : SHARE_BYTES * (at + 1)]
-            shares[dealer].append((p.point(p.clients[dealer], name), share))
-    order = list(shares)
-    secrets = dict(zip(order, rebuild_all([shares[i] for i in order], threshold=p.threshold)))
-    seeds = _seeds(p, secrets, survivors, commitments)
-    dropped = _dropped(p, secrets, survivors, keys, wrapped)
+    seeds = {p.clients[client]: secrets[client] for client in survivors.clients}
+    dropped = _dropped(p, secrets, survivors, wrapped)
     unmask(total, study_hash=p.study_hash, round=survivors.round, seeds=seeds, dropped=dropped)
     values = decode_signed(total)
     if (np.abs(values) > p.result_limit).any():  # |values| <= (p-1)/2 < 2^63, abs is exact
@@ -111,30 +121,12 @@ def unmasked(
     return values
 
 
-def _seeds(
-    p: MaskedSumParameters, secrets: Mapping[int, Secret], survivors: Survivors, commitments: Mapping[int, bytes]
-) -> dict[str, Secret]:
-    found = {}
-    for client in survivors.clients:
-        seed = secrets[client]
-        if seed_commitment(p.study_hash, survivors.round, client, seed.reveal()) != commitments[client]:
-            raise RemoteProtocolError("shares do not give the seed that was committed to", party=p.clients[client])
-        found[p.clients[client]] = seed
-    return found
-
-
 def _dropped(
-    p: MaskedSumParameters,
-    secrets: Mapping[int, Secret],
-    survivors: Survivors,
-    keys: Mapping[int, bytes],
-    wrapped: Mapping[int, bytes],
+    p: MaskedSumParameters, secrets: Mapping[int, Secret], survivors: Survivors, wrapped: Mapping[int, bytes]
 ) -> dict[str, dict[str, RoundKey]]:
     found = {}
     for dealer in sorted(set(survivors.dealers) - set(survivors.clients)):
-        name, facts = p.clients[dealer], (p.study_hash, survivors.round, dealer)
-        if key_commitment(*facts, secrets[dealer].reveal(), wrapped[dealer]) != keys[dealer]:
-            raise RemoteProtocolError("shares do not give the keys that were committed to", party=name)
+        name = p.clients[dealer]
         found[name] = unwrap_round_keys(
             wrapped[dealer],
             secrets[dealer],
@@ -162,15 +154,17 @@ def open_evidence(p: MaskedSumParameters, evidence: Evidence) -> ResultRecord:
         raise RemoteProtocolError(unsigned[1])
     commitments, total = _vectors(p, survivors, evidence)
     _check_gone(p, survivors, evidence)
-    values = unmasked(
-        p,
-        survivors,
-        total=total,
-        commitments=commitments,
-        keys=dict(zip(survivors.gone, survivors.keys)),
-        wrapped=dict(zip(survivors.gone, evidence.wrapped)),
-        told=_told(p, survivors, evidence),
-    )
+    wrapped = dict(zip(survivors.gone, evidence.wrapped))
+    keys = dict(zip(survivors.gone, survivors.keys))
+    fits = fitting(p, survivors, commitments=commitments, keys=keys, wrapped=wrapped)
+    rebuilding = Rebuilding(p, survivors, fits)
+    for client, said in _told(p, survivors, evidence).items():
+        rebuilding.take(client, said)
+    if not rebuilding.ready():
+        raise RemoteProtocolError("the evidence of a round has too few shares")
+    if not rebuilding.attempt():  # nobody signs shares: whoever passes them on has seen that they do
+        raise RemoteProtocolError("the evidence of a round has shares that do not give the seeds and keys committed to")
+    values = unmasked(p, survivors, total=total, secrets=rebuilding.secrets, wrapped=wrapped)
     return ResultRecord(round=evidence.round, agreement=survivors.digest(), clients=survivors.clients, total=values)
 
 
@@ -212,8 +206,8 @@ def _check_gone(p: MaskedSumParameters, survivors: TiedSurvivors, evidence: Evid
 
 
 def _told(p: MaskedSumParameters, survivors: Survivors, evidence: Evidence) -> dict[int, bytes]:
-    """The shares of each survivor that told some; enough of every dealer."""
-    found, counted = dict[int, bytes](), Counter[int]()
+    """The shares of each survivor that told some, in the order they are in: wrong ones, if there are any, last."""
+    found = dict[int, bytes]()
     for raw in evidence.reveals:
         said = decode(raw)
         if not isinstance(said, Revealed) or said.client not in survivors.clients or said.client in found:
@@ -222,7 +216,4 @@ def _told(p: MaskedSumParameters, survivors: Survivors, evidence: Evidence) -> d
         if said.agreement != survivors.digest() or len(said.shares) != SHARE_BYTES * len(held):
             raise RemoteProtocolError("the evidence of a round has shares of another set")
         found[said.client] = said.shares
-        counted.update(held)
-    if any(counted[dealer] < p.threshold for dealer in survivors.dealers):
-        raise RemoteProtocolError("the evidence of a round has too few shares")
     return found

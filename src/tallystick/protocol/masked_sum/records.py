@@ -60,7 +60,7 @@ class ResultRecord(Record):
     clients: tuple[int, ...]
     total: NDArray[np.int64] = field(repr=False)
 
-    def summed(self, names: Sequence[str], vouchers: bytes = b"") -> NoisySum:
+    def summed(self, names: Sequence[str], vouchers: bytes = b"", faults: str = "") -> NoisySum:
         """The same with the clients' names, which are the study's."""
         inside = set(self.clients)
         return NoisySum(
@@ -71,6 +71,7 @@ class ResultRecord(Record):
             agreement=self.agreement,
             makers=len(self.clients),
             vouchers=vouchers,
+            faults=faults,
         )
 
 

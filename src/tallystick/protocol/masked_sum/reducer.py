@@ -3,8 +3,9 @@
 THEORY. The reducer is trusted with nothing. It sees sealed packets, masked vectors and, once the survivors have signed,
 one secret of each dealer; the total that comes out holds the noise of every survivor. It names one set of dealers and
 one survivor set a round, each kept before it is told. What it guards: a wrong answer is never returned as right. Seeds
-are compared with what their owners committed to, wrapped keys open or do not, and the total must lie within what honest
-clients could have produced; otherwise the round ends in a typed abort and nothing is handed on.
+and wrapping keys are compared with what their owners committed to, and the total must lie within what honest clients
+could have produced; otherwise the round ends in a typed abort and nothing is handed on. Wrong shares are left out as
+long as enough right ones are told (``rebuilding``).
 
 Clients keep what they have said and say it again: so the reducer keeps only what it has itself decided (the dealings,
 the survivor set with the sum of the masked vectors, the result), and a restart asks for the rest.
@@ -41,8 +42,9 @@ from tallystick.protocol.masked_sum.messages import (
     Signed,
     Survivors,
 )
-from tallystick.protocol.masked_sum.opening import OUT_OF_RANGE, unmasked
+from tallystick.protocol.masked_sum.opening import OUT_OF_RANGE, fitting, unmasked
 from tallystick.protocol.masked_sum.parameters import MaskedSumParameters
+from tallystick.protocol.masked_sum.rebuilding import Rebuilding
 from tallystick.protocol.masked_sum.records import DealersRecord, ResultRecord, SumRecord
 from tallystick.protocol.masked_sum.reducer_collecting import ACTIVE, CollectingReducer, ReducerEvent, ReducerState
 from tallystick.protocol.masked_sum.vouchers import pack_vouchers
@@ -107,56 +109,85 @@ class ReducerMachine(CollectingReducer):
         if patient and len(self._signed) < len(survivors.clients):
             return []
         self._move(_E.AGREE)
+        self._start_rebuilding(survivors)
         return [*(Send(self.parameters.clients[i], quorum) for i in survivors.clients), self._phase(now)]
 
     # -- unmasking ---------------------------------------------------------------------------------------------------
 
+    def _start_rebuilding(self, survivors: Survivors) -> None:
+        dealt = self._dealings
+        fits = fitting(
+            self.parameters,
+            survivors,
+            commitments={client: dealing.seed_commitment for client, dealing in dealt.items()},
+            keys={client: dealing.key_commitment for client, dealing in dealt.items()},
+            wrapped={client: dealing.wrapped for client, dealing in dealt.items()},
+        )
+        self._rebuilding = Rebuilding(self.parameters, survivors, fits)
+
     def _on_revealed(self, sender: str, message: Revealed, now: float) -> list[Instruction]:
-        survivors = self._survivors
+        survivors, rebuilding = self._survivors, self._rebuilding
         if self._check(sender, message) is not None:
             return self._ended(sender, message)
-        if survivors is None or self.state is not _S.UNMASKING or message.client not in survivors.clients:
+        if survivors is None or rebuilding is None or message.client not in survivors.clients:
             return []
+        if message.client in self._revealed or message.client in rebuilding.misshapen:
+            return []  # what was told first counts
         held = self.parameters.held_by(sender, self._dealers)
         if message.agreement != survivors.digest() or len(message.shares) != SHARE_BYTES * len(held):
-            return self._refuse(sender, message, Code.WRONG_SHAPE, "the shares are not those of the agreed set")
-        if message.client not in self._revealed:
-            self._revealed[message.client] = message
-            self._told.update(held)
-        enough = all(self._told[dealer] >= self.parameters.threshold for dealer in self._dealers)
-        return self._unmask() if enough else []
+            rebuilding.misshapen.add(message.client)
+            cause = "the shares are not those of the agreed set"
+            return [*self._refuse(sender, message, Code.WRONG_SHAPE, cause), *self._try_unmask()]
+        self._revealed[message.client] = message
+        rebuilding.take(message.client, message.shares)
+        return self._try_unmask()
 
-    def _unmask(self) -> list[Instruction]:
+    def _try_unmask(self, *, over: bool = False) -> list[Instruction]:
+        """Unmask with the first shares that do; while some are wrong, others are waited for, and left out who is."""
+        survivors, rebuilding = self._survivors, self._rebuilding
+        if survivors is None or rebuilding is None:
+            return []
+        left = 0 if over else len(survivors.clients) - len(self._revealed) - len(rebuilding.misshapen)
+        if rebuilding.ready() and rebuilding.attempt(left=left):
+            return self._unmask(rebuilding)
+        return [] if left else self._without_secrets(rebuilding)
+
+    def _without_secrets(self, rebuilding: Rebuilding) -> list[Instruction]:
+        """No more shares will come, and those that are there do not do: say whose fault it is, or that one cannot."""
+        faults, p = rebuilding.faults(), self.parameters
+        if rebuilding.ready():
+            cause = f"wrong shares leave a secret of the round closed: {faults.said}"
+            return self._abort(Code.BAD_SHARE, faults.named[0] if faults.named else "", cause)
+        cause = f"{len(self._revealed)} of the survivors have told their shares, and {p.threshold} or more must"
+        missing = [p.clients[i] for i in self._survivors.clients if i not in self._revealed] if self._survivors else []
+        said = f"{cause}; {faults.said}" if faults.named else cause
+        return self._abort(Code.THRESHOLD, (*faults.named, *missing, self.name)[0], said)
+
+    def _unmask(self, rebuilding: Rebuilding) -> list[Instruction]:
         p, survivors = self.parameters, self._survivors
         if survivors is None or self._total is None:
             raise LocalProtocolError("nothing was added up", party=self.name, round=self.round)
         total, self._total = self._total, None
+        wrapped = {client: dealing.wrapped for client, dealing in self._dealings.items()}
         try:
-            values = unmasked(
-                p,
-                survivors,
-                total=total,
-                commitments={client: dealing.seed_commitment for client, dealing in self._dealings.items()},
-                keys={client: dealing.key_commitment for client, dealing in self._dealings.items()},
-                wrapped={client: dealing.wrapped for client, dealing in self._dealings.items()},
-                told={client: said.shares for client, said in self._revealed.items()},
-            )
+            values = unmasked(p, survivors, total=total, secrets=rebuilding.secrets, wrapped=wrapped)
         except RemoteProtocolError as error:
             code = Code.OUT_OF_RANGE if error.rule == OUT_OF_RANGE else Code.BAD_SHARE
             return self._abort(code, error.party or self.name, error.cause)
         record = ResultRecord(round=self.round, agreement=survivors.digest(), clients=survivors.clients, total=values)
-        shown = self._evidence(survivors)
+        shown, faults = self._evidence(survivors, rebuilding), rebuilding.faults().said
         self._move(_E.FINISH)
         signatures = {p.clients[i]: said.signature for i, said in sorted(self._signed.items())}
-        end = self._finish(record, pack_vouchers(survivors, signatures))
+        end = self._finish(record, pack_vouchers(survivors, signatures), faults)
         return [*shown, Persist("result", record.to_bytes()), *end]
 
-    def _evidence(self, survivors: Survivors) -> list[Instruction]:
+    def _evidence(self, survivors: Survivors, rebuilding: Rebuilding) -> list[Instruction]:
         """Where every peer adds up itself: all that the total follows from, kept for whoever asks later."""
         quorum = self._quorum()
         if not self.parameters.every_peer or quorum is None:
             return []
         gone = sorted(set(self._dealers) - set(survivors.clients))
+        reveals = sorted(self._revealed.items(), key=lambda told: (rebuilding.doubts[told[0]], told[0]))
         evidence = Evidence(
             study_hash=self.study_hash,
             round=self.round,
@@ -166,7 +197,7 @@ class ReducerMachine(CollectingReducer):
             vectors=b"".join(self._vectors[client] for client in survivors.clients),
             dealt=b"".join(self._dealings[client].signature for client in gone),
             wrapped=tuple(self._dealings[client].wrapped for client in gone),
-            reveals=tuple(encode(said) for _, said in sorted(self._revealed.items())),
+            reveals=tuple(encode(said) for _, said in reveals),
         )
         return self._keep_outcome(evidence)
 
@@ -174,11 +205,11 @@ class ReducerMachine(CollectingReducer):
         raw = self._outcomes[self.round] = encode(outcome)
         return [Persist(f"{OUTCOME}{self.round}", raw)]
 
-    def _finish(self, record: ResultRecord, vouchers: bytes = b"") -> list[Instruction]:
+    def _finish(self, record: ResultRecord, vouchers: bytes = b"", faults: str = "") -> list[Instruction]:
         p = self.parameters
         self._clear()
         self._closed = RoundClosed(study_hash=p.study_hash, round=record.round, agreement=record.agreement)
-        result = record.summed(p.clients, vouchers)
+        result = record.summed(p.clients, vouchers, faults)
         shown = decode(self._outcomes[record.round]) if record.round in self._outcomes else None
         evidence = [Send(to, shown) for to in p.clients] if isinstance(shown, Evidence) else []
         return [*evidence, *(Send(to, self._closed) for to in p.clients), Finished(result)]
@@ -268,12 +299,13 @@ class ReducerMachine(CollectingReducer):
             out = self._try_fix(now, over=over)
         else:
             out = self._try_agree(now, patient=False)
-            if not out and over:
-                signing = self.state is _S.AGREEING
-                there, needed = (self._signed, p.quorum) if signing else (self._revealed, p.threshold)
-                what = "signed the survivor set" if signing else "told their shares"
-                cause = f"{len(there)} of the survivors have {what}, and {needed} or more must"
-                return self._abort(Code.THRESHOLD, self._missing(there), cause)
+            if not out and over and self.state is _S.UNMASKING:
+                out = self._try_unmask(over=True)
+            elif not out and over:
+                cause = (
+                    f"{len(self._signed)} of the survivors have signed the survivor set, and {p.quorum} or more must"
+                )
+                return self._abort(Code.THRESHOLD, self._missing(self._signed), cause)
         if out:
             return out
         again = [step for client in range(len(p.clients)) for step in self._tell(client)]

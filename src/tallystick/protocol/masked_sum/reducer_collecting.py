@@ -6,7 +6,6 @@ The argument is in ``reducer``.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from enum import Enum, unique
@@ -42,6 +41,7 @@ from tallystick.protocol.masked_sum.messages import (
     sum_digest,
 )
 from tallystick.protocol.masked_sum.parameters import PACKET_BYTES, MaskedSumParameters
+from tallystick.protocol.masked_sum.rebuilding import Rebuilding
 from tallystick.protocol.masked_sum.records import DealersRecord, SumRecord
 from tallystick.protocol.summing import opening
 
@@ -92,7 +92,7 @@ class CollectingReducer(MaskedSumMachine):
         self._survivors: Survivors | None = None
         self._signed: dict[int, Signed] = {}
         self._revealed: dict[int, Revealed] = {}
-        self._told: Counter[int] = Counter()  # shares that are in, by whose secret they are of
+        self._rebuilding: Rebuilding | None = None  # while shares are told
 
     def open_round(self, round: int, model: bytes, now: float, *, blind: bytes = b"") -> list[Instruction]:
         """Announce a round with its model; ``round`` must be higher than any before.

@@ -261,6 +261,8 @@ class CoordinatedRounds(Session):
             if result.vouchers and self._clock is None:
                 store.persist(self.study_hash, f"{VOUCHERS}{result.round}", result.vouchers)
         crashpoint("model-kept")
+        if result.faults:
+            _log.warning("round %d has its total, and yet: %s", result.round, result.faults)
         self.process.health.rounds = result.round
         return total
 
