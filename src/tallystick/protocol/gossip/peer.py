@@ -32,7 +32,6 @@ from tallystick.protocol.gossip.publications import Refusal
 from tallystick.protocol.gossip.walks import Model, ModelWalks
 from tallystick.protocol.instructions import Compute, Persist, Send, Wake
 
-
 MODEL = "gossip/model"
 KEPT_EVERY = 5
 

@@ -83,7 +83,7 @@ class Ball:
 class ModelWalks:
     """One peer's model.
 
-    ``update_first``: what comes in is trained, then averaged with ours (the paper's order); else the average is trained.
+    ``update_first``: what comes in is trained, then averaged with ours (the paper's order); else their average is.
     """
 
     def __init__(

@@ -1,15 +1,16 @@
 """Models on a walk between the peers of a study: what a peer trains on, where honest models are, how long they walk.
 
 PRIVACY. A peer trains on its own publication and on nothing else: the perturbed records that it has kept, signed and
-vouched for (:class:`~tallystick.protocol.gossip.PeerMachine` says nothing of a model before). Its model is a function
-of that, of what others have sent, and of an order drawn from words of its own, so it is post-processing of what was
-charged once: M(X) is ε-DP, hence f(M(X), others, words) is, for every f and however often it is computed [DR14,
-Prop. 2.1]. What it measures a stranger's model by are publications, too. Nothing here is handed a record that was not published.
+vouched for (:class:`~tallystick.protocol.gossip.PeerMachine` says nothing of a model before). It measures others'
+models by publications, too. So its model is a function of what was published, of what others have sent, and of an
+order drawn from words of its own: post-processing. With a publication M(X) that is ε-DP, f(M(X), others, words) is
+ε-DP for every f, however often it is computed, and also if others choose what they send in view of all that was sent
+before [DR14, Prop. 2.1]. It charges nothing. Nothing here is handed a record that was not published.
 
-BALL. A walk minimises F(w) = λ/2·‖w‖² + mean ℓ(y w·x). With ℓ ≥ 0, λ/2·‖w*‖² ≤ F(w*) ≤ F(0) = ℓ(0): for the logistic loss
-‖w*‖² ≤ 2 ln 2/λ, whatever the records. For the hinge duality gives ‖w*‖² ≤ 1/λ [SSSC11, Theorem 1]. Taking a step back
-into a convex set that holds w* brings it no farther from w*, so honest models lose nothing by it. The first steps, of
-length ‖x‖/λ, are what it shortens.
+BALL. A walk minimises F(w) = λ/2·‖w‖² + mean ℓ(y w·x). With ℓ ≥ 0, λ/2·‖w*‖² ≤ F(w*) ≤ F(0) = ℓ(0): for the logistic
+loss ‖w*‖² ≤ 2 ln 2/λ, whatever the records are. For the hinge duality gives ‖w*‖² ≤ 1/λ [SSSC11, §2.2]. Taking a step
+back into a convex set that holds w* brings it no farther from w*, so honest models lose nothing by it; what it shortens
+is first steps, of length ‖x‖/λ.
 """
 
 from __future__ import annotations
@@ -91,7 +92,9 @@ class Walking:
             return None
         chosen = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
         decoded = self.publishing.decode(name, body, of=chosen)
-        return examples_of([decoded] * (2 if len(chosen) == 1 else 1), self.publishing.program.classes)  # one alone stands twice
+        return examples_of(
+            [decoded] * (2 if len(chosen) == 1 else 1), self.publishing.program.classes
+        )  # one alone stands twice
 
 
 class _Training:
