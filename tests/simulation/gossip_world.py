@@ -16,6 +16,7 @@ from tallystick.core.identifiers import digest
 from tallystick.crypto.prg import AesStream, derive
 from tallystick.crypto.signing import SigningKey
 from tallystick.protocol.gossip import (
+    Ball,
     CollectorMachine,
     GossipParameters,
     Isolated,
@@ -86,11 +87,12 @@ class World:
         self._random = np.random.default_rng(faults.seed)
         self.names = tuple(f"peer-{i}" for i in range(faults.peers))
         self.keys = {name: SigningKey(derive(bytes(32), name.encode())) for name in self.names}
-        self.parameters = GossipParameters(
-            study_hash=SESSION, study=STUDY, peers=self.names, collector=BOARD,
-            identities={name: key.public for name, key in self.keys.items()}, validate=validate, body_limit=64,
-            min_peers=3, model_size=3, cycle_seconds=1.0, round_seconds=deadline,
-        )  # fmt: skip
+        given: dict[str, Any] = {
+            "study_hash": SESSION, "study": STUDY, "peers": self.names, "collector": BOARD,
+            "identities": {name: key.public for name, key in self.keys.items()}, "validate": validate,
+            "body_limit": 64, "min_peers": 3, "cycle_seconds": 1.0, "round_seconds": deadline,
+        }  # fmt: skip
+        self.parameters = GossipParameters(**{**given, **self.study_facts()})
         self.members = [Member(name) for name in (*self.names, BOARD)]
         self.waiting: list[tuple[int, str, str, bytes]] = []
         self.finished: list[Any] = []
@@ -98,6 +100,25 @@ class World:
         self.isolated: set[str] = set()
         for member in self.members:
             self._start(member)
+
+    # -- what is gossiped about: a study of its own, in a subclass -----------------------------------------------
+
+    def study_facts(self) -> dict[str, Any]:
+        """What of the parameters is the study's."""
+        return {"models": Ball(3, 10.0)} if self._walks else {}
+
+    def walks_of(self, name: str) -> ModelWalks | None:
+        """A peer's model."""
+        return ModelWalks(3, 10.0, lambda m: type(m)(m.age + 1, m.weights * 0.9 + 0.1)) if self._walks else None
+
+    def drawn(self, member: Member) -> bytes:
+        """What a peer publishes."""
+        return bytes([member.draws % 10]) + int(self._random.integers(1 << 24)).to_bytes(3, "little")
+
+    def lies(self) -> Walk:
+        """What a peer that poisons says its model is."""
+        huge = [np.full(3, 1e300), np.full(3, np.nan), np.full(2, 1.0), np.full(3, 9e3)]
+        return Walk(study_hash=SESSION, age=(1 << 32) - 1, weights=huge[self.now % 4])
 
     # -- members ---------------------------------------------------------------------------------------------------
 
@@ -109,10 +130,8 @@ class World:
             member.machine = machine
             self._do(member, machine.open(self.now) if not self.finished else [])
             return
-        walks = ModelWalks(3, 10.0, lambda m: type(m)(m.age + 1, m.weights * 0.9 + 0.1)) if self._walks else None
-        member.machine = PeerMachine(
-            self.parameters, member.name, records, key=self.keys[member.name], source=source, walks=walks
-        )
+        walks, key = self.walks_of(member.name), self.keys[member.name]
+        member.machine = PeerMachine(self.parameters, member.name, records, key=key, source=source, walks=walks)
         self._do(member, member.machine.begin(self.now))
 
     def member(self, name: str) -> Member:
@@ -137,8 +156,7 @@ class World:
                 self._send(member, to, message)
             case Compute():
                 member.draws += 1
-                drawn = int(self._random.integers(1 << 24)).to_bytes(3, "little")
-                for more in member.machine.publish(bytes([member.draws % 10]) + drawn):
+                for more in member.machine.publish(self.drawn(member)):
                     self._one(member, more)
             case Finished(result=result):
                 self.finished.append(result)
@@ -178,8 +196,7 @@ class World:
                 junk = encode(Batch(study_hash=SESSION, publications=(other,)))
                 self.waiting.append((self.now + 1, member.name, to, junk))
             if isinstance(message, Walk):
-                huge = [np.full(3, 1e300), np.full(3, np.nan), np.full(2, 1.0), np.full(3, 9e3)]
-                return Walk(study_hash=SESSION, age=(1 << 32) - 1, weights=huge[self.now % 4])
+                return self.lies()
             if isinstance(message, Batch):
                 others = [p for p in message.publications if p.peer != index]
                 forged = [Publication(peer=p.peer, body=b"\x01bad", signature=p.signature) for p in others]

@@ -98,7 +98,7 @@ def test_forged_records_and_huge_models_change_nothing_and_their_sender_is_named
 
 def test_models_of_honest_peers_come_to_the_same_one() -> None:
     world = World(Faults(seed=8, peers=8, loss=0.2), walks=True)
-    for _ in range(60):
+    for _ in range(120):
         world.step()
     found = [m.machine.walks.model.weights for m in world.honest]
     assert np.allclose(found, 1.0, atol=0.02)

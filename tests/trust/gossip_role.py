@@ -16,6 +16,7 @@ from tests.trust import proxy_role
 from tests.trust.gossip_deployment import text
 
 import tallystick.trust.gossip.parts as gossip_parts
+from tallystick.algorithms.gossip.golf.kernels import PEGASOS, walk
 from tallystick.crypto.prg import system_stream
 from tallystick.engines.setup import set_up
 from tallystick.protocol.gossip.messages import Batch, Publication, Walk
@@ -78,6 +79,7 @@ def _warm() -> None:
     vectors, labels = np.ones((1, randomiser.dimension), np.int64), np.zeros(1, np.int64)
     drawn = randomiser.perturb_all(vectors, labels, [bytes(32)], system_stream())
     randomiser.decode([bytes(32)], drawn)
+    walk(np.zeros(2), 0, np.ones((1, 2)), np.ones(1), np.zeros(1, np.int64), 1, PEGASOS, 1.0)
 
 
 if __name__ == "__main__":

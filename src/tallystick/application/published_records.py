@@ -4,7 +4,7 @@
                       z_* with E z = x, the record's direction in the study's public coordinates, and t_* for each class
     privacy.json      the statement, the study, whose records these are, and the charges that have paid for them; and
                       a and b of E zzᵀ = a·xxᵀ + b·I, with which a learner takes the noise out of second moments
-    model.json        what this peer learns from them by itself
+    model.json        what this peer learns from them by itself; or, where models walk, the one that it has ended with
 
 Whatever is computed from these files is post-processing of what was published: it costs nobody anything more. Records
 count, here as everywhere, if their peer has signed them, charged its ledger, had that countersigned and vouched for its
@@ -30,6 +30,7 @@ from tallystick.privacy.payment import PaidHead
 from tallystick.privacy.release import Release, release
 from tallystick.protocol.gossip.codec import unpack_publication
 from tallystick.protocol.gossip.member import FROM, PROOF
+from tallystick.protocol.gossip.peer import MODEL, unpack_model
 from tallystick.protocol.governance.docket import Docket
 from tallystick.protocol.governance.receipt_contents import countersigned
 from tallystick.protocol.governance.statements import Statement
@@ -38,6 +39,7 @@ from tallystick.roles.processes.coordinated_rounds import pack_outcome
 from tallystick.roles.storage.stores import records_of
 from tallystick.trust.gossip.publishing import Publishing
 from tallystick.trust.gossip.vouching import vouched
+from tallystick.trust.gossip.walking import Walking
 
 SCHEMA = "tallystick/published-records/1"
 
@@ -71,8 +73,14 @@ def publish(name: str, config: Path, out: Path) -> dict[str, Any]:
             )
         bodies = {party: unpack_publication(kept[party]).body for party in inside}
         table = release(_table(publishing, bodies, setup.layout), plan=setup.plan, study=study, payment=payment)
+        walking = Walking.of(publishing)
+        walked = None if walking is None else records_of(files.config.state, study, MODEL).get("")
+        if walking is not None and walked is not None:
+            state = walking.model(unpack_model(walked).weights)
+        else:  # a peer that came too late for any walk has the records still
+            state = publishing.learn(bodies)
         computed = Computed(
-            history=(publishing.learn(bodies),),
+            history=(state,),
             contributors=(inside,),
             dropped=(tuple(party for party in cast.clients if party not in inside),),
         )
@@ -80,7 +88,17 @@ def publish(name: str, config: Path, out: Path) -> dict[str, Any]:
         model = fitted(proposal, packed, known, files.members).model_document()
         moments = publishing.randomiser.moments
         facts = {"a": moments.a, "b": moments.b}
-        return _write(table, model, out, facts, study=setup.study, peer=files.config.name, left_out=sorted(two))
+        learned = "from the records" if walked is None else "walked"
+        return _write(
+            table,
+            model,
+            out,
+            facts,
+            learned=learned,
+            study=setup.study,
+            peer=files.config.name,
+            left_out=sorted(two),
+        )
 
 
 def _with_receipt(files: PartyFiles, study: bytes) -> Docket:
@@ -132,6 +150,7 @@ def _write(
     out: Path,
     moments: dict[str, float],
     *,
+    learned: str,
     study: Any,
     peer: str,
     left_out: Sequence[str],
@@ -152,7 +171,9 @@ def _write(
     stated = readable(facts)
     pq.write_table(table.value.replace_schema_metadata({"tallystick.privacy": stated}), out / "records.parquet")
     (out / "privacy.json").write_text(stated + "\n", encoding="utf-8")
-    (out / "model.json").write_text(readable({"peer": peer, "model": model}) + "\n", encoding="utf-8")
+    (out / "model.json").write_text(
+        readable({"peer": peer, "learned": learned, "model": model}) + "\n", encoding="utf-8"
+    )
     return {
         "action": "publish",
         "folder": str(out),
@@ -161,6 +182,7 @@ def _write(
         "peers": facts["peers"],
         "records": facts["records"],
         "left_out": list(left_out),
+        "learned": learned,
         "model": model,
     }
 
@@ -170,5 +192,7 @@ def describe(found: dict[str, Any]) -> str:
     lines = [f"{found['records']:,} perturbed records of {len(found['peers'])} peers are in {found['folder']}."]
     if found["left_out"]:
         lines.append(f"Left out, because they have published two different records: {', '.join(found['left_out'])}.")
+    if found["learned"] == "walked":
+        lines.append("Models walked between the peers; model.json is the one that this peer has ended with.")
     lines += paragraph(found["privacy"]["statement"]).splitlines()
     return "\n".join(lines)

@@ -44,7 +44,8 @@ class GossipClassifier(ScoredClasses, PrivateEstimator):
         published one; "gaussian" has a delta.
     cycles : "auto" or int
         Of the walks: how often every peer sends its model; of perturbed gradients, how often the one model comes to
-        every peer, as long as budgets last. "auto" is 300, or as often as budgets last (five times if they halve).
+        every peer, as long as budgets last. "auto" is 300, or as often as budgets last (five times if they halve);
+        between real peers 300 peers / records, from 30 to 300: a visit there is to all records of a peer.
     lambda_ : float
         Penalty of the walks' learners, and of the losses other than "square".
     label : "auto", "sign", "randomised" or "per-class"

@@ -6,9 +6,10 @@ from tallystick.protocol.gossip.member import Isolated, Noticed, TurnedDown
 from tallystick.protocol.gossip.messages import Message
 from tallystick.protocol.gossip.parameters import GossipParameters
 from tallystick.protocol.gossip.peer import PeerMachine, Published
-from tallystick.protocol.gossip.walks import Model, ModelWalks
+from tallystick.protocol.gossip.walks import Ball, Model, ModelWalks
 
 __all__ = [
+    "Ball",
     "CollectorMachine",
     "GossipParameters",
     "Isolated",

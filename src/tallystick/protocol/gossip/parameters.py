@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tallystick.core.errors import LocalProtocolError
 from tallystick.crypto.signing import VerifyKey
 from tallystick.protocol.gossip.publications import Validator
+from tallystick.protocol.gossip.walks import Ball
 
 BATCH_BYTES = 1 << 16
 BATCHES = 8
@@ -31,7 +32,10 @@ class GossipParameters:
     body_limit: int
     """No publication is longer."""
     min_peers: int
-    model_size: int = 0
+    models: Ball | None = None
+    """Where honest models are; None: none travel."""
+    cycles: int = 0
+    """So many of the collector's, models walk."""
     cycle_seconds: float = 1.0
     round_seconds: float = 60.0
 
@@ -45,4 +49,5 @@ class GossipParameters:
     def message_limit(self) -> int:
         """The longest message: a proof holds two bodies, an offer two bit maps and a list, a walk a model."""
         lists = 4096 + 24 * len(self.peers)
-        return lists + max(BATCH_BYTES, 2 * self.body_limit, 8 * self.model_size) + self.body_limit
+        model = 0 if self.models is None else 8 * self.models.size
+        return lists + max(BATCH_BYTES, 2 * self.body_limit, model) + self.body_limit

@@ -1,5 +1,7 @@
 """Parts in a gossiping study: a peer's, and the collector's at who keeps the notice board.
 
+Where the study's learner is a walk, models travel too (``walking``), and what they have learnt is the result.
+
 What peers say to each other is sealed to its receiver, whether it goes by a line of their own or is passed on by the
 relay. Received records are kept with one write for each message: they are asked for again if they are lost. A peer's
 own publication is durable before it, its attestation or anything made of it leaves.
@@ -23,9 +25,11 @@ from tallystick.engines.setup import Setup
 from tallystick.engines.totals import RoundRequest
 from tallystick.protocol import gossip
 from tallystick.protocol.gossip.codec import unpack_publication
-from tallystick.protocol.gossip.collector import OPENED
+from tallystick.protocol.gossip.collector import OPENED, WALKED
 from tallystick.protocol.gossip.member import FROM, GossipMember
 from tallystick.protocol.gossip.messages import publication_digest
+from tallystick.protocol.gossip.peer import unpack_model
+from tallystick.protocol.gossip.publications import Publications
 from tallystick.protocol.instructions import Compute, Finished, Held
 from tallystick.protocol.study.roster import Roster
 from tallystick.protocol.summing import rule_of
@@ -36,9 +40,11 @@ from tallystick.transport.network.admission import Sink
 from tallystick.transport.wire import SEALED, SUM, head
 from tallystick.trust.gossip.publishing import Publishing
 from tallystick.trust.gossip.vouching import vouched
+from tallystick.trust.gossip.walking import Walking
 
 _log = logging.getLogger("tallystick.roles")
 CYCLE_SECONDS = 1.0
+LEAST_CYCLE_SECONDS = 0.1
 CYCLES = 30
 """A short study has at least so many cycles before its deadline."""
 LOOK_SECONDS = 0.2
@@ -47,9 +53,15 @@ OVERHEAD = 1024
 """Bytes of a seal, and of a relay's envelope."""
 
 
-def parameters_of(session: Any, setup: Setup, roster: Roster, publishing: Publishing) -> gossip.GossipParameters:
+def parameters_of(
+    session: Any, setup: Setup, roster: Roster, publishing: Publishing, walking: Walking | None
+) -> gossip.GossipParameters:
     """What gossip goes by: the same at every member whose study and roster are the same."""
     seconds = setup.study.trust.round_timeout_s
+    cycles = 0 if walking is None else walking.cycles(len(roster.clients), setup.study.data.records)
+    cycle_seconds = min(CYCLE_SECONDS, seconds / CYCLES)
+    if cycles:  # walks are over by half of the time, if that can be
+        cycle_seconds = min(cycle_seconds, max(LEAST_CYCLE_SECONDS, seconds / (2 * cycles)))
     return gossip.GossipParameters(
         study_hash=roster.session,
         study=session.study_hash,
@@ -59,7 +71,9 @@ def parameters_of(session: Any, setup: Setup, roster: Roster, publishing: Publis
         validate=publishing.check,
         body_limit=publishing.body_limit,
         min_peers=roster.min_clients,
-        cycle_seconds=min(CYCLE_SECONDS, seconds / CYCLES),
+        models=None if walking is None else walking.ball,
+        cycles=cycles,
+        cycle_seconds=cycle_seconds,
         round_seconds=seconds,
     )
 
@@ -72,7 +86,8 @@ class GossipPart(Part):
     def __init__(self, session: Any, setup: Setup, roster: Roster) -> None:
         super().__init__(session, setup, roster)
         self.publishing = Publishing.of(setup, session.study_hash)
-        self.parameters = parameters_of(session, setup, roster, self.publishing)
+        self.walking = Walking.of(self.publishing)
+        self.parameters = parameters_of(session, setup, roster, self.publishing, self.walking)
         self.message_limit = self.parameters.message_limit + OVERHEAD
         self.drive = Driver(session, ROUNDS, send=self.send, other=self.step)
 
@@ -141,8 +156,13 @@ class PeerPart(GossipPart, ClientPart):
             process.store.records(session.study_hash),
             key=process.parts.identity.signing,
             source=self.source(b"partners"),
+            walks=None if self.walking is None else self.walking.walks(process.name, self._books, self.source(b"walk")),
         )
         self._waiting: Compute | None = None
+
+    def _books(self) -> Publications:
+        """What is held here: all that models are trained on and measured by."""
+        return self.machine.publications
 
     def begin(self) -> None:
         self.drive(self.machine.begin(self.session.process.now()))
@@ -307,7 +327,12 @@ class CollectorPart(GossipPart, CoordinatorPart):
     def compute(self, *, progress: Progress, released: Released | None) -> Computed:
         """One question, one answer: whose records there are. What is learnt from them is post-processing."""
         answer = self.session.answer(RoundRequest(round=1, model=b""))
-        bodies = {name: unpack_publication(self._kept[FROM + name]).body for name in answer.participants}
+        kept = self._kept
         progress(1, 1)
-        state = self.publishing.learn(bodies)
+        if self.walking is not None:  # kept before the answer was there
+            state = self.walking.model(unpack_model(kept[WALKED]).weights)
+        else:
+            state = self.publishing.learn(
+                {name: unpack_publication(kept[FROM + name]).body for name in answer.participants}
+            )
         return Computed(history=(state,), contributors=(answer.participants,), dropped=(answer.dropped,))

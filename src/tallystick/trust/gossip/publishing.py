@@ -137,10 +137,12 @@ class Publishing:
         """Raise unless this could have been drawn in this study."""
         self.unpack(body)
 
-    def decode(self, name: str, body: bytes) -> Decoded:
-        """One peer's records as learners take them."""
+    def decode(self, name: str, body: bytes, *, of: NDArray[np.int64] | None = None) -> Decoded:
+        """One peer's records as learners take them; only those at the places ``of``, if these are given."""
         records = self.unpack(body)
         identities = record_identities(self.study, name, len(records))
+        if of is not None:
+            records, identities = [records[i] for i in of], [identities[i] for i in of]
         return self.randomiser.decode(identities, PerturbedBatch.of(records, self.randomiser.shape))
 
     def learn(self, bodies: Mapping[str, bytes]) -> Any:
