@@ -299,6 +299,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "true": ({"q": (True,)}, "no share"),
     "empty": ({"q": ()}, "no quantile"),
     "twice": ({"q": (0.5, 0.5)}, "twice"),
+    "twice zero": ({"q": (0.0, -0.0)}, "twice"),
+    "complex": ({"q": np.complex128(0.5)}, "no quantile"),
+    "a table": ({"q": np.full((2, 2), 0.5)}, "no share"),
+    "a set": ({"q": {0.5}}, "no quantile"),
+    "epsilon zero": ({"epsilon": 0.0}, "promises nothing"),
+    "epsilon text": ({"epsilon": "1"}, "epsilon"),
+    "weights": ({"weights": "guess"}, "guess"),
+    "weights of another method": ({"weights": "ln2"}, "no such weights"),
     "too many": ({"q": tuple(np.linspace(0, 1, 200))}, "200 quantiles"),
     "category": ({"column": "sex"}, "no ranks"),
     "unknown": ({"column": "hour"}, "hour"),
@@ -320,6 +328,26 @@ def test_bad_input_is_refused_with_a_remedy(fed: Any, name: str) -> None:
         ts.Quantiles(**{"column": "hours", **own}).fit(fed)
     assert caught.value.remedy
     assert not fed.ledger.entries or caught.type is not ts.BudgetExceeded
+
+
+def test_shares_are_read_as_numpy_has_them(fed: Any) -> None:
+    for q in (np.array(0.5), np.array([0.5]), np.float32(0.5), [np.float64(0.5)]):
+        assert ts.Quantiles(q=q, column="hours").fit(fed).quantiles_ == {0.5: 40}
+    assert str(list(ts.Quantiles(q=-0.0, column="hours").fit(fed).quantiles_)) == "[0.0]"
+
+
+def test_a_small_group_has_no_smallest_or_largest_value() -> None:
+    """Left beyond either are 24 records: of 60 that is no end, and of 30 the smallest would be above the largest."""
+    data = people(3000)
+    data["sex"] = np.where(np.arange(3000) < 60, "f", "m")
+    model = ts.Quantiles(q=(0, 0.5, 1), column="hours", by="sex").fit(federation(data))
+    assert model.counts_["f"] > 12
+    assert model.quantiles_["f"][0.0] is None
+    assert model.quantiles_["f"][1.0] is None
+    assert model.interval_["f"][0.0] is None
+    assert model.quantiles_["f"][0.5] is not None
+    assert model.quantiles_["m"][0.0] <= model.quantiles_["m"][0.5] <= model.quantiles_["m"][1.0]
+    assert any("smallest or largest" in note for note in model.answer().notes)
 
 
 def test_a_target_or_a_threshold_is_refused(fed: Any) -> None:

@@ -12,7 +12,7 @@ from tallystick.algorithms.program import State
 from tallystick.algorithms.quantiles.answers import QuantileAnswer, quantile_answers
 from tallystick.algorithms.quantiles.design import laplace_is_better
 from tallystick.algorithms.quantiles.program import QuantileProgram
-from tallystick.algorithms.quantiles.settings import by_asked, columns_asked, quantiles_asked
+from tallystick.algorithms.quantiles.settings import by_asked, columns_asked, quantiles_asked, weights_asked
 from tallystick.algorithms.selection.quantiles import SelectedQuantiles
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
@@ -66,7 +66,8 @@ class Quantiles(PrivateEstimator):
         Holds the quantile of these very records with probability 95 %. None where that cannot be promised, and always
         where answers were drawn; ``answer()`` says why.
     counts_ : as ``quantiles_``, with a number for each {q: …}
-        How many records there are, as released (the public number, or a noisy one).
+        How many records there are, as released (the public number, or a noisy one). None where nothing was counted:
+        a draw over the whole domain, the number not being public.
     privacy_, plan_, contributors_, dropped_, history_
         What was promised, planned, and who took part; released values only.
     """
@@ -86,8 +87,9 @@ class Quantiles(PrivateEstimator):
         """Checked here already: what is wrong is said before a study is made of it."""
         columns = columns_asked(self.column)
         by_asked(self.by)
+        weights = weights_asked(self.weights, self.method)
         own = {"q": list(quantiles_asked(self.q)), "column": list(columns) or None, "by": self.by}
-        return {**own, "method": self.method, "weights": self.weights if self.method == "subranges" else None}
+        return {**own, "method": self.method, "weights": weights if self.method == "subranges" else None}
 
     def _promise(self, fed: Federation) -> dict[str, Any]:
         """With ``mechanism="auto"`` decided: from ε, δ, the trust model and how much is asked for."""
@@ -198,6 +200,8 @@ class Quantiles(PrivateEstimator):
         if any(a.interval is not None for a in self._answers):
             notes.append(f"Intervals hold the quantile of these very records with probability {LEVEL:.0%}.")
         notes += sorted({a.reason for a in self._answers if a.reason})
+        if isinstance(self._program, SelectedQuantiles):
+            return notes + [f"{note}." for note in self._program.notes]
         beyond = next((abs(t.shift) for t in self._program.series[0].targets if t.shift), 0.0)
         if beyond:
             notes.append(

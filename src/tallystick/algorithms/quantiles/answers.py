@@ -14,6 +14,12 @@ _FEW = 25.0
 but so: if intervals were refused for what came out of the noise, those given would hold less often than promised."""
 
 
+_BEYOND = 4.0
+"""The smallest and the largest value leave a quarter of the records beyond them at most, as ``design._target`` sees to
+where their number is public: in a small group the one would come out above the other."""
+_NO_END = "No smallest or largest value where records are fewer than four times those it leaves beyond it."
+
+
 @dataclass(frozen=True, kw_only=True)
 class QuantileAnswer:
     """One quantile of one series."""
@@ -24,7 +30,8 @@ class QuantileAnswer:
     interval: tuple[float | int, float | int] | None
     reason: str | None
     """Why there is no interval, or no value."""
-    records: float
+    records: float | None
+    """None where nothing was counted."""
 
 
 def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: float) -> list[QuantileAnswer]:
@@ -38,6 +45,8 @@ def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: f
             interval, reason = None, None
             if records < max(noise, _SURE * math.sqrt(max(0.0, zoom.ranks.cov[-1, -1]))):
                 index, reason = None, "No value where there are fewer records than the noise of a count."
+            elif not program.public_count and records < _BEYOND * abs(target.shift):
+                index, reason = None, _NO_END
             elif records < _FEW * noise:
                 reason = "No interval where records are few for this epsilon: it would span nearly the whole domain."
             else:
