@@ -214,6 +214,37 @@ def test_persons_as_the_unit() -> None:
     assert plan.rounds[0].noise[0].sensitivity == 2 * 2**19  # two records of ½ each, in grid units
 
 
+def test_a_stated_number_is_no_count_of_persons_records() -> None:
+    """Even of one record each: a person may be replaced by one without, so nobody holds a study to what it states."""
+    data = {"hours": np.arange(6000) % 101, "id": np.arange(6000)}
+    fed = federation(data, schema=ts.Schema({"hours": ts.Integer(0, 100)}))
+    model = ts.Quantiles(q=(0.25, 0.75), column="hours", epsilon=2.0)
+    persons = {"unit": "person", "person": "id", "max_records": 1, "max_institutions": 1}
+    study = model.study_for(fed).replace("data", records=12_000).replace("privacy", **persons)
+    model.fit_study(fed, study)
+    assert abs(model.counts_ - 6000) < 300
+    for q, (low, high) in model.interval_.items():
+        assert low <= 100 * q <= high
+
+
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+def test_where_clients_missed_rounds_there_is_no_interval(neighbours: str) -> None:
+    data = {"hours": np.arange(9000) % 101}
+    schema = ts.Schema({"hours": ts.Integer(0, 100)})
+
+    def fitted(drop: float) -> ts.Quantiles:
+        return ts.Quantiles(column="hours", neighbours=neighbours).fit(
+            federation(data, schema=schema, clients=9, drop=drop, seed=3)
+        )
+
+    model = fitted(0.2)
+    assert any(model.dropped_)
+    assert model.interval_ == {0.5: None}
+    assert any("missing from some rounds" in note for note in model.answer().notes)
+    low, high = fitted(0.0).interval_[0.5]
+    assert low <= 50 <= high
+
+
 def test_a_number_without_a_column_name_is_fitted_plainly() -> None:
     x = np.random.default_rng(1).normal(0, 1, (2000, 1))
     with warnings.catch_warnings():

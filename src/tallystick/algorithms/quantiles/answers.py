@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from tallystick.algorithms.quantiles.program import QuantileProgram, QuantileState
 
@@ -17,6 +18,10 @@ but so: if intervals were refused for what came out of the noise, those given wo
 _BEYOND = 4.0
 """The smallest and the largest value leave a quarter of the records beyond them at most, as ``design._target`` sees to
 where their number is public: in a small group the one would come out above the other."""
+_LOST = (
+    "No interval: clients were missing from some rounds, whose counts are of fewer records. Answers may be off by as "
+    "many ranks as records were missing: run it again with everybody."
+)
 _NO_END = "No smallest or largest value where records are fewer than four times those it leaves beyond it."
 
 
@@ -32,6 +37,11 @@ class QuantileAnswer:
     """Why there is no interval, or no value."""
     records: float | None
     """None where nothing was counted."""
+
+
+def of_changing_records(answers: Sequence[QuantileAnswer]) -> list[QuantileAnswer]:
+    """Of a search some of whose rounds lacked a client: no interval holds for counts of other records each time."""
+    return [a if a.index is None else replace(a, interval=None, reason=_LOST) for a in answers]
 
 
 def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: float) -> list[QuantileAnswer]:

@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from tallystick.algorithms.design import PublicBudget, SelectionDesign
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.quantiles.design import groups_of
+from tallystick.algorithms.quantiles.design import groups_of, records_known
 from tallystick.algorithms.quantiles.grid import value_grid
 from tallystick.algorithms.quantiles.posterior import Target
 from tallystick.algorithms.quantiles.program import UNKNOWN_RECORDS, Series
@@ -94,7 +94,6 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
             )
             looks += [Look(column=at, target=number, refines=n > 0) for n in range(draws)]
             steps += [step] * draws
-    uncounted = public.counts_records or budget.neighbours == "add-remove" or budget.person_factor > 1
     program = SelectedQuantiles(
         series=series,
         columns=columns,
@@ -103,7 +102,7 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
         fan=fan,
         cells=cells,
         records=records,
-        public_count=not uncounted and by is None and all(mark is None for _, mark in columns),
+        public_count=records_known(public, budget) and by is None and all(mark is None for _, mark in columns),
         notes=ends,
     )
     return SelectionDesign(
