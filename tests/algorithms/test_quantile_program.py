@@ -13,6 +13,7 @@ from benchmarks.quantile_runs import Case, budget_of, exact_total, program_for
 from row_independence import RowsDependError, check_row_independence
 from tests.claims import servers_claim
 
+import tallystick as ts
 from tallystick.algorithms.design import PublicBudget, SumDesign
 from tallystick.algorithms.program import Public, pack_state, unpack_state
 from tallystick.algorithms.quantiles.design import design_quantiles
@@ -21,6 +22,7 @@ from tallystick.algorithms.quantiles.program import QuantileProgram, Query, firs
 from tallystick.algorithms.quantiles.schedule import LEAST_PRICE, MOST_ROUNDS
 from tallystick.algorithms.quantiles.settings import QuantileSettings
 from tallystick.core.errors import BoundsError
+from tallystick.data.encoding import encode
 from tallystick.privacy.contribution import Sparse, densify, total
 from tallystick.privacy.open_budget import PARTS
 from tallystick.privacy.round_plan import RoundPlan
@@ -326,6 +328,31 @@ def test_a_numbers_grid_is_a_hundred_million_to_a_billion_steps_and_keeps_plain_
         assert grid.value(int(grid.indices(encoded)[0])) == pytest.approx(value, abs=(high - low) * 1e-8)
     if (low, high) == (17.0, 90.0):
         assert grid.value(int(grid.indices(np.array([(47.25 - grid.centre) / grid.scale]))[0])) == 47.25
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "step"),
+    [(2**53 - 101, 2**53, 1), (-(2**53), -(2**53) + 77, 1), (10**15 + 1, 10**15 + 10**9, 7), (-(2**44), 2**44 - 1, 1)],
+)
+def test_integers_near_the_end_of_exact_float64s_keep_their_places(low: int, high: int, step: int) -> None:
+    """A centre half-way between two integers is no float64 there: places must not hang on it."""
+    column = ts.Integer(low, high, step=step)
+    size, shape = column.last_step + 1, column.shape("x")
+    units = (("number", shape.centre, shape.scale, 0.0), *public().units[1:])
+    facts = replace(public(), units=units, integers=(("x", low, step, size),))
+    places = np.unique(np.concatenate([np.arange(100), size - 1 - np.arange(100), np.linspace(0, size - 1, 500)]))
+    places = places[(places >= 0) & (places < size)].astype(np.int64)
+    grid = value_grid(facts, "x")
+    values = np.array([low + int(k) * step for k in places])
+    records = encode({"x": values}, ts.Schema({"x": column}))
+    assert grid.indices(records.features[:, 0]).tolist() == places.tolist()
+    assert [grid.value(int(k)) for k in places] == values.tolist()
+
+
+def test_a_very_fine_number_keeps_its_digits() -> None:
+    facts = replace(public(), units=(("number", 5e-301, 5e-301, 0.0), *public().units[1:]), integers=())
+    grid = value_grid(facts, "x")
+    assert grid.value(int(grid.indices(np.array([0.06]))[0])) == pytest.approx(5.3e-301, rel=1e-6, abs=0)
 
 
 def test_a_logarithmic_column_has_a_grid_on_its_own_scale() -> None:

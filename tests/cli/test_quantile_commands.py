@@ -65,6 +65,9 @@ def test_a_study_is_simulated_and_printed_as_a_table(run: Any, study: Path) -> N
     [
         ("program.q=[1.5]", "q = [0.25, 0.5, 0.75]"),
         ("program.by='hours'", "also the column"),
+        ("program.by=''", "by names ''"),
+        ("program.weights='ln2'", 'method = "subranges"'),
+        ("study.target='sex'", "no target"),
         ("program.column='sex'", "no ranks"),
         ("privacy.threshold=2", "threshold"),
     ],
@@ -80,3 +83,37 @@ def test_the_bench_has_its_rows() -> None:
     assert set(rows) >= {"counts-seconds", "counts-rounds", "counts-rank-error"}
     assert rows["counts-rounds"]["value"] <= 15
     assert rows["counts-rank-error"]["value"] < 40
+
+
+DRAWN = {"program.method": "exponential", "privacy.mechanism": "exponential", "trust.model": "parties"}
+
+
+def test_a_draw_that_cannot_tell_its_records_apart_is_refused_beforehand(run: Any, study: Path) -> None:
+    few = study.parent / "few.csv"
+    drawn = [part for key, value in DRAWN.items() for part in ("--set", f"{key}={value!r}")]
+    few.write_text("hours,sex\n3,f\n90,m\n", encoding="utf-8")
+    said = run("simulate", study, "--data", few, "--clients", 2, "--set", "data.records=2", *drawn)
+    assert said.code == 3
+    assert "a draw tells ranks to about 4 records, and there are 2" in " ".join(said.err.split())
+
+
+@pytest.mark.parametrize(
+    ("program", "setting", "said"),
+    [("mode", "program.column='sexx'", "no such column"), ("mode", None, "no column is named"),
+     ("risk_minimizer", None, "no column is named"), ("risk_minimizer", "program.column='sex'", "no number"),
+     ("above_threshold", "program.threshold=10", "Name those as `column`")],
+)  # fmt: skip
+def test_what_parties_select_is_refused_in_words(
+    run: Any, tmp_path: Path, program: str, setting: str | None, said: str
+) -> None:
+    file = tmp_path / "selected.toml"
+    mechanism = "laplace" if program == "above_threshold" else "exponential"
+    file.write_text(
+        f'[study]\nname = "s"\nprogram = "{program}"\n[privacy]\nepsilon = 1.0\nmechanism = "{mechanism}"\n'
+        '[trust]\nmodel = "parties"\n[data]\nrecords = 90\n[data.columns]\n'
+        'hours = { type = "number", lower = 0, upper = 100 }\nsex = { type = "category", values = ["f", "m"] }\n',
+        encoding="utf-8",
+    )
+    refused = run("plan", file, *([] if setting is None else ["--set", setting]))
+    assert refused.code == 2
+    assert said in " ".join(refused.err.split())

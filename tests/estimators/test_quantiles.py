@@ -214,6 +214,37 @@ def test_persons_as_the_unit() -> None:
     assert plan.rounds[0].noise[0].sensitivity == 2 * 2**19  # two records of ½ each, in grid units
 
 
+def test_a_stated_number_is_no_count_of_persons_records() -> None:
+    """Even of one record each: a person may be replaced by one without, so nobody holds a study to what it states."""
+    data = {"hours": np.arange(6000) % 101, "id": np.arange(6000)}
+    fed = federation(data, schema=ts.Schema({"hours": ts.Integer(0, 100)}))
+    model = ts.Quantiles(q=(0.25, 0.75), column="hours", epsilon=2.0)
+    persons = {"unit": "person", "person": "id", "max_records": 1, "max_institutions": 1}
+    study = model.study_for(fed).replace("data", records=12_000).replace("privacy", **persons)
+    model.fit_study(fed, study)
+    assert abs(model.counts_ - 6000) < 300
+    for q, (low, high) in model.interval_.items():
+        assert low <= 100 * q <= high
+
+
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+def test_where_clients_missed_rounds_there_is_no_interval(neighbours: str) -> None:
+    data = {"hours": np.arange(9000) % 101}
+    schema = ts.Schema({"hours": ts.Integer(0, 100)})
+
+    def fitted(drop: float) -> ts.Quantiles:
+        return ts.Quantiles(column="hours", neighbours=neighbours).fit(
+            federation(data, schema=schema, clients=9, drop=drop, seed=3)
+        )
+
+    model = fitted(0.2)
+    assert any(model.dropped_)
+    assert model.interval_ == {0.5: None}
+    assert any("missing from some rounds" in note for note in model.answer().notes)
+    low, high = fitted(0.0).interval_[0.5]
+    assert low <= 50 <= high
+
+
 def test_a_number_without_a_column_name_is_fitted_plainly() -> None:
     x = np.random.default_rng(1).normal(0, 1, (2000, 1))
     with warnings.catch_warnings():
@@ -299,6 +330,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "true": ({"q": (True,)}, "no share"),
     "empty": ({"q": ()}, "no quantile"),
     "twice": ({"q": (0.5, 0.5)}, "twice"),
+    "twice zero": ({"q": (0.0, -0.0)}, "twice"),
+    "complex": ({"q": np.complex128(0.5)}, "no quantile"),
+    "a table": ({"q": np.full((2, 2), 0.5)}, "no share"),
+    "a set": ({"q": {0.5}}, "no quantile"),
+    "epsilon zero": ({"epsilon": 0.0}, "promises nothing"),
+    "epsilon text": ({"epsilon": "1"}, "epsilon"),
+    "weights": ({"weights": "guess"}, "guess"),
+    "weights of another method": ({"weights": "ln2"}, "no such weights"),
     "too many": ({"q": tuple(np.linspace(0, 1, 200))}, "200 quantiles"),
     "category": ({"column": "sex"}, "no ranks"),
     "unknown": ({"column": "hour"}, "hour"),
@@ -320,6 +359,26 @@ def test_bad_input_is_refused_with_a_remedy(fed: Any, name: str) -> None:
         ts.Quantiles(**{"column": "hours", **own}).fit(fed)
     assert caught.value.remedy
     assert not fed.ledger.entries or caught.type is not ts.BudgetExceeded
+
+
+def test_shares_are_read_as_numpy_has_them(fed: Any) -> None:
+    for q in (np.array(0.5), np.array([0.5]), np.float32(0.5), [np.float64(0.5)]):
+        assert ts.Quantiles(q=q, column="hours").fit(fed).quantiles_ == {0.5: 40}
+    assert str(list(ts.Quantiles(q=-0.0, column="hours").fit(fed).quantiles_)) == "[0.0]"
+
+
+def test_a_small_group_has_no_smallest_or_largest_value() -> None:
+    """Left beyond either are 24 records: of 60 that is no end, and of 30 the smallest would be above the largest."""
+    data = people(3000)
+    data["sex"] = np.where(np.arange(3000) < 60, "f", "m")
+    model = ts.Quantiles(q=(0, 0.5, 1), column="hours", by="sex").fit(federation(data))
+    assert model.counts_["f"] > 12
+    assert model.quantiles_["f"][0.0] is None
+    assert model.quantiles_["f"][1.0] is None
+    assert model.interval_["f"][0.0] is None
+    assert model.quantiles_["f"][0.5] is not None
+    assert model.quantiles_["m"][0.0] <= model.quantiles_["m"][0.5] <= model.quantiles_["m"][1.0]
+    assert any("smallest or largest" in note for note in model.answer().notes)
 
 
 def test_a_target_or_a_threshold_is_refused(fed: Any) -> None:

@@ -298,14 +298,14 @@ def test_public_facts_alone_decide() -> None:
 def test_a_quantile_that_is_drawn_elsewhere_is_said() -> None:
     from tallystick.algorithms.design import PublicBudget
     from tallystick.algorithms.quantiles.settings import QuantileSettings
-    from tallystick.algorithms.selection.quantile_design import _notes, _rank
+    from tallystick.algorithms.selection.quantile_design import _ends, _rank
 
     budget = PublicBudget(mechanism="exponential", rho=1.0, epsilon=0.1, neighbours="replace-one", variance_factor=3.0)
     a, b = _rank(0.05, 100, budget)
     assert a / b > 0.06
     settings = QuantileSettings.__new__(QuantileSettings)
     object.__setattr__(settings, "q", (0.05, 0.5))
-    (note,) = _notes(settings, 100, budget)
+    (note,) = _ends(settings, 100, budget)
     assert note.startswith("q = 0.05 is drawn as")
 
 

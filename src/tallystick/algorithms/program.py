@@ -58,6 +58,9 @@ class Public:
     """32 bits of the study's hash: for public choices that nobody can have arranged data for."""
     drops_incomplete: bool = False
     """Missing values have the policy "drop": incomplete records add zeros, and how many are complete is not public."""
+    records_are_exact: bool = True
+    """Whether ``records`` is how many there are. Where a neighbour has another number (add-remove, persons) nobody may
+    check what a study states, and it is no more than a guess."""
 
     holders: tuple[tuple[str, tuple[int, ...], float], ...] = ()
     """(institution, encoded features that it holds, their norm) where institutions hold different columns."""

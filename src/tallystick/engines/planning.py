@@ -60,6 +60,7 @@ def public_facts(study: Study, layout: FeatureLayout) -> Public:
         ),
         salt=int.from_bytes(study.hash[:4], "big"),
         drops_incomplete=study.drops_incomplete,
+        records_are_exact=study.counts_are_public,
         holders=_holders(study, layout),
         label_holder=label_holder(study),
     )

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tallystick.algorithms.program import State
-from tallystick.algorithms.quantiles.answers import QuantileAnswer, quantile_answers
+from tallystick.algorithms.quantiles.answers import QuantileAnswer, of_changing_records, quantile_answers
 from tallystick.algorithms.quantiles.design import laplace_is_better
 from tallystick.algorithms.quantiles.program import QuantileProgram
-from tallystick.algorithms.quantiles.settings import by_asked, columns_asked, quantiles_asked
+from tallystick.algorithms.quantiles.settings import by_asked, columns_asked, quantiles_asked, weights_asked
 from tallystick.algorithms.selection.quantiles import SelectedQuantiles
 from tallystick.core.errors import DataError, StudyError
 from tallystick.data.encoding import Records
@@ -63,10 +63,11 @@ class Quantiles(PrivateEstimator):
     quantiles_ : {q: value}
         With ``by`` {group: {q: value}}; with several columns {column: …}. None for a group without records to speak of.
     interval_ : as ``quantiles_``, with (lower, upper) or None
-        Holds the quantile of these very records with probability 95 %. None where that cannot be promised, and always
-        where answers were drawn; ``answer()`` says why.
+        Holds the quantile of these very records with probability 95 %. None where that cannot be promised, as where
+        clients were missing from some rounds, and always where answers were drawn; ``answer()`` says why.
     counts_ : as ``quantiles_``, with a number for each {q: …}
-        How many records there are, as released (the public number, or a noisy one).
+        How many records there are, as released (the public number, or a noisy one). None where nothing was counted:
+        a draw over the whole domain, the number not being public.
     privacy_, plan_, contributors_, dropped_, history_
         What was promised, planned, and who took part; released values only.
     """
@@ -86,8 +87,9 @@ class Quantiles(PrivateEstimator):
         """Checked here already: what is wrong is said before a study is made of it."""
         columns = columns_asked(self.column)
         by_asked(self.by)
+        weights = weights_asked(self.weights, self.method)
         own = {"q": list(quantiles_asked(self.q)), "column": list(columns) or None, "by": self.by}
-        return {**own, "method": self.method, "weights": self.weights if self.method == "subranges" else None}
+        return {**own, "method": self.method, "weights": weights if self.method == "subranges" else None}
 
     def _promise(self, fed: Federation) -> dict[str, Any]:
         """With ``mechanism="auto"`` decided: from ε, δ, the trust model and how much is asked for."""
@@ -139,9 +141,19 @@ class Quantiles(PrivateEstimator):
             self._answers = program.answers(state)
         else:
             self._answers = quantile_answers(program, state, level=LEVEL)
+        if self._counted_changing_records():
+            self._answers = of_changing_records(self._answers)
         self.quantiles_ = self._nested({a.q: a.value for a in of} for of in self._by_series())
         self.interval_ = self._nested({a.q: a.interval for a in of} for of in self._by_series())
         self.counts_ = self._nested(of[0].records for of in self._by_series())
+
+    def _counted_changing_records(self) -> bool:
+        """Whether clients were missing from counts that are taken for those of the same, or of all, records."""
+        program: QuantileProgram | SelectedQuantiles = self._program
+        if isinstance(program, SelectedQuantiles) and all(look.target >= 0 for look in program.looks):
+            return False  # a draw counts its own records
+        missing = {frozenset(names) for names in self.dropped_}
+        return any(missing) if program.public_count else len(missing) > 1
 
     def _by_series(self) -> list[list[QuantileAnswer]]:
         many = self._program.targets
@@ -198,6 +210,8 @@ class Quantiles(PrivateEstimator):
         if any(a.interval is not None for a in self._answers):
             notes.append(f"Intervals hold the quantile of these very records with probability {LEVEL:.0%}.")
         notes += sorted({a.reason for a in self._answers if a.reason})
+        if isinstance(self._program, SelectedQuantiles):
+            return notes + [f"{note}." for note in self._program.notes]
         beyond = next((abs(t.shift) for t in self._program.series[0].targets if t.shift), 0.0)
         if beyond:
             notes.append(

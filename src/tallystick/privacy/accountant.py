@@ -151,7 +151,11 @@ def rounded_up(value: Fraction) -> float:
 def check_epsilon(epsilon: float | Fraction) -> None:
     """Refuse an ε that promises nothing."""
     if not (math.isfinite(epsilon) and epsilon > 0):
-        raise PrivacyRefused(f"epsilon = {epsilon} promises nothing", rule="epsilon-is-positive-and-finite")
+        raise PrivacyRefused(
+            f"epsilon = {epsilon} promises nothing",
+            rule="epsilon-is-positive-and-finite",
+            remedy="Use a positive number; 1 is a common choice, below 0.1 needs many records.",
+        )
 
 
 def check_delta(delta: float | Fraction) -> None:

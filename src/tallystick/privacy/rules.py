@@ -7,6 +7,7 @@ checked against :data:`RULES` by a test.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -219,8 +220,8 @@ RULES: tuple[_Rule, ...] = (
 
 def epsilon_warning(epsilon: float | None, mechanism: str) -> str | None:
     """What to say of an ε that is allowed and protects hardly anybody: above :data:`WEAK_EPSILON`."""
-    if mechanism == "none" or epsilon is None or not epsilon > WEAK_EPSILON:
-        return None
+    if mechanism == "none" or not isinstance(epsilon, numbers.Real) or not epsilon > WEAK_EPSILON:
+        return None  # what is no number is refused where the study is made
     odds = f"{math.exp(epsilon):,.0f}" if epsilon < 16 else f"e^{epsilon:g}"
     return (
         f"epsilon = {epsilon:g} allows odds of {odds} to 1: whoever sees the result may be as good as certain about "

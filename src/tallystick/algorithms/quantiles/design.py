@@ -36,8 +36,7 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
         mark = stop - 1 if stop - start > 1 else None
         marked = marked or mark is not None
         columns.append((start, mark))
-    counts = public.counts_records or budget.neighbours == "add-remove" or budget.person_factor > 1
-    public_count = not counts and groups is None and not marked
+    public_count = records_known(public, budget) and groups is None and not marked
     laplace = budget.mechanism == "laplace"
     noise = Noise(whole=cell_noise(budget, len(columns)), laplace=laplace)
     many = len(settings.q)
@@ -75,6 +74,12 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
         hopeless=_hopeless(noise, public, len(labels)),
         details={"quantiles": list(settings.q), "columns": list(settings.column), "groups": len(labels)},
     )
+
+
+def records_known(public: Public, budget: PublicBudget) -> bool:
+    """Whether ``public.records`` is how many records add to a count of all of them."""
+    uncounted = budget.neighbours == "add-remove" or budget.person_factor > 1
+    return public.records_are_exact and not public.counts_records and not uncounted
 
 
 def _notes(

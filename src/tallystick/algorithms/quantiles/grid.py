@@ -38,7 +38,11 @@ class ValueGrid:
 
     def indices(self, encoded: NDArray[np.float64]) -> NDArray[np.int64]:
         """The grid index of each encoded value, element by element: records do not see each other."""
-        place = np.rint((self.centre + self.scale * encoded - self.lower) / self.step)
+        if self.digits is None and self.log_offset is None:
+            # From the end of the scale, not by its centre: near 2^53 a centre between two integers is no float64.
+            place = np.rint((encoded + 1.0) * self.scale / self.step)
+        else:
+            place = np.rint((self.centre + self.scale * encoded - self.lower) / self.step)
         return np.clip(place, 0, self.size - 1).astype(np.int64)
 
     def value(self, index: int) -> float | int:
@@ -73,9 +77,7 @@ def value_grid(public: Public, column: str) -> ValueGrid:
     power = math.floor(math.log10(2 * scale)) - 8
     fine = float(f"1e{power}")
     size = round(2 * scale / fine) + 1
-    return ValueGrid(
-        column=name, lower=low, step=fine, size=size, centre=centre, scale=scale, digits=min(300, max(0, -power))
-    )
+    return ValueGrid(column=name, lower=low, step=fine, size=size, centre=centre, scale=scale, digits=max(0, -power))
 
 
 def _checked(column: str, size: int) -> int:

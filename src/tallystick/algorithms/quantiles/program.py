@@ -6,7 +6,7 @@ one coordinate of each column, that of its own group and cell:
     Laplace     ½ in its cell; or, in a probe of one rank, c·(1[x < e] − q) in the first coordinate, |…| ≤ ½
     Gaussian    1 in its cell; a probe is two cells, below the edge and from it on
 
-Sensitivity, per column (brute-forced in tests/algorithms/test_quantile_sensitivity.py):
+Sensitivity, per column (brute-forced in tests/algorithms/test_quantile_program.py):
 
 * Laplace: every vector has L1 norm ≤ ½. Add-remove ½; replace-one ‖v − v'‖₁ ≤ ½ + ½ = 1. In
   records: cells 2 and one prefix 1 under replace-one. That is the histogram's 2, and a lone prefix's 1: a count that

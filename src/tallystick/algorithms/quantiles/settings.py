@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,13 +35,27 @@ class QuantileSettings:
 
 def quantile_settings(keywords: Mapping[str, Any]) -> QuantileSettings:
     """What the keywords mean; what is out of range is refused with the range."""
+    method = one_of("method", keywords.get("method", "counts"), METHODS)
     return QuantileSettings(
         q=quantiles_asked(keywords.get("q", (0.5,))),
         column=columns_asked(keywords.get("column")),
         by=by_asked(keywords.get("by")),
-        method=one_of("method", keywords.get("method", "counts"), METHODS),
-        weights=one_of("weights", keywords.get("weights") or "epsilon", WEIGHTS),
+        method=method,
+        weights=weights_asked(keywords.get("weights"), method),
     )
+
+
+def weights_asked(weights: Any, method: str) -> str:
+    """Of a draw by subranges; the other methods have none that could be chosen."""
+    asked = one_of("weights", "epsilon" if weights is None else weights, WEIGHTS)
+    if asked != "epsilon" and method != "subranges":
+        written = for_caller(python='method="subranges"', toml='method = "subranges"')
+        raise StudyError(
+            f"weights = {asked!r} with method = {method!r}, which has no such weights",
+            rule="weights-are-of-subranges",
+            remedy=f"Leave weights out, or use {written}.",
+        )
+    return asked
 
 
 def by_asked(by: Any) -> str | None:
@@ -57,16 +72,18 @@ def by_asked(by: Any) -> str | None:
 
 def quantiles_asked(given: Any) -> tuple[float, ...]:
     """Shares from 0 to 1, each once, ascending."""
-    values = [given] if isinstance(given, (int, float, np.number)) else given
+    values = given.tolist() if isinstance(given, np.ndarray) else given
+    values = [values] if isinstance(values, numbers.Real) else values
     example = for_caller(python="q=(0.25, 0.5, 0.75)", toml="q = [0.25, 0.5, 0.75]")
     remedy = f"Give shares from 0 (the smallest) to 1 (the largest), each once, as in {example}."
-    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, (Sequence, np.ndarray)) or not len(values):
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Sequence) or not len(values):
         raise StudyError(f"q = {str(given)[:80]!r} asks for no quantile", rule="quantiles-are-shares", remedy=remedy)
     for value in values:
-        real = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+        real = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if not real or not math.isfinite(value) or not 0 <= value <= 1:
-            raise StudyError(f"q holds {value!r}, which is no share", rule="quantiles-are-shares", remedy=remedy)
-    asked = tuple(sorted(float(v) for v in values))
+            said = f"{str(value)[:80]!r}" if isinstance(value, (str, Sequence)) else f"{value!s:.80}"
+            raise StudyError(f"q holds {said}, which is no share", rule="quantiles-are-shares", remedy=remedy)
+    asked = tuple(sorted(abs(float(v)) for v in values))  # −0.0 is the smallest as well, and has one name
     if len(set(asked)) != len(asked):
         raise StudyError("q names a quantile twice", rule="quantiles-are-shares", remedy=remedy)
     if len(asked) > MOST_QUANTILES:
@@ -96,9 +113,19 @@ def columns_asked(given: Any) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _has_target(target: str) -> StudyError:
+    return StudyError(
+        f"quantiles have no target, and the study names {target!r}",
+        rule="quantiles-have-no-target",
+        remedy="Leave target out of [study], and name the column as `column` instead.",
+    )
+
+
 def with_columns(settings: QuantileSettings, public: Public) -> QuantileSettings:
     """With the columns it is about; refuses those that the study does not have, or of the wrong kind."""
     kinds = {block[0]: block[3] for block in public.columns}
+    if public.target is not None:  # a record without one would be left out, of a number of records that is public
+        raise _has_target(public.target)
     if not settings.column:
         numbers = tuple(name for name, kind in kinds.items() if kind == "number" and name != settings.by)
         if not numbers:
@@ -108,7 +135,7 @@ def with_columns(settings: QuantileSettings, public: Public) -> QuantileSettings
                 remedy="Declare a column as number or integer, without bins.",
             )
         settings = replace(settings, column=numbers)
-    asked = [("column", name) for name in settings.column] + ([("by", settings.by)] if settings.by else [])
+    asked = [("column", name) for name in settings.column] + ([] if settings.by is None else [("by", settings.by)])
     for key, name in asked:
         if name not in kinds:
             raise StudyError(

@@ -168,5 +168,6 @@ def _column(name: str, public: Public) -> CountedColumn:
         f"{name!r} has no values to count, or too many",
         rule="mode-of-values",
         remedy="Counted are the values of a category, the items of an items column, an integer column with at most "
-        f"{MOST_CELLS:,} values, or a number with bins.",
+        f"{MOST_CELLS:,} values, or a number with bins. Name those as `column`: all columns are meant where it is left "
+        "out.",
     )

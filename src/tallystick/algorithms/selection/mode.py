@@ -71,7 +71,7 @@ def _program(column: Any, public: Public) -> ModeProgram:
     if block is None:
         known = ", ".join(dict.fromkeys(b[0] for b in public.columns))
         raise StudyError(
-            f"column = {column!r}: the study has no such column",
+            "no column is named" if column is None else f"column = {column!r}: the study has no such column",
             rule="columns-are-declared",
             remedy=f"Name the column whose mode is wanted: {known}.",
         )

@@ -16,10 +16,10 @@ from fractions import Fraction
 
 from tallystick.algorithms.design import PublicBudget, SelectionDesign
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.quantiles.design import groups_of
+from tallystick.algorithms.quantiles.design import groups_of, records_known
 from tallystick.algorithms.quantiles.grid import value_grid
 from tallystick.algorithms.quantiles.posterior import Target
-from tallystick.algorithms.quantiles.program import Series
+from tallystick.algorithms.quantiles.program import UNKNOWN_RECORDS, Series
 from tallystick.algorithms.quantiles.settings import QuantileSettings, with_columns
 from tallystick.algorithms.selection.quantiles import Look, SelectedQuantiles
 from tallystick.core.errors import StudyError
@@ -54,12 +54,13 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
             remedy=f'Use method = "exponential", with a category of at most {_MOST_GROUPS} values, or leave by out.',
         )
     blocks = {block[0]: block for block in public.columns}
-    records = float(public.records) if public.records else 10_000.0
+    records = float(public.records) if public.records else UNKNOWN_RECORDS
     share = Fraction(1, len(settings.column))
     targets = tuple(Target(share=q) for q in settings.q)
     fan = 8 if len(targets) == 1 else 4
     expected = records / len(labels)
     part = float(share) / len(targets)  # of ε, for one draw
+    ends = _ends(settings, expected, budget, part, known=bool(public.records))
     series, columns, looks, cells = [], [], [], []
     steps: list[Step] = []
     for at, name in enumerate(settings.column):
@@ -94,12 +95,21 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
             looks += [Look(column=at, target=number, refines=n > 0) for n in range(draws)]
             steps += [step] * draws
     program = SelectedQuantiles(
-        series=series, columns=columns, by=by, looks=looks, fan=fan, cells=cells, records=records
+        series=series,
+        columns=columns,
+        by=by,
+        looks=looks,
+        fan=fan,
+        cells=cells,
+        records=records,
+        public_count=records_known(public, budget) and by is None and all(mark is None for _, mark in columns),
+        notes=ends,
     )
     return SelectionDesign(
         program=program,
         steps=tuple(steps),
-        notes=_notes(settings, expected, budget, part),
+        notes=(*ends, *_groups_note(settings, budget)),
+        hopeless=_hopeless(public, expected, budget, part),
         details={
             "quantiles": list(settings.q),
             "columns": list(settings.column),
@@ -159,18 +169,34 @@ def _inside(records: float, budget: PublicBudget, part: float) -> float:
     return min(records / 4, 4 * budget.sensitivity_factor * budget.person_factor / (part * budget.epsilon))
 
 
-def _notes(settings: QuantileSettings, records: float, budget: PublicBudget, part: float = 1.0) -> tuple[str, ...]:
+def _ends(
+    settings: QuantileSettings, records: float, budget: PublicBudget, part: float = 1.0, *, known: bool = True
+) -> tuple[str, ...]:
+    """Which quantiles are drawn further inside than asked for; ``known``: their records are a stated number."""
     notes = []
     if {0.0, 1.0} & set(settings.q):
         beyond = max(_inside(records, budget, part), records / _FINEST)
-        notes.append(f"min and max are the values with about {beyond:,.0f} records beyond them: one record is hidden")
+        many = f"{max(1.0, beyond):,.0f}" if known else f"{beyond / records:.2%} of the"
+        notes.append(f"min and max are the values with about {many} records beyond them: one record is hidden")
     for q in sorted(set(settings.q) - {0.0, 1.0}):
         numerator, denominator = _rank(q, records, budget, part)
         if abs(numerator / denominator - q) > 1e-3 * min(q, 1 - q):
             notes.append(f"q = {q:g} is drawn as {numerator / denominator:.4g}: nearer to the end a draw cannot tell")
-    if settings.by is not None and budget.neighbours != "add-remove":
-        notes.append(
-            f"groups of {settings.by}: a replaced record may leave one and enter another, so both are paid for; under "
-            "add-remove groups cost once"
-        )
     return tuple(notes)
+
+
+def _hopeless(public: Public, records: float, budget: PublicBudget, part: float) -> str | None:
+    """A draw tells places apart whose ranks differ by Δ·2/ε or so: with fewer records, all are nearly as likely."""
+    apart = 2 * budget.sensitivity_factor * budget.person_factor / (part * budget.epsilon)
+    if public.records is None or apart <= records:
+        return None
+    return f"a draw tells ranks to about {apart:,.0f} records, and there are {public.records:,}"
+
+
+def _groups_note(settings: QuantileSettings, budget: PublicBudget) -> tuple[str, ...]:
+    if settings.by is None or budget.neighbours == "add-remove":
+        return ()
+    return (
+        f"groups of {settings.by}: a replaced record may leave one and enter another, so both are paid for; under "
+        "add-remove groups cost once",
+    )

@@ -86,9 +86,13 @@ class SelectedQuantiles(BlockProgram):
         fan: int,
         cells: Sequence[int],
         records: float,
+        public_count: bool,
+        notes: Sequence[str] = (),
     ) -> None:
         self.series, self.columns, self.looks = tuple(series), tuple(columns), tuple(looks)
         self.fan, self.cells, self.records = fan, tuple(cells), records
+        self.public_count, self.notes = public_count, tuple(notes)
+        """Whether ``records`` is how many there are, not what is expected; and what answers repeat of the plan."""
         self.rounds = len(self.looks)
         self.targets, self.by = len(self.series[0].targets), by
         self.per_column = len(self.series) // len(self.columns)
@@ -160,7 +164,8 @@ class SelectedQuantiles(BlockProgram):
     def zoom(self, state: Selected, column: int, group: int = 0) -> Zoom:
         """What the released counts say of the ranks of this column in this group."""
         series, records = self._series(column, group), self.records / self.per_column
-        doubt = 0.0 if self.by is None else 10 * self.records  # how many a group has is not public
+        # Taken for exact, a number that is not public would move every window, and the draw with it.
+        doubt = 0.0 if self.public_count else 10 * self.records
         known = Zoom.start(size=series.grid.size, targets=series.targets, records=records, std=doubt)
         past = b""
         for level, r in enumerate(self._levels):
@@ -175,10 +180,13 @@ class SelectedQuantiles(BlockProgram):
                 known = self._known[r, group][1]
         return known
 
-    def records_in(self, state: Selected, column: int, group: int) -> tuple[float, float]:
-        """How many records a group has, by what was released, and the standard deviation of that; public: 0."""
-        if self.by is None:
+    def records_in(self, state: Selected, column: int, group: int) -> tuple[float | None, float]:
+        """How many records there are, or in a group, by what was released, and the standard deviation of that; public:
+        0. None where nothing was counted."""
+        if self.public_count:
             return self.records, 0.0
+        if all(self.looks[r].column != column for r in self._levels):
+            return None, 0.0
         for level, r in enumerate(self._levels):
             if self.looks[r].column == column and self.looks[r].sizes:
                 return float(state.totals[level][group][0]), math.sqrt(self.looks[r].variance)
@@ -236,8 +244,13 @@ class SelectedQuantiles(BlockProgram):
     # -- answers ----------------------------------------------------------------------------------------------------
 
     def answers(self, state: Selected) -> list[QuantileAnswer]:
-        """Column by column, group by group, quantile by quantile."""
-        found = {}
+        """Column by column, group by group, quantile by quantile.
+
+        Each quantile is a draw of its own, and two that lie close may come out crossed: a median below a quartile. They
+        are put in order. The true ones are, so exchanging two crossed answers makes neither the sum of their errors
+        larger nor the largest of them.
+        """
+        found: dict[tuple[int, int, int], int] = {}
         for number, r in enumerate(self._draws):
             look = self.looks[r]
             for group in range(self.per_column):
@@ -247,9 +260,10 @@ class SelectedQuantiles(BlockProgram):
         for at, series in enumerate(self.series):
             column, group = divmod(at, self.per_column)
             records, std = self.records_in(state, column, group)
-            there = records > _SURE * std
+            there = records is None or records > _SURE * std
+            ascending = sorted(found[column, group, number] for number in range(self.targets))
             for number, target in enumerate(series.targets):
-                index = found[column, group, number] if there else None
+                index = ascending[number] if there else None
                 out.append(
                     QuantileAnswer(
                         q=target.share,

@@ -78,7 +78,7 @@ def design_risk(keywords: Mapping[str, Any], public: Public, _budget: PublicBudg
     units = public.units[block[1]] if block is not None and public.units else ("number", 0.0, 1.0, 0.0)
     if block is None or units[0] == "log":
         raise StudyError(
-            f"column = {column!r} is no number of the study",
+            "no column is named" if column is None else f"column = {column!r} is no number of the study",
             rule="columns-are-declared",
             remedy="Name a column declared as number (without bins and log) or integer.",
         )
