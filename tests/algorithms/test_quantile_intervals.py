@@ -13,7 +13,7 @@ from benchmarks.quantile_runs import Case, budget_of, exact_total, program_for, 
 
 from tallystick.algorithms.quantiles.answers import quantile_answers
 from tallystick.algorithms.quantiles.posterior import Target
-from tallystick.algorithms.quantiles.sightings import Round, Sightings, tail_quantiles
+from tallystick.algorithms.quantiles.sightings import Round, Sightings, _errors, tail_quantiles
 from tallystick.algorithms.quantiles.sparse_counts import expected_counts
 
 N = 4_000
@@ -83,6 +83,20 @@ def test_ends_are_the_last_sure_edges_of_a_round_and_rounds_add_up() -> None:
     broken = replace(one, mean=np.array([5.0, -40, -30, 50]))  # the first from the left is not sure: nothing is said
     assert Sightings(rounds=(broken,)).between(0.95, 100) == (0, 40)
     assert Sightings().between(0.95, 100) == (0, 100)
+
+
+def test_what_is_promised_is_sure_enough_for_every_round_that_there_may_be() -> None:
+    """Planted bug: with the rounds it had, a search that ends early has errors to give away that it may yet make."""
+    mean = tail_quantiles(0.05 / 4, np.zeros(1)) + 0.1  # sure by itself after one round, not if 15 may come
+    told = Round(edges=np.array([10]), mean=-mean, variance=np.ones(1), kurtosis=np.zeros(1))
+    seen = Sightings(rounds=(told,))
+    assert seen.between(0.95, 100) == (10, 100)
+    assert seen.between(0.95, 100, most=15) == (0, 100)
+    whole = Sightings(rounds=(told,) * 15)
+    for few in range(1, 16):  # both sides of all rounds that there may be, and of the means, share what is left of 1
+        assert 2 * sum(_errors(0.95, few, 15)) <= 0.05 + 1e-12
+    assert 2 * sum(_errors(0.95, 15, 15)) == pytest.approx(0.05)
+    assert whole.between(0.95, 100, most=15) == (10, 100)
 
 
 def simulated_misses(understated: float) -> int:

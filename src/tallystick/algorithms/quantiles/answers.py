@@ -60,7 +60,7 @@ def quantile_answers(program: QuantileProgram, state: QuantileState, *, level: f
             elif records < _FEW * noise:
                 reason = "No interval where records are few for this epsilon: it would span nearly the whole domain."
             else:
-                low, high = zoom.held_between(level, at)
+                low, high = zoom.held_between(level, at, most=program.rounds)
                 interval = series.grid.value(low), series.grid.value(high - 1)
             value = None if index is None else series.grid.value(index)
             out.append(

@@ -13,9 +13,12 @@ Ranks rise, so statements come in order: if D(e) ≤ 0, then D ≤ 0 at every ed
 are tried from the left, "D(e) ≤ 0" is said while each is sure by itself, and the first that is not ends it; the same
 from the right for "D(e) ≥ 0". Only the first edge of which it is false can make this err (a fixed sequence of tests
 needs no correction for their number [MHL95]), and given all earlier rounds, which chose the edges, its noise is fresh.
-Edges that were counted in several rounds are tried once more by the precision-weighted means of them. With R rounds
-there are at most 2R such sequences from each side, so each may err with probability (1 − level)/4R, and all hold
-together with probability ``level``.
+Edges that were counted in several rounds are tried once more by the precision-weighted means of them. Each side of the
+r-th round may err with probability α/r, and of the means with α/4, where 2α(1/4 + 1 + 1/2 + … + 1/R) = 1 − level, so
+that all hold together with probability ``level``. R is the most rounds that a search may have, not those it had: when it
+ends depends on what was counted. While it goes on, where nothing is promised, (1 − level)/4 is shared by those it had.
+(Not proved is that means may be taken of edges which are counted again because of what was counted there; that intervals
+hold all the same is measured.)
 
 Tails. Gaussian noise: the normal quantile. Laplace noise: sums of m independent terms have excess kurtosis 3/m and
 lighter tails than one term alone; the quantile is the smaller of one term's, ln(1/2p)/√2 standard deviations, and the
@@ -86,13 +89,16 @@ class Sightings:
         told = Round(edges=edges, mean=mean, variance=np.maximum(variance, _LEAST), kurtosis=kurtosis)
         return Sightings(rounds=(*self.rounds, told))
 
-    def between(self, level: float, size: int) -> tuple[int, int]:
-        """Edges [low, high) that hold the answer with probability ``level``: F(low) ≤ target ≤ F(high)."""
+    def between(self, level: float, size: int, *, most: int | None = None) -> tuple[int, int]:
+        """Edges [low, high) that hold the answer with probability ``level``: F(low) ≤ target ≤ F(high).
+
+        ``most``: how many rounds there may be, for an interval that is promised.
+        """
         if not self.rounds:
             return 0, size
-        p = (1 - level) / (4 * len(self.rounds))
         repeated = self._repeated()
-        found = [r.between(p, size) for r in (*self.rounds, *([repeated] if repeated is not None else []))]
+        told = (*self.rounds, *([repeated] if repeated is not None else []))
+        found = [r.between(p, size) for r, p in zip(told, _errors(level, len(self.rounds), most), strict=False)]
         low, high = max(first for first, _ in found), min(last for _, last in found)
         if high <= low:  # statements that contradict each other: one of them errs, and nobody knows which
             return min(low, high - 1), max(low + 1, high)
@@ -113,6 +119,14 @@ class Sightings:
             fourth[at] += r.kurtosis[own] / r.variance[own] ** 2  # fourth cumulants of independent terms: (1/v)⁴·κv²
         kurtosis = fourth / precision**2
         return Round(edges=edges, mean=weighted / precision, variance=1 / precision, kurtosis=kurtosis)
+
+
+def _errors(level: float, rounds: int, most: int | None) -> list[float]:
+    """With which probability one side of each round may err, and of the means over rounds."""
+    if most is None:
+        return [(1 - level) / (4 * rounds)] * (rounds + 1)
+    alpha = (1 - level) / (2 * (1 / 4 + sum(1 / r for r in range(1, most + 1))))
+    return [*(alpha / r for r in range(1, rounds + 1)), alpha / 4]
 
 
 def tail_quantiles(p: float, kurtosis: NDArray[np.float64]) -> Floats:

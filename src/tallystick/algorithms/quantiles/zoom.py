@@ -209,9 +209,12 @@ class Zoom:
         """What the target is, where F − share·N is told: (q − share)·N + shift, with N public unless q is the share."""
         return (target.share - share) * (self.records or 0.0) + target.shift
 
-    def held_between(self, level: float, target: int = 0) -> tuple[int, int]:
-        """Counted edges [low, high) that hold the answer with probability ``level``, whatever the records are."""
-        return self.seen[target].between(level, self.ranks.size)
+    def held_between(self, level: float, target: int = 0, *, most: int | None = None) -> tuple[int, int]:
+        """Counted edges [low, high) that hold the answer with probability ``level``, whatever the records are.
+
+        ``most``: how many rounds the search may have, for an interval that is promised.
+        """
+        return self.seen[target].between(level, self.ranks.size, most=most)
 
     # -- the answers ------------------------------------------------------------------------------------------------
 
