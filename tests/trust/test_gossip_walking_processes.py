@@ -30,9 +30,14 @@ from tallystick.study import Study
 from tallystick.trust.gossip.publishing import Publishing
 from tallystick.trust.gossip.walking import Walking
 
-PEERS, EACH, CYCLES = 4, 100, 40
+PEERS, EACH, CYCLES = 4, 200, 25
+NEAR = 0.05
+"""Draws are the system's, so accuracies vary. Of 15 draws in memory with half as many records the result was .003 above
+the simulation of the same publications in the mean, with a standard deviation of .007; peers' own models are .008 about
+the result."""
 LIAR, KILLED = "peer-04", "peer-02"
-PROGRAM = f'[program]\nlearner = "pegasos"\nlambda_ = 0.1\ncycles = {CYCLES}\n[privacy]'
+AT_THE_RELAY = ("gossip/walked-kept", "model-kept")
+PROGRAM = f'[program]\nlearner = "pegasos"\nlambda_ = 0.1\norigin = "centre"\ncycles = {CYCLES}\n[privacy]'
 TEXT = text("a walk", peers=PEERS, each=EACH).replace("[privacy]", PROGRAM)
 STUDY = Study.parse(TEXT)
 FRESH = frame(3000, 999)
@@ -61,8 +66,12 @@ def model(deployment: PeerDeployment, name: str) -> bytes | None:
 
 @pytest.fixture(scope="module")
 def ended(deployment: PeerDeployment) -> tuple[dict[str, Any], bytes, bytes]:
-    """The result, and what the killed peer had published and learnt when it was killed."""
+    """The result, and what the killed peer had published and learnt when it was killed.
+
+    The relay dies, too: once it has kept what the walks came to, and once it has made a result of that.
+    """
     had: list[bytes] = []
+    deployment.order("relay", *AT_THE_RELAY)
 
     def kill() -> None:
         had.append(wait_for(lambda: model(deployment, KILLED), 120))
@@ -90,6 +99,7 @@ def test_what_comes_of_the_walks_is_as_accurate_as_the_simulation_and_its_receip
 ) -> None:
     made, _, _ = ended
     assert made["participants"]["clients"] == PEERS
+    assert deployment.waiting("relay") == []
     found = study_results.verify(write_canonical(made, tmp_path, "result.json"), deployment.home / "consortium.toml")
     assert found["sound"]
     assert tuple(sorted(found["participants"])) == deployment.peers
@@ -97,8 +107,8 @@ def test_what_comes_of_the_walks_is_as_accurate_as_the_simulation_and_its_receip
     simulated = publishing.learn(published(deployment, "relay"))
     records = study_records(STUDY, FRESH, lenient=True)
     right = (publishing.program.scores(simulated, records.features)[:, 0] > 0) == records.target
-    assert accuracy(made["model"]) > float(np.mean(right)) - 0.04
-    assert accuracy(made["model"]) > 0.7
+    assert accuracy(made["model"]) > float(np.mean(right)) - NEAR
+    assert float(np.mean(right)) > 0.9  # there was something to learn
 
 
 def test_the_killed_peer_has_drawn_once_and_goes_on_with_its_model(
@@ -125,7 +135,7 @@ def test_every_honest_peer_ends_with_a_model_that_has_walked(
         told = published_records.publish(STUDY.printed_hash, config, tmp_path / name)
         assert told["learned"] == json.loads((tmp_path / name / "model.json").read_text())["learned"] == "walked"
         assert "walked" in published_records.describe(told)
-        assert accuracy(told["model"]) > accuracy(made["model"]) - 0.08
+        assert accuracy(told["model"]) > accuracy(made["model"]) - NEAR
         walked = unpack_model(model(deployment, name) or b"")
         assert np.linalg.norm(walked.weights) <= radius
 

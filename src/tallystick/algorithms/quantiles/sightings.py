@@ -15,10 +15,10 @@ from the right for "D(e) ≥ 0". Only the first edge of which it is false can ma
 needs no correction for their number [MHL95]), and given all earlier rounds, which chose the edges, its noise is fresh.
 Edges that were counted in several rounds are tried once more by the precision-weighted means of them. Each side of the
 r-th round may err with probability α/r, and of the means with α/4, where 2α(1/4 + 1 + 1/2 + … + 1/R) = 1 − level, so
-that all hold together with probability ``level``. R is the most rounds that a search may have, not those it had: when it
-ends depends on what was counted. While it goes on, where nothing is promised, (1 − level)/4 is shared by those it had.
-(Not proved is that means may be taken of edges which are counted again because of what was counted there; that intervals
-hold all the same is measured.)
+that all hold together with probability ``level``. R is the most rounds that a search may have, not those it had: when
+it ends depends on what was counted. While it goes on, where nothing is promised, (1 − level)/4 is shared by those it
+had. (Not proved is that means may be taken of edges which are counted again because of what was counted there; that
+intervals hold all the same is measured.)
 
 Tails. Gaussian noise: the normal quantile. Laplace noise: sums of m independent terms have excess kurtosis 3/m and
 lighter tails than one term alone; the quantile is the smaller of one term's, ln(1/2p)/√2 standard deviations, and the

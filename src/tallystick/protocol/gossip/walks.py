@@ -12,8 +12,8 @@ A model is whatever its senders say it is, so what one peer can do to another's 
 
 THEOREM. Of a convex F, F((v + w)/2) ≤ (F(v) + F(w))/2 ≤ max(F(v), F(0)) for v ours and w with F(w) ≤ max(F(v), F(0)):
 whatever a liar sends, merging it makes ours no worse than the worse of what it was and none. The ball alone does not
-give this: at λ = 0.1 one liar among 30 peers, always at the ball's rim, takes all of them to guessing
-(``tests/simulation/test_gossip_walking.py``).
+give this: at λ = 0.1 one liar among 30 peers, always at the ball's rim, takes the others from an accuracy of .98 to .79
+in the mean, and one of them to .30 (``tests/simulation/test_gossip_walking.py``).
 
 What is trained on is perturbed records (or nothing else that is not charged): a walk is post-processing.
 
