@@ -275,7 +275,11 @@ def test_what_a_source_s_text_means(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reading_of("s3a://b/x.orc")[0] == "orc"
     assert reading_of("delta:/srv/x")[:2] == ("delta", "/srv/x")
     assert reading_of("/srv/x.csv") == ("csv", "/srv/x.csv", {})  # by tallystick's own reader: no option of Spark's
-    assert reading_of("/srv/x").options == {"recursiveFileLookup": "true"}
+    assert reading_of("/srv/x").options == {
+        "recursiveFileLookup": "true",
+        "datetimeRebaseMode": "CORRECTED",  # dates before 1582 as they are written, as on one machine
+        "int96RebaseMode": "CORRECTED",
+    }
     monkeypatch.setenv("PW", "a/b")
     jdbc = reading_of("postgresql+psycopg://reader:${PW}@db:5432/clinic?sslmode=verify-full#SELECT 1")
     assert jdbc[:2] == ("jdbc", None)

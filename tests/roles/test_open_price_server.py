@@ -68,7 +68,12 @@ class Server:
             process=process, study_hash=STUDY.hash, seals=None, keeps=True, held_round=0, secret_rounds=False
         )
         setup = SimpleNamespace(
-            study=STUDY, plan=PLAN, sum_plan=PLAN, size=CELLS, template=START, design=SimpleNamespace(program=PROGRAM)
+            study=STUDY,
+            plan=PLAN,
+            sum_plan=PLAN,
+            size=CELLS,
+            template=START,
+            design=SimpleNamespace(program=PROGRAM, tells_of_people=False),
         )
         self.part = ServerPart(session, setup, ROSTER)  # type: ignore[arg-type]
 

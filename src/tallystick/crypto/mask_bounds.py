@@ -73,6 +73,11 @@ class GraphPlan:
         return self.degree == self.clients - 1
 
     @property
+    def liars(self) -> int:
+        """As many clients may tell what is not so: those that collude."""
+        return self.colluding
+
+    @property
     def min_survivors(self) -> int:
         """A round with fewer survivors was not planned for and aborts, unrevealed."""
         return self.clients - self.dropping

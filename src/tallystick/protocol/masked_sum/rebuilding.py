@@ -176,7 +176,7 @@ class Rebuilding:
         """Who dealt or told wrong shares, judged by all that has come in."""
         lost = {dealer: self._sure.get(dealer, 0) for dealer in self._shares if dealer not in self.secrets}
         bounds = [*self._wrong.values(), *(liars for liars in lost.values() if liars)]
-        most = max(1, min([self._p.graph.plan.colluding, *bounds]))
+        most = max(1, min([self._p.graph.plan.liars, *bounds]))
         certain = {dealer for dealer, liars in lost.items() if liars}
         certain |= {dealer for dealer, teller in self._wrong if dealer == teller}
         guilty = _guilty(self._wrong, certain, most)
