@@ -54,6 +54,19 @@ def test_a_table_is_refused_wherever_of_it_is_named(tmp_path: Path, format: str,
     assert read_table(source).num_rows == (1 if named.startswith("data") or named == "link" else 2)
 
 
+def test_a_link_to_a_file_of_a_table_is_refused_in_a_folder_as_by_itself(tmp_path: Path) -> None:
+    table, folder = table_in(tmp_path / "lake", MARKS["Delta"]), tmp_path / "records" / "more"
+    folder.mkdir(parents=True)
+    (folder / "b.parquet").symlink_to(table / "data" / "b.parquet")
+    (folder / "circle").symlink_to(folder / "circle")
+    for source in (folder / "b.parquet", folder, folder.parent):
+        with pytest.raises(DataError) as caught:
+            read_table(source)
+        assert caught.value.rule == "table-folder"
+    shutil.rmtree(table / "_delta_log")
+    assert read_table(folder.parent).num_rows == 1
+
+
 def test_what_only_looks_like_a_table_is_read(tmp_path: Path) -> None:
     """Metadata of somebody else's, a CSV file beside a table: nothing of it is in that log."""
     folder = tmp_path / "records"

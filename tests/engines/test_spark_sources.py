@@ -118,7 +118,8 @@ def test_the_keys_of_a_store_are_in_no_command_line_and_no_message(monkeypatch: 
     monkeypatch.setattr(SparkContext, "_ensure_initialized", launched)
     before = os.umask(0o022)
     try:
-        keys = ("spark.hadoop.fs.s3a.secret.key", "spark.hadoop.fs.azure.account.key.x", "spark.ssl.keyPassword")
+        keys = ("spark.hadoop.fs.s3a.secret.key", "spark.hadoop.fs.azure.account.key.x", "spark.ssl.keyPassword",
+                "spark.hadoop.fs.s3a.encryption.key")  # fmt: skip
         sessions._launch({"spark.driver.memory": "1g", **dict.fromkeys(keys, "hunter2")})
         assert os.umask(before) == 0o022
     finally:

@@ -12,6 +12,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -370,7 +371,13 @@ def test_a_bound_or_cut_of_400_digits_is_not_finite() -> None:
         ts.KMeans(n_clusters=2, bounds=(10**400, 1)).fit(np.zeros((5, 2)))
 
 
-@pytest.mark.parametrize(("epsilon", "warned"), [(10.0, False), (10.5, True), (1000.0, True)])
+@pytest.mark.filterwarnings("ignore:epsilon = inf allows")
+def test_an_epsilon_of_400_digits_is_refused_by_name() -> None:
+    with pytest.raises(ts.StudyError, match=r"privacy\.epsilon"):
+        ts.Summary(epsilon=10**400, bounds=(0, 1)).fit(np.zeros((5, 2)))
+
+
+@pytest.mark.parametrize(("epsilon", "warned"), [(10.0, False), (10.5, True), (1000.0, True), (Fraction(20), True)])
 def test_python_warns_of_an_epsilon_that_protects_hardly_anybody(epsilon: float, warned: bool) -> None:
     fed = ts.Federation.simulate([{"x": np.linspace(-1, 1, 50)}] * 3, schema=ts.Schema({"x": ts.Number(-1, 1)}), seed=1)
     with warnings.catch_warnings(record=True) as caught:

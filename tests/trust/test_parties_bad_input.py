@@ -32,7 +32,7 @@ def test_domains_of_no_value_or_one_and_steps_that_are_no_whole_numbers(bounds: 
     assert refused.value.remedy
 
 
-@pytest.mark.parametrize("q", [-0.01, 1.01, 2, float("inf"), None, [], "0.5", (0.5, 0.5), True])
+@pytest.mark.parametrize("q", [-0.01, 1.01, 2, float("inf"), None, [], "0.5", (0.5, 0.5), True, 10**400])
 def test_what_is_no_share_is_no_quantile(q: Any) -> None:
     with pytest.raises(ts.StudyError) as refused:
         median(q=q).fit(federation(np.arange(9)))

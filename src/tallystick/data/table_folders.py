@@ -42,14 +42,19 @@ def refuse_table(format: str, where: str) -> DataError:
 
 
 def refuse_tables(path: Path) -> None:
-    """Refuse a Parquet file or a folder of them that belongs to a table, or has one within it."""
+    """Refuse a Parquet file or a folder of them that belongs to a table, has one within it, or links to its files."""
     for place in dict.fromkeys((*path.absolute().parents, path, *path.resolve().parents)):
         _refuse_marked(place, place)
     if path.is_dir():
-        for root, folders, _ in os.walk(path):
+        linked: set[Path] = set()
+        for root, folders, files in os.walk(path):
             for mark in MARKS:
                 if mark.folder in folders:
                     _refuse_marked(Path(root), path)
+            links = [file for name in files if (file := Path(root, name)).is_symlink()]
+            linked |= {Path(os.path.realpath(link)).parent for link in links}  # links in a circle, too, are no error
+        for place in {above for folder in linked for above in (folder, *folder.parents)}:
+            _refuse_marked(place, path)
 
 
 def _refuse_marked(place: Path, named: Path) -> None:

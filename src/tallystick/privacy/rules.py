@@ -222,9 +222,13 @@ def epsilon_warning(epsilon: float | None, mechanism: str) -> str | None:
     """What to say of an ε that is allowed and protects hardly anybody: above :data:`WEAK_EPSILON`."""
     if mechanism == "none" or not isinstance(epsilon, numbers.Real) or not epsilon > WEAK_EPSILON:
         return None  # what is no number is refused where the study is made
-    odds = f"{math.exp(epsilon):,.0f}" if epsilon < 16 else f"e^{epsilon:g}"
+    try:
+        shown = float(epsilon)  # of a fraction too, which has no format of its own
+    except OverflowError:
+        shown = math.inf
+    odds = f"{math.exp(shown):,.0f}" if shown < 16 else f"e^{shown:g}"
     return (
-        f"epsilon = {epsilon:g} allows odds of {odds} to 1: whoever sees the result may be as good as certain about "
+        f"epsilon = {shown:g} allows odds of {odds} to 1: whoever sees the result may be as good as certain about "
         f"somebody. Use a value below {WEAK_EPSILON:g} (1 is a common choice), or say so to whoever approves."
     )
 

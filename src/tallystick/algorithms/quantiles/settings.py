@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +79,7 @@ def quantiles_asked(given: Any) -> tuple[float, ...]:
         raise StudyError(f"q = {str(given)[:80]!r} asks for no quantile", rule="quantiles-are-shares", remedy=remedy)
     for value in values:
         real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not real or not math.isfinite(value) or not 0 <= value <= 1:
+        if not real or not 0 <= value <= 1:  # NaN is not; and compared exactly, whatever an integer's size
             said = f"{str(value)[:80]!r}" if isinstance(value, (str, Sequence)) else f"{value!s:.80}"
             raise StudyError(f"q holds {said}, which is no share", rule="quantiles-are-shares", remedy=remedy)
     asked = tuple(sorted(abs(float(v)) for v in values))  # −0.0 is the smallest as well, and has one name

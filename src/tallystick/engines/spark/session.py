@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 WITHOUT_EXECUTORS_SECONDS = 300.0
 """For so long a job waits for somebody to work on it: a cluster that is full would else hold a round up for ever."""
-_SECRET = re.compile(r"secret|passw|pwd|token|credential|private|access.?key|account.?key|\.sas\b", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|passw|pwd|token|credential|private|access.?key|account.?key|[.-]key\b|\.sas\b", re.IGNORECASE
+)
 _TRIES = 2
 """A Java that ended before it said where it listens has been seen in a role with many threads, and not twice."""
 _checked: WeakSet[Any] = WeakSet()

@@ -24,6 +24,7 @@ import numpy as np
 from tallystick.algorithms.program import State, pack_state
 from tallystick.core.errors import RoundAborted, TallystickError
 from tallystick.core.identifiers import digest, format_hash
+from tallystick.crypto.prg import SEED_BYTES
 from tallystick.engines.engine import Computed
 from tallystick.engines.rounds import answer_of, is_lost_tick
 from tallystick.engines.setup import Setup
@@ -278,13 +279,19 @@ class CoordinatedRounds(Session):
         _log.warning("tick %d of the stream is lost: %s", error.round, error)
         return True
 
-    def _notes(self) -> dict[int, dict[str, Any]]:
-        """Where the coordinator itself makes the noise: what it let out is the totals it has kept."""
-        found = {}
+    def _notes(self, *, secret: bool) -> dict[int, dict[str, Any]]:
+        """Where the coordinator itself makes the noise: what it let out is the totals it has kept.
+
+        Their digests travel to everybody. ``secret``: totals tell of single people, and follow from few unknowns for
+        whoever knows the rest, who would find these by trying: such a digest is taken with bytes that nobody keeps.
+        """
+        found, streams = {}, self.process.parts.streams
         for round, body in self.process.store.releases(self.study_hash):
             if lost_of(body) is None:
+                labels = (self.study_hash, b"total-blind", round.to_bytes(8, "little"))
+                hidden = (streams(*labels).bytes(SEED_BYTES),) if secret else ()
                 participants = list(unpack_total(body).participants)
-                found[round] = {"participants": participants, "partial": format_hash(digest(body))}
+                found[round] = {"participants": participants, "partial": format_hash(digest(body, *hidden))}
         return found
 
 

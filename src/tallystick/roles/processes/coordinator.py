@@ -327,7 +327,8 @@ class CoordinatorSession(PausableRounds):
         if self.process.role not in self.cast.model.maker_roles or stored is None:
             return
         setup = self.setup or set_up(stored.canonical, stored.program, allow_not_private=True)
-        attest(self.process.exchange, self.process.store, self.study_hash, setup, self._notes())
+        notes = self._notes(secret=setup.design.tells_of_people)
+        attest(self.process.exchange, self.process.store, self.study_hash, setup, notes)
 
 
 class CoordinatorProcess(Relay):
