@@ -54,6 +54,18 @@ def test_under_add_remove_the_number_is_counted(stated: int | None, monkeypatch:
     assert max(rank_errors(wrong.quantiles_, VALUES)) > 300
 
 
+@pytest.mark.filterwarnings("ignore:the planner expects little but noise")  # of five records
+@pytest.mark.parametrize("stated", [None, 5])
+def test_a_guess_that_is_far_too_small_does_not_outweigh_the_counts(stated: int | None) -> None:
+    values = np.clip(np.random.default_rng(0).normal(600, 100, 4000), 0, 1000).astype(int)
+    fed = ts.Federation.simulate([{"x": values}], schema=ts.Schema({"x": ts.Integer(0, 1000)}), seed=3)
+    asked = ts.Quantiles(column="x", q=0.5, neighbours="add-remove", epsilon=0.1, mechanism="laplace")
+    fitted = asked.fit_study(fed, asked.study_for(fed).replace("data", records=stated))
+    assert abs(fitted.counts_ - 4000) < 800
+    low, high = fitted.interval_[0.5]
+    assert low <= np.sort(values)[1999] <= high
+
+
 def test_records_without_a_value_are_not_counted_with_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     values = np.where(np.random.default_rng(1).random(N) < 0.5, np.nan, VALUES)
     there = values[~np.isnan(values)]

@@ -4,7 +4,7 @@
                       z_* with E z = x, the record's direction in the study's public coordinates, and t_* for each class
     privacy.json      the statement, the study, whose records these are, and the charges that have paid for them; and
                       a and b of E zzᵀ = a·xxᵀ + b·I, with which a learner takes the noise out of second moments
-    model.json        what this peer learns from them by itself; or, where models walk, the one that it has ended with
+    model.json        what this peer learns from them by itself; or, where models walk, the one of its own that it kept last
 
 Whatever is computed from these files is post-processing of what was published: it costs nobody anything more. Records
 count, here as everywhere, if their peer has signed them, charged its ledger, had that countersigned and vouched for its
@@ -193,6 +193,6 @@ def describe(found: dict[str, Any]) -> str:
     if found["left_out"]:
         lines.append(f"Left out, because they have published two different records: {', '.join(found['left_out'])}.")
     if found["learned"] == "walked":
-        lines.append("Models walked between the peers; model.json is the one that this peer has ended with.")
+        lines.append("Models walked between the peers; model.json is the one that this peer kept last.")
     lines += paragraph(found["privacy"]["statement"]).splitlines()
     return "\n".join(lines)

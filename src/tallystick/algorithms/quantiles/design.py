@@ -57,6 +57,7 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
         schedule=schedule,
         records=None if public.records is None else float(public.records),
         public_count=public_count,
+        guessed=records_guessed(public, budget),
     )
     size = (program.edges + 1) * len(labels)
     share = 1 / len(columns)
@@ -78,8 +79,12 @@ def design_quantiles(public: Public, budget: PublicBudget, settings: QuantileSet
 
 def records_known(public: Public, budget: PublicBudget) -> bool:
     """Whether ``public.records`` is how many records add to a count of all of them."""
-    uncounted = budget.neighbours == "add-remove" or budget.person_factor > 1
-    return public.records_are_exact and not public.counts_records and not uncounted
+    return not public.counts_records and not records_guessed(public, budget)
+
+
+def records_guessed(public: Public, budget: PublicBudget) -> bool:
+    """Whether nobody may know how many records there are, so that ``public.records`` is what somebody states."""
+    return not public.records_are_exact or budget.neighbours == "add-remove" or budget.person_factor > 1
 
 
 def _notes(

@@ -43,6 +43,12 @@ UNKNOWN_RECORDS = 10_000.0
 """What a study that states no number of records is first looked at with."""
 
 
+def records_doubt(records: float, *, guessed: bool) -> float:
+    """The standard deviation before anything is counted; of a guess as wide as if none were made: one that is far too
+    small would else outweigh the counts."""
+    return 10 * (max(records, UNKNOWN_RECORDS) if guessed else records)
+
+
 _MOST_DISTINCT = 512
 """Coordinates up to which records are counted by their few distinct vectors."""
 
@@ -96,6 +102,7 @@ class QuantileProgram(BlockProgram):
         schedule: Schedule,
         records: float | None,
         public_count: bool,
+        guessed: bool = False,
     ) -> None:
         self.series = tuple(series)
         self.columns = tuple(columns)
@@ -104,7 +111,8 @@ class QuantileProgram(BlockProgram):
         """Encoded features of the grouping category."""
         self.schedule = schedule
         self.records = records
-        self.public_count = public_count
+        self.public_count, self.guessed = public_count, guessed
+        """Whether ``records`` is how many there are; or nobody may know that, and it is what somebody states."""
         self.targets = len(self.series[0].targets)
         self.edges = max(FIRST_FAN, (schedule.wide + 1) * self.targets)
         self._most_narrow = max(FIRST_FAN, (schedule.fan + 1) * self.targets)
@@ -205,7 +213,7 @@ class QuantileProgram(BlockProgram):
 
     def _start(self) -> tuple[Zoom, ...]:
         records = self._expected
-        std = 0.0 if self.public_count else 10 * records * self.per_column
+        std = 0.0 if self.public_count else records_doubt(records * self.per_column, guessed=self.guessed)
         return tuple(
             Zoom.start(size=s.grid.size, targets=s.targets, records=records, std=std, laplace=self.laplace)
             for s in self.series

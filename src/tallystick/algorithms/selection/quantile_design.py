@@ -16,7 +16,7 @@ from fractions import Fraction
 
 from tallystick.algorithms.design import PublicBudget, SelectionDesign
 from tallystick.algorithms.program import Public
-from tallystick.algorithms.quantiles.design import groups_of, records_known
+from tallystick.algorithms.quantiles.design import groups_of, records_guessed, records_known
 from tallystick.algorithms.quantiles.grid import value_grid
 from tallystick.algorithms.quantiles.posterior import Target
 from tallystick.algorithms.quantiles.program import UNKNOWN_RECORDS, Series
@@ -103,6 +103,7 @@ def design_selected_quantiles(public: Public, budget: PublicBudget, settings: Qu
         cells=cells,
         records=records,
         public_count=records_known(public, budget) and by is None and all(mark is None for _, mark in columns),
+        guessed=records_guessed(public, budget),
         notes=ends,
     )
     return SelectionDesign(

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tallystick.algorithms.program import BlockProgram, Public
 from tallystick.algorithms.quantiles.answers import QuantileAnswer
-from tallystick.algorithms.quantiles.program import Series, first_edges
+from tallystick.algorithms.quantiles.program import Series, first_edges, records_doubt
 from tallystick.algorithms.quantiles.schedule import FIRST_FAN
 from tallystick.algorithms.quantiles.zoom import Zoom
 from tallystick.privacy.contribution import Contribution, Sparse
@@ -87,12 +87,14 @@ class SelectedQuantiles(BlockProgram):
         cells: Sequence[int],
         records: float,
         public_count: bool,
+        guessed: bool = False,
         notes: Sequence[str] = (),
     ) -> None:
         self.series, self.columns, self.looks = tuple(series), tuple(columns), tuple(looks)
         self.fan, self.cells, self.records = fan, tuple(cells), records
-        self.public_count, self.notes = public_count, tuple(notes)
-        """Whether ``records`` is how many there are, not what is expected; and what answers repeat of the plan."""
+        self.public_count, self.guessed, self.notes = public_count, guessed, tuple(notes)
+        """Whether ``records`` is how many there are, not what is expected; whether it is then no more than a guess; and
+        what answers repeat of the plan."""
         self.rounds = len(self.looks)
         self.targets, self.by = len(self.series[0].targets), by
         self.per_column = len(self.series) // len(self.columns)
@@ -165,7 +167,7 @@ class SelectedQuantiles(BlockProgram):
         """What the released counts say of the ranks of this column in this group."""
         series, records = self._series(column, group), self.records / self.per_column
         # Taken for exact, a number that is not public would move every window, and the draw with it.
-        doubt = 0.0 if self.public_count else 10 * self.records
+        doubt = 0.0 if self.public_count else records_doubt(self.records, guessed=self.guessed)
         known = Zoom.start(size=series.grid.size, targets=series.targets, records=records, std=doubt)
         past = b""
         for level, r in enumerate(self._levels):
