@@ -4,7 +4,8 @@
                       z_* with E z = x, the record's direction in the study's public coordinates, and t_* for each class
     privacy.json      the statement, the study, whose records these are, and the charges that have paid for them; and
                       a and b of E zzᵀ = a·xxᵀ + b·I, with which a learner takes the noise out of second moments
-    model.json        what this peer learns from them by itself; or, where models walk, the one of its own that it kept last
+    model.json        what this peer learns from them by itself; or the model of its own that it kept last,
+                      where models walk
 
 Whatever is computed from these files is post-processing of what was published: it costs nobody anything more. Records
 count, here as everywhere, if their peer has signed them, charged its ledger, had that countersigned and vouched for its
