@@ -19,7 +19,7 @@ from tallystick.algorithms.pipelines.design import design_pipeline
 from tallystick.algorithms.pipelines.program import PipelineProgram, Projection
 from tallystick.algorithms.pipelines.settings import pipeline_settings
 from tallystick.algorithms.program import Public, pack_state, unpack_state
-from tallystick.core.errors import RemoteProtocolError, StudyError
+from tallystick.core.errors import PrivacyRefused, RemoteProtocolError, StudyError
 from tallystick.privacy.contribution import total
 from tallystick.privacy.gaussian_curve import gaussian_rho
 from tallystick.privacy.sensitivity import outer_sensitivity
@@ -233,6 +233,15 @@ def test_nonsense_is_refused_with_a_remedy(keywords: dict[str, Any], words: str)
     with pytest.raises(StudyError, match=words) as error:
         pipeline_settings(keywords)
     assert error.value.remedy
+
+
+def test_rounds_that_would_fill_the_memory_are_refused_before_anything_is_built() -> None:
+    """Found by the fuzzer of studies: a plan of 3·10^12 rounds."""
+    steps = [{"program": "pca"}, {"program": "linear_svc", "rounds": 2999999999999.9999999}]
+    with pytest.raises(PrivacyRefused, match="3000000000000 rounds cannot be run") as error:
+        pipeline_settings({"steps": steps})
+    assert error.value.rule == "rounds-are-bounded"
+    assert pipeline_settings({"steps": [steps[0], {**steps[1], "rounds": 100_000}]}).descent.rounds == 100_000
 
 
 def test_the_target_is_asked_for_first() -> None:

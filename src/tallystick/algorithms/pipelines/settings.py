@@ -10,8 +10,9 @@ from typing import Any
 
 from tallystick.algorithms.components.settings import ComponentSettings, component_settings
 from tallystick.algorithms.linear.descent import DescentSettings, settings_from
-from tallystick.core.errors import StudyError
+from tallystick.core.errors import PrivacyRefused, StudyError
 from tallystick.core.readable_text import did_you_mean
+from tallystick.privacy.ranges import MAX_ROUNDS
 
 REDUCTIONS = ("pca", "truncated_svd")
 MODELS = ("logistic_regression", "linear_svc")
@@ -41,11 +42,19 @@ def pipeline_settings(keywords: Mapping[str, Any]) -> PipelineSettings:
     if len(steps) != 2 or not all(isinstance(step, Mapping) for step in steps):
         raise _not_two_steps()
     (reduction, first), (model, second) = (_step(step, names) for step, names in zip(steps, (REDUCTIONS, MODELS)))
+    descent = settings_from(second)
+    if descent.rounds is not None and descent.rounds > MAX_ROUNDS:
+        # As of a program by itself (``engines.designs``), and as soon: a billion of them would not fit into memory.
+        raise PrivacyRefused(
+            f"{descent.rounds} rounds cannot be run",
+            rule="rounds-are-bounded",
+            remedy=f"Use between 1 and {MAX_ROUNDS} rounds.",
+        )
     return PipelineSettings(
         reduction=reduction,
         components=component_settings(first),
         model=model,
-        descent=settings_from(second),
+        descent=descent,
         share=_share(keywords.get("share", "auto")),
     )
 
