@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import threading
 import time
 from pathlib import Path
@@ -44,6 +45,26 @@ def turns_before_the_other_had_one(lock_file: Path) -> int:
 
 def test_a_turn_comes_while_somebody_else_takes_one_after_another(tmp_path: Path) -> None:
     assert turns_before_the_other_had_one(tmp_path / "ledger.lock") < A_BUSY_CLIENTS_TURNS
+
+
+def test_who_was_looked_past_once_is_seen_the_next_time(tmp_path: Path) -> None:
+    """A look takes the queue for an instant; who comes in that instant would never be stepped back for."""
+    busy, looking = TurnLock(tmp_path / "ledger.lock"), TurnLock(tmp_path / "ledger.lock")
+    other = TurnLock(tmp_path / "ledger.lock")
+    busy.take(party="client")
+    fcntl.flock(looking._queue, fcntl.LOCK_EX)
+    steward = threading.Thread(target=lambda: other.take(party="steward"))
+    steward.start()
+    time.sleep(0.05)
+    fcntl.flock(looking._queue, fcntl.LOCK_UN)
+    until = time.monotonic() + 10
+    while not busy._somebody_waits() and time.monotonic() < until:
+        time.sleep(0.001)
+    assert busy._somebody_waits()
+    busy.give_back()
+    steward.join()
+    for lock in (busy, looking, other):
+        lock.close()
 
 
 def test_who_keeps_a_turn_is_complained_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,10 +46,6 @@ class TurnLock:
             self._in_a_row += 1
             return
         self._in_a_row = 0
-        with contextlib.suppress(
-            BlockingIOError
-        ):  # one who looks holds it for an instant: then nobody steps back for us
-            fcntl.flock(self._queue, fcntl.LOCK_SH | fcntl.LOCK_NB)
         try:
             self._wait(party)
         finally:
@@ -73,6 +69,8 @@ class TurnLock:
     def _wait(self, party: str) -> None:
         pause, patience = _FIRST_PAUSE, time.monotonic() + PATIENCE_SECONDS
         while not self._at_once():
+            with contextlib.suppress(BlockingIOError):  # one who looks holds it for an instant: the next time, then
+                fcntl.flock(self._queue, fcntl.LOCK_SH | fcntl.LOCK_NB)
             if time.monotonic() > patience:
                 raise RoundAborted(
                     "another process has kept the ledger for itself for too long",
